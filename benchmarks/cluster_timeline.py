@@ -84,7 +84,7 @@ def measure(rows: Any) -> dict:
 
 def _record_waits(dask_worker: Any) -> None:
     """Lets a worker note when its tasks wait for others, or talk to them."""
-    gather, dask_worker.waits = meeting.AtServer.__call__, []
+    gather, dask_worker.waits = meeting.GatherClient.__call__, []
 
     def timed(*arguments: Any) -> list[bytes]:
         began = time.time()
@@ -93,7 +93,7 @@ def _record_waits(dask_worker: Any) -> None:
         finally:
             dask_worker.waits.append((began, time.time()))
 
-    meeting.AtServer.__call__ = timed  # type: ignore[method-assign]
+    meeting.GatherClient.__call__ = timed  # type: ignore[method-assign]
 
 
 def _waits(dask_worker: Any) -> list[tuple[float, float]]:

@@ -19,7 +19,7 @@ from platt_jax.execution.oversized import fit_on_host
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Blocks
 from platt_jax.passes.columns import Columns
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.threads import ordered_map
 
 
@@ -60,7 +60,7 @@ class Packed:
         """Run the compiled programs over all blocks and chunks, and wait for them."""
         with jax.enable_x64(self._x64):
             by_blocks = [
-                fit_on_host(Blocks(source=x), Given(), self._options) for x in self._blocks
+                fit_on_host(Blocks(source=x), ProblemInputs(), self._options) for x in self._blocks
             ]
             return jax.block_until_ready(
                 [*by_blocks, *ordered_map(self._solve_chunk, self._chunks)]
@@ -68,7 +68,7 @@ class Packed:
 
     def _solve_chunk(self, chunk) -> Fit:
         arrays, block = chunk
-        fitted = run.solve_chunk(*arrays, Given(), options=self._options, block=block)
+        fitted = run.solve_chunk(*arrays, ProblemInputs(), options=self._options, block=block)
         return jax.block_until_ready(fitted)
 
     def in_order(self, done: list[Fit]) -> dict[str, np.ndarray]:

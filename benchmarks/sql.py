@@ -30,7 +30,7 @@ _PRODUCTS = [("scores", x) for x in "abcdef"] + [("labels", x) for x in "abcd"]
 _TEN = ", ".join(f"SUM({x} * {y}) AS {x}_{y}" for x, y in _PRODUCTS)
 _SUMS = f"""SELECT j, COUNT(*) AS n, {_TEN}
     FROM platt_jax_rows JOIN platt_jax_points ON segments = j GROUP BY j"""
-_WAYS = ("DuckDB", "memory", "Spark")
+_WAYS = ("DuckDB", "memory", "SparkSQL")
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
             rows_on_disk.make(Path(folder), rows, args.segments, parquet=True)
             name = f"{rows:,} rows of {args.segments:,} segments"
             found["results"][name] = _measured(folder, args.memory, args.ways)
-    name = "spark.json" if "Spark" in args.ways else "sql.json"
+    name = "spark.json" if "SparkSQL" in args.ways else "sql.json"
     (args.out / name).write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -79,7 +79,7 @@ def _in_duckdb(folder, memory) -> dict:
 def _in_spark(folder, memory) -> dict:
     from pyspark.sql import SparkSession
 
-    from platt_jax.sql.engines import Spark
+    from platt_jax.sql.engines import SparkSQL
 
     builder = SparkSession.builder.master(f"local[{os.cpu_count()}]")
     for name, value in (
@@ -90,7 +90,7 @@ def _in_spark(folder, memory) -> dict:
     ):
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    return _in_engine(folder, session.read.parquet(str(folder / "rows.parquet")), Spark)
+    return _in_engine(folder, session.read.parquet(str(folder / "rows.parquet")), SparkSQL)
 
 
 def _in_engine(folder, relation, engine) -> dict:

@@ -12,7 +12,7 @@ from platt_jax.execution.classes import classes_of
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.devices import checked
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context, Problems
@@ -103,7 +103,7 @@ def fit(
         caller.warn(doubt)
     if (doubt := rows.doubtful_scores) is not None:
         caller.warn_once(doubt)
-    given = given_to(rows.batch, rows.dtype, prior, start)
+    given = problem_inputs(rows.batch, rows.dtype, prior, start)
     result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
     report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
     return result
@@ -248,12 +248,14 @@ def fit_one_vs_rest(
             )
         weights = np.broadcast_to(weights, columns.shape)
     offset = validation.offset(offset, scores)
-    of_class = None if offset is None else offset.T
-    given = given_to(columns.shape[:1], scores.dtype, prior)
+    class_offset = None if offset is None else offset.T
+    given = problem_inputs(columns.shape[:1], scores.dtype, prior)
     names, is_class, multilabel = classes_of(classes, labels, scores.shape)
 
     def take(problems: slice, part: slice, space: packing.Space) -> Columns:
-        w, o = (None if x is None else x[problems, part].reshape(-1) for x in (weights, of_class))
+        w, o = (
+            None if x is None else x[problems, part].reshape(-1) for x in (weights, class_offset)
+        )
         f, y = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1)
         return packing.flat(Columns(f, y, w, o), space)
 

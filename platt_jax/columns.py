@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 
 # Users' arrays: NumPy's, JAX's, a list, or anything that this module reads.
 Column: TypeAlias = Any
@@ -55,7 +55,7 @@ def _with_nulls(values: Any) -> Any:
 
 
 def _run(values: Any) -> Any:
-    with needing(f"a {type(values).__name__} needs narwhals", "platt-jax[tables]"):
+    with install_hint(f"a {type(values).__name__} needs narwhals", "platt-jax[tables]"):
         import narwhals as nw
     table = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(table, nw.LazyFrame):
@@ -111,9 +111,9 @@ def dictionary(values: Column) -> _Coded | None:
     encodes text ten times faster than Python objects can be.
     """
     of: dict[str, Callable[[Any], _Coded | None]] = {
-        "pandas": _of_pandas,
-        "polars": _of_polars,
-        "pyarrow": _of_arrow,
+        "pandas": _coded_pandas,
+        "polars": _coded_polars,
+        "pyarrow": _coded_arrow,
     }
     return of.get(_library(values), lambda _: None)(values)
 
@@ -128,7 +128,7 @@ def _library(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def _of_pandas(values: Any) -> _Coded | None:
+def _coded_pandas(values: Any) -> _Coded | None:
     dtype = getattr(values, "dtype", None)
     if dtype is None or isinstance(dtype, np.dtype):
         return None
@@ -136,10 +136,10 @@ def _of_pandas(values: Any) -> _Coded | None:
     if hasattr(array, "codes"):
         return np.asarray(array.codes), np.asarray(array.categories)
     in_arrow = getattr(dtype, "storage", None) == "pyarrow" or hasattr(dtype, "pyarrow_dtype")
-    return _of_arrow(array.__arrow_array__()) if in_arrow else None
+    return _coded_arrow(array.__arrow_array__()) if in_arrow else None
 
 
-def _of_polars(values: Any) -> _Coded | None:
+def _coded_polars(values: Any) -> _Coded | None:
     dtype = getattr(values, "dtype", None)
     kind = None if dtype is None else dtype.base_type().__name__
     if getattr(dtype, "time_zone", None) is not None:
@@ -160,7 +160,7 @@ def _of_polars(values: Any) -> _Coded | None:
     return place[codes], values.gather(row[used]).to_numpy()
 
 
-def _of_arrow(values: Any) -> _Coded | None:
+def _coded_arrow(values: Any) -> _Coded | None:
     kind = str(getattr(values, "type", None))
     if getattr(getattr(values, "type", None), "tz", None) is not None:
         return _with_zone(np.asarray(values))

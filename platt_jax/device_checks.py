@@ -21,7 +21,7 @@ class LabelFacts(NamedTuple):
     def require_known(self, odd: jax.Array) -> None:
         """Raises a ValueError that names the odd label if there is one; for facts on the host."""
         if not self.known:
-            raise validation.of_odd_label(jax.device_get(odd).item(), self.minus)
+            raise validation.odd_label_error(jax.device_get(odd).item(), self.minus)
 
 
 def labels(values: jax.Array) -> tuple[jax.Array, bool]:
@@ -43,7 +43,7 @@ def require_weights(values: jax.Array) -> None:
     require_numbers(values, "weights")
     least = jax.device_get(run_programs(partial(_least_weight, values), x64=True)).item()
     if least < 0:
-        raise validation.of_negative_weight(least)
+        raise validation.negative_weight_error(least)
 
 
 def require_numbers(values: jax.Array, name: str, expected: str = "numbers") -> None:

@@ -74,7 +74,7 @@ def _sections() -> dict[str, dict[str, Any]]:
             "64-bit types in JAX": config.jax_enable_x64,
             "compilation cache": config.jax_compilation_cache_dir,
             "programs": xla.missing() or "as intended",
-            "sums": xla.sums_told(),
+            "sums": xla.sums_status(),
         }
         | settings,
     }

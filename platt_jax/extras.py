@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def needing(reason: str, install: str) -> Iterator[None]:
+def install_hint(reason: str, install: str) -> Iterator[None]:
     """Says how to install a package that is imported inside and is missing.
 
     Args:

@@ -84,7 +84,7 @@ def tracing() -> bool:
     return isinstance(checkpoint_name(_CONCRETE, "platt_jax"), jax.core.Tracer)
 
 
-def sums_told() -> str:
+def sums_status() -> str:
     """How sums are computed on a CPU, for bug reports."""
     if not _within(_version(), _OTHER_SUMS):
         return "as XLA has them"

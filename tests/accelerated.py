@@ -34,7 +34,7 @@ PROGRAMS = {
         "_found": (),
         "_proba": (),
         "_mean": ("dtype",),
-        "_of_classes": ("normalize",),
+        "_class_probabilities": ("normalize",),
     },
 }
 

@@ -63,4 +63,4 @@ def test_the_configuration_names_versions_devices_and_settings(capsys, monkeypat
     assert shown["platt-jax"] == pj.__version__
     assert shown["devices"] == ", ".join(map(str, jax.devices()))
     assert shown["JAX_OF_THIS_TEST"] == "on"
-    assert shown["sums"] == xla.sums_told()
+    assert shown["sums"] == xla.sums_status()

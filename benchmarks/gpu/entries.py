@@ -23,7 +23,7 @@ from platt_jax.passes.deferred import Request
 from platt_jax.population import quadrature
 from platt_jax.results import averages
 from platt_jax.solver import solution
-from platt_jax.solver.solution import Given, fit_rows
+from platt_jax.solver.solution import ProblemInputs, fit_rows
 
 
 class Entry(NamedTuple):
@@ -117,7 +117,7 @@ def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
 
 def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
     program = xla.jit(solution._solve_dense.__wrapped__, static_argnames=("options", "axes"))
-    arguments = Columns(*_dense(problems, rows, dtype)), Given()
+    arguments = Columns(*_dense(problems, rows, dtype)), ProblemInputs()
     return Entry(program, arguments, {"options": _options(dtype)}, problems * rows)
 
 
@@ -130,7 +130,7 @@ def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
 
 def _fit_segments(size: int, dtype: np.dtype, kernels: xla.Kernels | None = None) -> Entry:
     chunk = _chunk(size, shapes.KERNEL_SHAPES if kernels else None)
-    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), Given()
+    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), ProblemInputs()
     static = {"options": _options(dtype), "block": chunk.tile_shape.block, "kernels": kernels}
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
 
@@ -139,7 +139,7 @@ def _bootstrap(dtype: np.dtype) -> Entry:
     chunk = _chunk(1_000)
     word = _array(chunk.grid, np.uint32)
     stream = replicated.Stream(word, word)
-    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), Given(), stream
+    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), ProblemInputs(), stream
     static = {"options": _options(dtype), "kind": "poisson", "block": chunk.tile_shape.block}
     return Entry(replicates._solve_chunk, arguments, static, chunk.rows)
 
@@ -153,7 +153,7 @@ def _posteriors(dtype: np.dtype) -> Entry:
     static = {
         "options": _options(dtype),
         "block": chunk.tile_shape.block,
-        "function": quadrature.COARSE.losses.of_rows,
+        "function": quadrature.COARSE.losses.traced,
     }
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
 
@@ -165,7 +165,7 @@ def _block(dtype: np.dtype) -> Entry:
     arguments = block, point_and_targets, Standardization(number, number)
     request = Request("derivatives", options, options)
     static = {"request": request, "as_vectors": False, "mesh": None, "kernels": None}
-    return Entry(blocks._of_block, arguments, static, rows, searches=False)
+    return Entry(blocks._block_result, arguments, static, rows, searches=False)
 
 
 def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:
@@ -186,7 +186,7 @@ def _predict(rows: int, dtype: np.dtype) -> Entry:
 def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Entry:
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
     program = xla.jit(solution._solve_sharded.__wrapped__, static_argnames=("run", "sharding"))
-    arguments = Columns(*_dense(problems, rows, dtype, sharding)), Given()
+    arguments = Columns(*_dense(problems, rows, dtype, sharding)), ProblemInputs()
     solve = partial(solution._solve_dense, options=_options(dtype))
     static = {"run": solve, "sharding": sharding}
     return Entry(program, arguments, static, problems * rows, devices=mesh.size)
@@ -207,4 +207,6 @@ def _fit_segments_on_mesh(dtype: np.dtype, mesh: Mesh) -> Entry:
         "mesh": mesh,
     }
     read = mesh.shape[devices.PROBLEMS] * chunk.rows
-    return Entry(run._solve_on_mesh, (columns, where, Given()), static, read, devices=mesh.size)
+    return Entry(
+        run._solve_on_mesh, (columns, where, ProblemInputs()), static, read, devices=mesh.size
+    )

@@ -31,9 +31,9 @@ FDR = 0.05
 
 def demo(arguments: argparse.Namespace) -> int:
     """`platt-jax demo`."""
-    from platt_jax.cli import demo as of_flights
+    from platt_jax.cli import demo as flights_demo
 
-    of_flights.run()
+    flights_demo.run()
     return 0
 
 

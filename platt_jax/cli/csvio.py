@@ -91,8 +91,8 @@ def _is_missing(field: str) -> bool:
 
 def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
     """Which texts are missing values."""
-    distinct, of_row = np.unique(fields, return_inverse=True)
-    return np.array([_is_missing(word) for word in distinct.tolist()], bool)[of_row]
+    distinct, code = np.unique(fields, return_inverse=True)
+    return np.array([_is_missing(word) for word in distinct.tolist()], bool)[code]
 
 
 # Parsers by role.

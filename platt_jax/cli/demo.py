@@ -15,7 +15,7 @@ from platt_jax import Flag, Status, metrics
 from platt_jax.cli.demo_fits import (
     Array,
     Calibration,
-    Judged,
+    JudgedCurve,
     calibrate,
     fitted_on,
     judge,
@@ -95,7 +95,9 @@ def _trust(calibrations: list[Calibration]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], flights: Flights) -> str:
+def _accuracy(
+    calibrations: list[Calibration], judged: list[list[JudgedCurve]], flights: Flights
+) -> str:
     odd = ~fitted_on(flights)
     outcome = flights.outcome[odd]
     pooled = calibrations[0].pooled
@@ -126,7 +128,7 @@ def _accuracy(calibrations: list[Calibration], judged: list[list[Judged]], fligh
     return "\n".join(lines) + "\n"
 
 
-def _lesson(calibration: Calibration, judged: list[Judged]) -> str:
+def _lesson(calibration: Calibration, judged: list[JudgedCurve]) -> str:
     verdict = "better" if sum(segment.gain for segment in judged) > 0 else "worse"
     worst = judged[0]
     spread = np.sqrt(calibration.population.covariance[1, 1])
@@ -144,7 +146,7 @@ def _paragraph(text: str, indent: int = 2) -> str:
     return textwrap.indent(textwrap.fill(text, 98 - indent, break_on_hyphens=False), " " * indent)
 
 
-def _worth_a_look(judged: list[Judged]) -> str:
+def _worth_a_look(judged: list[JudgedCurve]) -> str:
     # If the pooled curve is right, exp(gain) has mean 1; this is Markov's inequality.
     luck = np.log(len(judged) / 0.05)
     lines = [

@@ -46,7 +46,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCurve:
     """One segment's curve, evaluated on the odd days."""
 
     name: str  # such as "route JFK-LAX"
@@ -95,7 +95,7 @@ def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
     return metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
 
 
-def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
+def judge(calibration: Calibration, flights: Flights) -> list[JudgedCurve]:
     """Every segment with a curve and flights on odd days, the smallest gain first."""
     c = calibration
     fit, keys = c.calibrator.fit, c.calibrator.keys
@@ -109,7 +109,7 @@ def judge(calibration: Calibration, flights: Flights) -> list[Judged]:
     for name, count, late, pooled, own, saved in zip(names.tolist(), counts, *sums, strict=True):
         k = curve[name]
         judged.append(
-            Judged(
+            JudgedCurve(
                 name=f"{c.kind} {name}",
                 size=float(c.sizes[k]),
                 flags=Flag(int(fit.flags[k])).name or "none",

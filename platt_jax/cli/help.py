@@ -97,10 +97,10 @@ _WHAT_MISSING_VALUES_DO = {
 def epilog(command: str) -> str:
     """The text for a command; for "" that of the whole program."""
     missing = _WHAT_MISSING_VALUES_DO.get(command)
-    of_statuses = _STATUSES.get(command, _OTHER_STATUSES) | _STOPPED
+    statuses = _STATUSES.get(command, _OTHER_STATUSES) | _STOPPED
     parts = (
         _EXAMPLES.get(command),
         missing and _MISSING_VALUES + missing,
-        "exit status:\n" + "".join(f"  {n:<3}  {about}\n" for n, about in of_statuses.items()),
+        "exit status:\n" + "".join(f"  {n:<3}  {about}\n" for n, about in statuses.items()),
     )
     return "\n".join(part for part in parts if part)

@@ -67,10 +67,10 @@ def _restarted(monitor: Monitor, words: list[str]) -> Monitor:
     keys = monitor.state.keys
     if keys.dtype.names is not None:
         raise ValueError("--restart: expected segments of one column; Monitor.restart has no limit")
-    of_words = {str(key): key for key in keys.tolist()}
-    if unknown := [word for word in words if word not in of_words]:
+    key_by_word = {str(key): key for key in keys.tolist()}
+    if unknown := [word for word in words if word not in key_by_word]:
         raise ValueError(f"--restart: expected segments of the monitor, got {', '.join(unknown)}")
-    return monitor.restart([of_words[word] for word in words])
+    return monitor.restart([key_by_word[word] for word in words])
 
 
 def _tell(

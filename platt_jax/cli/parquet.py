@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax.cli import labels
 from platt_jax.cli.csvio import columns_there, label
 from platt_jax.cli.inputs import Input
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 
 _BATCH_ROWS = 1 << 20
 
@@ -80,7 +80,7 @@ def _writer(file: BinaryIO, schema: Any, as_parquet: bool) -> Iterator[Any]:
 
 
 def _open(source: Input, text: Sequence[str] = ()) -> Any:
-    with needing(f"{source.name} is a Parquet file, which needs pyarrow", "platt-jax[csv]"):
+    with install_hint(f"{source.name} is a Parquet file, which needs pyarrow", "platt-jax[csv]"):
         from pyarrow import parquet
     try:
         # Text as codes and distinct values; Python objects would take ten times the memory.

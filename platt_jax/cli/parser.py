@@ -229,7 +229,7 @@ def parser() -> argparse.ArgumentParser:
     exporting.add("calibrator", metavar="FILE.npz", help="from platt-jax fit, or save")
     exporting.once("--to", required=True, choices=["json", "python", "sql", "onnx"], help="format")
     exporting.out("FILE", "file to write; - for standard output")
-    of_sql = exporting.group("with --to sql")
+    sql_group = exporting.group("with --to sql")
     for name, metavar, about in (
         ("--score", "COL", "column of scores"),
         ("--dialect", "NAME", "a dialect of sqlglot; default duckdb"),
@@ -237,10 +237,10 @@ def parser() -> argparse.ArgumentParser:
         ("--view", "NAME", "create a view of the rows with a column 'probability'"),
         ("--rows", "NAME", "with --view: the table of rows"),
     ):
-        of_sql.add_argument(name, metavar=metavar, action=_Once, help=about)
-    of_sql.add_argument("--segment", metavar="COL", action="append", default=[], help=_SEGMENT)
-    of_onnx = exporting.group("with --to onnx")
-    of_onnx.add_argument(
+        sql_group.add_argument(name, metavar=metavar, action=_Once, help=about)
+    sql_group.add_argument("--segment", metavar="COL", action="append", default=[], help=_SEGMENT)
+    onnx_group = exporting.group("with --to onnx")
+    onnx_group.add_argument(
         "--dtype",
         choices=["float32", "float64"],
         action=_Once,

@@ -54,8 +54,8 @@ def read_rows(
         name = columns["label"]
         found["label"] = labels.by_name(texts[~missing], missing, pos_label.strip(), name)
     if segments:
-        of_segment = read[-len(segments) :]
+        segment_columns = read[-len(segments) :]
         found["segment"] = (
-            of_segment[0] if len(segments) == 1 else ids.structured(segments, of_segment)
+            segment_columns[0] if len(segments) == 1 else ids.structured(segments, segment_columns)
         )
     return found

@@ -80,10 +80,10 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
     if not len(failed):  # the search for the population, of which a warning tells
         return
     first = "" if keys is None else f", the first in segment {tables.name(keys, failed[0])}"
-    of_first = Status(int(statuses[failed[0]]))
+    status = Status(int(statuses[failed[0]]))
     outputs.tell(
         f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
-        f"{of_first.name}. {of_first.message}"
+        f"{status.name}. {status.message}"
     )
 
 

@@ -18,8 +18,8 @@ from distributed.comm.addressing import get_address_host
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, adds_columns, pieces, whole
-from platt_jax.cluster.meeting import AtServer, Server
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.meeting import GatherClient, Server
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PART, _PIECE = "part", "piece"
 _PIECES = pd.DataFrame({_PART: np.array([], np.int64), _PIECE: np.array([], object)})
@@ -56,7 +56,7 @@ class Dask:
         some = (some.sample(frac=share, random_state=0) if share < 1 else some).compute()
         return pa.Table.from_pandas(some, preserve_index=False)
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`."""
         tables = self._client.compute(self._together(rows, self.schema(rows), names, large))
         host = get_address_host(self._client.scheduler_comm.comm.local_address)
@@ -88,7 +88,7 @@ class Dask:
         self,
         fitted: list[Any],
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -97,13 +97,13 @@ class Dask:
         if not adds_columns(self.schema(rows), schema):
             rows = rows[names.used]
             tables = self._together(rows, self.schema(rows), names, large)
-            of_part = partial(_made, task=task, schema=schema)
-            made = [delayed(of_part)(*each) for each in zip(fitted, tables, strict=True)]
+            make = partial(_made, task=task, schema=schema)
+            made = [delayed(make)(*each) for each in zip(fitted, tables, strict=True)]
             return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
         new = pa.schema([field for field in schema if field.name not in rows.columns])
         tables = self._together(rows, None, names, large)
-        of_used = self.schema(rows[names.used])
-        both = partial(_joined, task=task, of_used=of_used, new=new, meta=rows._meta)
+        used_schema = self.schema(rows[names.used])
+        both = partial(_joined, task=task, used_schema=used_schema, new=new, meta=rows._meta)
         made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
         meta = rows._meta.assign(**new.empty_table().to_pandas())
         return dd.from_delayed(made, meta=meta)
@@ -128,11 +128,11 @@ class Dask:
         table.to_parquet(path, write_index=False)
 
     def _together(
-        self, rows: Any, of_rows: pa.Schema | None, names: Names, large: NDArray[Any]
+        self, rows: Any, row_schema: pa.Schema | None, names: EngineColumns, large: NDArray[Any]
     ) -> list[Any]:
         """For each part, a frame of the pieces of its rows; without a schema with the index."""
         divided = rows.map_partitions(
-            _divided, of_rows, names.segment, large, self.partitions, meta=_PIECES
+            _divided, row_schema, names.segment, large, self.partitions, meta=_PIECES
         )
         ends = list(range(self.partitions + 1))
         # The pieces are few, and "p2p" would copy them many times.
@@ -141,14 +141,14 @@ class Dask:
 
 def _divided(
     rows: pd.DataFrame,
-    of_rows: pa.Schema | None,
+    row_schema: pa.Schema | None,
     segment: tuple[str, ...],
     large: NDArray[Any],
     parts: int,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
     """The pieces of each part's rows."""
-    table = pa.Table.from_pandas(rows, of_rows, preserve_index=of_rows is None)
+    table = pa.Table.from_pandas(rows, row_schema, preserve_index=row_schema is None)
     divided = pieces(table, segment, large, parts, partition_info["number"])
     return pd.DataFrame({_PART: range(parts), _PIECE: divided})
 
@@ -157,7 +157,7 @@ def _fit(
     task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, rows: pd.DataFrame
 ) -> FittedPart:
     secede()  # all parts can run at the same time, however few threads there are
-    with AtServer(address, key, part, parts) as gather:
+    with GatherClient(address, key, part, parts) as gather:
         return task(whole(rows[_PIECE]), gather, part)
 
 
@@ -187,13 +187,15 @@ def _joined(
     fitted: FittedPart,
     rows: pd.DataFrame,
     task: Callable[[bytes, pa.Table], pa.Table],
-    of_used: pa.Schema,
+    used_schema: pa.Schema,
     new: pa.Schema,
     meta: pd.DataFrame,
 ) -> pd.DataFrame:
     """The rows with the new columns of what the task makes; the others stay as they are."""
     table = whole(rows[_PIECE])
-    made = task(fitted.calibrator, table.select(of_used.names).cast(of_used)).select(new.names)
+    made = task(fitted.calibrator, table.select(used_schema.names).cast(used_schema)).select(
+        new.names
+    )
     columns = made.cast(new).to_pandas()
     frame = from_pyarrow_table_dispatch(meta, table)
     return frame.assign(**{name: columns[name].to_numpy() for name in new.names})

@@ -8,8 +8,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax.cluster.meeting import Gather
-from platt_jax.cluster.tasks import FittedPart, Names, places, read_ids
-from platt_jax.ids import Columns, Ids, length
+from platt_jax.cluster.tasks import EngineColumns, FittedPart, places, read_ids
+from platt_jax.ids import IdColumns, Ids, length
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
@@ -33,7 +33,7 @@ class Engine(Protocol):
     def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
         """These columns of about so many random rows, the same at each call."""
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> Any:
         """Runs the task on all parts, and keeps the results in the engine."""
 
     def summaries(self, fitted: Any) -> list[bytes]:
@@ -49,7 +49,7 @@ class Engine(Protocol):
         self,
         fitted: Any,
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -102,7 +102,7 @@ def parts_of(ids: Ids, parts: int) -> NDArray[np.int64]:
 
 def _hashed(ids: Ids) -> NDArray[np.uint64]:
     """A hash (N,) of each row's id."""
-    if isinstance(ids, Columns):
+    if isinstance(ids, IdColumns):
         hashed = np.zeros(length(ids), np.uint64)
         for column in ids.columns:
             hashed = _mixed(hashed ^ _hashed(column))
@@ -145,9 +145,9 @@ def pieces(
     return [stream.getvalue().to_pybytes() for stream in streams]
 
 
-def whole(of_part: Iterable[bytes]) -> pa.Table:
+def whole(pieces: Iterable[bytes]) -> pa.Table:
     """The rows of a part, from its pieces."""
-    tables = [pa.ipc.open_stream(piece).read_all() for piece in of_part]
+    tables = [pa.ipc.open_stream(piece).read_all() for piece in pieces]
     return pa.concat_tables(tables, promote_options="permissive")
 
 

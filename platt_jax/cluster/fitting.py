@@ -14,7 +14,14 @@ from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.local import Local
 from platt_jax.cluster.meeting import Gather
 from platt_jax.cluster.results import ClusterCalibrator
-from platt_jax.cluster.tasks import Call, FittedPart, Names, check_columns, fit_part, read_ids
+from platt_jax.cluster.tasks import (
+    Call,
+    EngineColumns,
+    FittedPart,
+    check_columns,
+    fit_part,
+    read_ids,
+)
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
@@ -86,7 +93,7 @@ def fit_segments(
         raise ValueError("prior: expected one for all segments, got one for each")
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
-    names = Names(score, segments, label, weight, offset)
+    names = EngineColumns(score, segments, label, weight, offset)
     schema = engine.schema(rows)
     check_columns(schema, names)
     rows = engine.select(rows, names.used)
@@ -132,7 +139,7 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
     )
 
 
-def _large(sample: pa.Table, names: Names, partitions: int) -> NDArray[Any]:
+def _large(sample: pa.Table, names: EngineColumns, partitions: int) -> NDArray[Any]:
     """The ids of segments with more rows than a part's share, found in a sample."""
     if not sample.num_rows:
         raise ValueError("rows: expected rows to fit, got none")

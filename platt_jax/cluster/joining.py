@@ -21,11 +21,11 @@ def joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
     fit = jax.tree.map(merged, *(part.fit for part in parts))
     population = parts[0].population
     if population is not None:
-        of_parts: list[Any] = [part.population for part in parts]
+        populations: list[Any] = [part.population for part in parts]
         fields = {
-            name: merged(*(getattr(x, name) for x in of_parts))
-            for name, (of_each, _) in SHAPES.items()
-            if of_each
+            name: merged(*(getattr(x, name) for x in populations))
+            for name, (per_segment, _) in SHAPES.items()
+            if per_segment
         }
         population = replace(population, **fields)
     return replace(parts[0], keys=keys, fit=fit, population=population)

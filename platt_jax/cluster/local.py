@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, adds_columns, parts_of_rows
-from platt_jax.cluster.meeting import AtServer, Server, alone
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.meeting import GatherClient, Server, alone
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _HOST = "127.0.0.1"
 _TRIES = 3  # how often parts run whose process dies
@@ -47,7 +47,7 @@ class Local:
         return rows.select(columns).take(pa.array(some))
 
     def fit(
-        self, rows: pa.Table, names: Names, large: NDArray[Any], task: FitPart
+        self, rows: pa.Table, names: EngineColumns, large: NDArray[Any], task: FitPart
     ) -> list[FittedPart]:
         """See `Engine`."""
         if self.partitions == 1:
@@ -92,7 +92,7 @@ class Local:
         self,
         fitted: list[FittedPart],
         rows: pa.Table,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -127,7 +127,9 @@ class Local:
         """See `Engine`."""
         pq.write_to_dataset(table, path)
 
-    def _split(self, rows: pa.Table, names: Names, large: NDArray[Any]) -> list[NDArray[np.intp]]:
+    def _split(
+        self, rows: pa.Table, names: EngineColumns, large: NDArray[Any]
+    ) -> list[NDArray[np.intp]]:
         """The places of each part's rows; rows of large segments are dealt out in turn."""
         part = parts_of_rows(rows, names.segment, large, self.partitions)
         return [np.flatnonzero(part == number) for number in range(self.partitions)]
@@ -136,5 +138,5 @@ class Local:
 def _fit(
     task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, table: pa.Table
 ) -> FittedPart:
-    with AtServer(address, key, part, parts) as gather:
+    with GatherClient(address, key, part, parts) as gather:
         return task(table, gather, part)

@@ -12,21 +12,20 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Sums: TypeAlias = NDArray[np.float64]
+from platt_jax.arrays import Floats
 
 _HEADER = struct.Struct("<QQQ")  # number of a round, of a part and of a way to merge
 _SECONDS_TO_CLOSE = 0.2  # for which a server may go on to accept after its end
 _ENDED = EOFError, OSError  # of the other side of a connection
 
 
-def _reduced(by: np.ufunc, of_all: list[bytes]) -> list[bytes]:
+def _reduced(by: np.ufunc, gathered: list[bytes]) -> list[bytes]:
     """The reduction of float64 arrays, in the order of the parts."""
-    return [by.reduce([np.frombuffer(x) for x in of_all]).tobytes()]
+    return [by.reduce([np.frombuffer(x) for x in gathered]).tobytes()]
 
 
 # What all parts get, from what each says. Sums travel once to each part instead of once per pair.
@@ -66,19 +65,19 @@ class Meeting:
         """The bytes of all parts, in the order of the parts."""
         return self._gather(mine)
 
-    def sums(self, local: Callable[[], _Sums], shape: tuple[int, ...]) -> _Sums:
+    def sums(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
         """The sum over all parts of the results of `local`: float64 of this shape."""
         return self._merged(local(), _SUM).reshape(shape)
 
-    def minima(self, local: Callable[[], _Sums], shape: tuple[int, ...]) -> _Sums:
+    def minima(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
         """The elementwise minimum; otherwise as `sums`."""
         return self._merged(local(), _MINIMUM).reshape(shape)
 
-    def total(self, mine: _Sums) -> _Sums:
+    def total(self, mine: Floats) -> Floats:
         """The sum of the arrays of all parts, of one shape."""
         return self._merged(mine, _SUM).reshape(mine.shape)
 
-    def _merged(self, mine: _Sums, merge: int) -> _Sums:
+    def _merged(self, mine: Floats, merge: int) -> Floats:
         in_bytes = np.ascontiguousarray(mine, np.float64).tobytes()
         return np.frombuffer(self._gather(in_bytes, merge)[0])
 
@@ -163,8 +162,8 @@ class Server:
                 with suppress(OSError):  # nobody came in this time, or who came has left
                     self._start(self._answer, self._socket.accept()[0])
 
-    def _answer(self, of_part: socket.socket) -> None:
-        with _messages(of_part) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
+    def _answer(self, client: socket.socket) -> None:
+        with _messages(client) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
             try:
@@ -184,7 +183,7 @@ class Server:
         threading.Thread(target=function, args=arguments, daemon=True).start()
 
 
-class AtServer:
+class GatherClient:
     """`Gather` by a server; a context manager.
 
     Args:
@@ -204,7 +203,7 @@ class AtServer:
             raise
         self._part, self._parts, self._number = part, parts, 0
 
-    def __enter__(self) -> "AtServer":
+    def __enter__(self) -> "GatherClient":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -227,8 +226,8 @@ class AtServer:
         return answers
 
 
-def _messages(of_socket: socket.socket) -> Connection:
+def _messages(connected: socket.socket) -> Connection:
     """The socket's messages, each sent at once: a round is several small ones."""
-    of_socket.setblocking(True)
-    of_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Connection(of_socket.detach())
+    connected.setblocking(True)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(connected.detach())

@@ -14,8 +14,8 @@ from ray.util import get_node_ip_address, placement_group, remove_placement_grou
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from platt_jax.cluster.engines import FitPart, pieces, whole
-from platt_jax.cluster.meeting import AtServer, Server
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.meeting import GatherClient, Server
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PLACE = "_platt_jax_place"
 
@@ -61,7 +61,7 @@ class Ray:
         some = rows.select_columns(columns)
         return _arrow(some.random_sample(share, seed=0) if share < 1 else some)
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> list[Any]:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> list[Any]:
         """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
         tables = self._together(rows, names, large)
         host, key = get_node_ip_address(), secrets.token_bytes()
@@ -101,7 +101,7 @@ class Ray:
         self,
         fitted: list[Any],
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -111,8 +111,8 @@ class Ray:
         tables, both = self._together(rows, names, large), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, schema, calibrator, *of_part)
-                for (calibrator, _), of_part in zip(fitted, tables, strict=True)
+                both.remote(task, schema, calibrator, *pieces)
+                for (calibrator, _), pieces in zip(fitted, tables, strict=True)
             ]
         )
 
@@ -134,7 +134,9 @@ class Ray:
         """See `Engine`."""
         table.write_parquet(path)
 
-    def _together(self, rows: Any, names: Names, large: NDArray[Any]) -> list[tuple[Any, ...]]:
+    def _together(
+        self, rows: Any, names: EngineColumns, large: NDArray[Any]
+    ) -> list[tuple[Any, ...]]:
         """References to the pieces of each part's rows, in their order."""
         schema = self.schema(rows)
         schema = schema.remove(schema.get_field_index(_PLACE))
@@ -161,11 +163,11 @@ def _divided(
 def _fit(
     task: FitPart,
     at: tuple[tuple[str, int], bytes, int, int],
-    *of_part: bytes,
+    *pieces: bytes,
 ) -> FittedPart:
-    with AtServer(*at) as gather:
+    with GatherClient(*at) as gather:
         part = at[2]
-        return task(whole(of_part), gather, part)
+        return task(whole(pieces), gather, part)
 
 
 def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: bytes) -> pa.Table:
@@ -176,9 +178,9 @@ def _joined(
     task: Callable[[bytes, pa.Table], pa.Table],
     schema: pa.Schema,
     calibrator: bytes,
-    *of_part: bytes,
+    *pieces: bytes,
 ) -> pa.Table:
-    return task(calibrator, whole(of_part)).cast(schema)
+    return task(calibrator, whole(pieces)).cast(schema)
 
 
 def _arrow(rows: Any) -> pa.Table:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.joining import joined
-from platt_jax.cluster.tasks import Names, Summary, check_columns, predict_part, table_part
+from platt_jax.cluster.tasks import EngineColumns, Summary, check_columns, predict_part, table_part
 from platt_jax.cluster.testing import TESTED, triage_part, with_q_values
 from platt_jax.inference.triage import q_values
 from platt_jax.results.population import Population
@@ -33,7 +33,7 @@ class ClusterCalibrator:
         self,
         engine: Engine,
         fitted: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         ids: list[pa.Field],
         summaries: list[Summary],

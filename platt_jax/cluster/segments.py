@@ -23,7 +23,7 @@ from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 class PartSegments(Segments):
@@ -87,15 +87,15 @@ class PartSegments(Segments):
         """See `Segments`."""
         return self._meeting.total(sums)
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        of_own, of_large = self._split(given)
-        found = [self._own.fit(of_own, options, stage)] if self._own else []
+        own_inputs, large_inputs = self._split(given)
+        found = [self._own.fit(own_inputs, options, stage)] if self._own else []
         if len(self._summed.keys):
-            found.append(self._summed.fit(of_large, options, stage))
+            found.append(self._summed.fit(large_inputs, options, stage))
         return self._merged(found or [_no_fits(self._dtype)])
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         rows = self._meeting.total(np.array([self._number])).astype(np.int64)
         options = replace(options, non_finite="omit")
@@ -109,12 +109,12 @@ class PartSegments(Segments):
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
-        of_own, of_large = self._split(nodes)
+        own_inputs, large_inputs = self._split(nodes)
         found = [np.empty((0, len(grid.z)), self._dtype)]
         if self._own:
-            found.append(self._own.node_losses(grid, of_own, options, stage))
+            found.append(self._own.node_losses(grid, own_inputs, options, stage))
         if len(self._summed.keys):
-            found.append(self._large.sums(grid.losses, of_large, len(grid.z), options).T)
+            found.append(self._large.sums(grid.losses, large_inputs, len(grid.z), options).T)
         return self._merged(found)
 
     def _split(self, given: Any) -> tuple[Any, Any]:
@@ -127,15 +127,15 @@ class PartSegments(Segments):
             return by_place
 
         placed_all = jax.tree.map(placed, given)
-        of_own = jax.tree.map(lambda x: x[:own], placed_all)
+        own_inputs = jax.tree.map(lambda x: x[:own], placed_all)
         if not large:
-            return of_own, None
+            return own_inputs, None
 
-        def of_owner(x: Any) -> Any:
+        def entries_of_owner(x: Any) -> Any:
             mine = x[own:] if self._is_owner else np.zeros((large, *x.shape[1:]))
             return self._meeting.total(mine.astype(float)).astype(x.dtype)
 
-        return of_own, jax.tree.map(of_owner, placed_all)
+        return own_inputs, jax.tree.map(entries_of_owner, placed_all)
 
     def _merged(self, found: list[Any]) -> Any:
         """Results in the order of the keys, from those of own and of large segments."""
@@ -149,7 +149,7 @@ class PartSegments(Segments):
 class _LargeSegments(SummedSegments):
     """The large segments; all rows together are fitted by `PartSegments`."""
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """Not asked for."""
         raise NotImplementedError
 

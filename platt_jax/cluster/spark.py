@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart
-from platt_jax.cluster.meeting import AtServer, Gather, Server
-from platt_jax.cluster.tasks import FittedPart, Names
+from platt_jax.cluster.meeting import Gather, GatherClient, Server
+from platt_jax.cluster.tasks import EngineColumns, FittedPart
 from platt_jax.ids.factorize import split_columns
 
 _KEY = "_platt_jax_part"
@@ -33,7 +33,7 @@ class Spark:
     def __init__(self, rows: Any, partitions: int | None) -> None:
         self._session = rows.sparkSession
         self.partitions = partitions or self._places()
-        self._keys = self._keys_of_parts()
+        self._keys = self._keys_part_table()
 
     def _places(self) -> int:
         """The number of tasks that run at the same time."""
@@ -41,7 +41,7 @@ class Spark:
         context = getattr(self._session, "_sc", None)  # none with Spark Connect
         return int(default or (context.defaultParallelism if context else 1))
 
-    def _keys_of_parts(self) -> NDArray[np.int64]:
+    def _keys_part_table(self) -> NDArray[np.int64]:
         """A number for each part, which `repartition` sends to the partition of that number."""
         from pyspark.sql import functions as F
 
@@ -70,7 +70,7 @@ class Spark:
         some = rows.select(columns)
         return (some.sample(share, seed=0) if share < 1 else some).toArrow()
 
-    def fit(self, rows: Any, names: Names, large: NDArray[Any], task: FitPart) -> Any:
+    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> Any:
         """See `Engine`. The rows are shuffled once, and read once by the tasks."""
         together = rows.repartition(self.partitions, self._key(names, large))
         schema, keys = self.schema(rows), self._keys
@@ -119,7 +119,7 @@ class Spark:
         self,
         fitted: Any,
         rows: Any,
-        names: Names,
+        names: EngineColumns,
         large: NDArray[Any],
         task: Callable[[bytes, pa.Table], pa.Table],
         schema: pa.Schema,
@@ -127,8 +127,8 @@ class Spark:
         """See `Engine`. Each task holds the rows of a part in memory."""
         keyed = rows.withColumn(_KEY, self._key(names, large))
 
-        def both(of_rows: pa.Table, of_parts: pa.Table) -> pa.Table:
-            made = task(_whole(of_parts, "calibrator"), of_rows.drop_columns([_KEY]))
+        def both(row_table: pa.Table, part_table: pa.Table) -> pa.Table:
+            made = task(_whole(part_table, "calibrator"), row_table.drop_columns([_KEY]))
             return made.cast(schema)
 
         parts = fitted.select(_KEY, "piece", "calibrator").groupBy(_KEY)
@@ -157,7 +157,7 @@ class Spark:
         """See `Engine`."""
         table.write.parquet(path)
 
-    def _key(self, names: Names, large: NDArray[Any]) -> Any:
+    def _key(self, names: EngineColumns, large: NDArray[Any]) -> Any:
         """The column of the key of each row's part; rows of large segments are dealt out."""
         from pyspark.sql import functions as F
 
@@ -206,7 +206,7 @@ def _meeting(context: Any) -> Iterator[Gather]:
             server = stack.enter_context(closing(Server(len(infos), host, key)))
             said = f"{server.port} {key.hex()}"
         port, secret = context.allGather(said)[0].split()
-        with AtServer((host, int(port)), bytes.fromhex(secret), part, len(infos)) as gather:
+        with GatherClient((host, int(port)), bytes.fromhex(secret), part, len(infos)) as gather:
             yield gather
         if server:
             server.wait()

@@ -25,7 +25,7 @@ from platt_jax.results.tables import Table, flag_counts, status_counts
 _PREDICTED_AT_ONCE = 1 << 22  # rows, because each takes 200 bytes until it is predicted
 
 
-class Names(NamedTuple):
+class EngineColumns(NamedTuple):
     """Names of columns."""
 
     score: str
@@ -41,7 +41,7 @@ class Names(NamedTuple):
         return list(dict.fromkeys([*(x for x in numbers if x is not None), *self.segment]))
 
 
-def check_columns(schema: pa.Schema, names: Names) -> None:
+def check_columns(schema: pa.Schema, names: EngineColumns) -> None:
     """Check that all columns exist, and that scores are floats.
 
     Raises:
@@ -60,7 +60,7 @@ def check_columns(schema: pa.Schema, names: Names) -> None:
 class Call(NamedTuple):
     """The arguments of a fit that are the same in all parts."""
 
-    names: Names
+    names: EngineColumns
     large: NDArray[Any]  # (L,) ids of the large segments
     pos_label: Any
     prior: GaussianPrior | None
@@ -169,7 +169,7 @@ def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
 
 
 def predict_part(
-    calibrator: bytes, table: pa.Table, names: Names, large: SegmentCalibrator, out: str
+    calibrator: bytes, table: pa.Table, names: EngineColumns, large: SegmentCalibrator, out: str
 ) -> pa.Table:
     """The rows with a column of probabilities.
 
@@ -180,23 +180,23 @@ def predict_part(
         large: the calibrator of the large segments.
         out: name of the new column.
     """
-    of_part: SegmentCalibrator = pickle.loads(calibrator)
-    found = [np.empty(0, of_part.fit.A.dtype)]
+    own: SegmentCalibrator = pickle.loads(calibrator)
+    found = [np.empty(0, own.fit.A.dtype)]
     for first in range(0, table.num_rows, _PREDICTED_AT_ONCE):
         rows = table.slice(first, _PREDICTED_AT_ONCE)
-        found.append(_predicted(rows, of_part, names, large))
+        found.append(_predicted(rows, own, names, large))
     return table.append_column(out, pa.array(np.concatenate(found)))
 
 
 def _predicted(
-    table: pa.Table, of_part: SegmentCalibrator, names: Names, large: SegmentCalibrator
+    table: pa.Table, own: SegmentCalibrator, names: EngineColumns, large: SegmentCalibrator
 ) -> NDArray[Any]:
     """The probabilities (N,) of the rows."""
-    proba = np.empty(table.num_rows, of_part.fit.A.dtype)
+    proba = np.empty(table.num_rows, own.fit.A.dtype)
     is_large = np.zeros(table.num_rows, bool)
     if len(large.keys):
         is_large = places(table, names.segment, large.keys) >= 0
-    for some, by in ((~is_large, of_part), (is_large, large)):
+    for some, by in ((~is_large, own), (is_large, large)):
         if some.any():
             rows = table.filter(pa.array(some))
             offset = None if names.offset is None else rows[names.offset]
@@ -207,11 +207,11 @@ def _predicted(
 
 def table_part(calibrator: bytes, segment: Sequence[str]) -> pa.Table:
     """A row for each segment of a part."""
-    of_part: SegmentCalibrator = pickle.loads(calibrator)
-    table = of_part.table()
+    own: SegmentCalibrator = pickle.loads(calibrator)
+    table = own.table()
     columns: dict[str, Any] = dict(zip(segment, list(table.values())[: len(segment)], strict=True))
     columns |= {name: table[name] for name in list(table)[len(segment) :]}
-    columns["cov_AB"] = np.ascontiguousarray(of_part.fit.covariance[:, 0, 1])
-    if of_part.shrinkage is not None:
-        columns["shrinkage"] = of_part.shrinkage
+    columns["cov_AB"] = np.ascontiguousarray(own.fit.covariance[:, 0, 1])
+    if own.shrinkage is not None:
+        columns["shrinkage"] = own.shrinkage
     return Table(columns).to_arrow()

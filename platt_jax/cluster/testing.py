@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.cluster.tasks import Names, id_columns, split_large
+from platt_jax.cluster.tasks import EngineColumns, id_columns, split_large
 from platt_jax.inference.triage import triage
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
@@ -32,7 +32,7 @@ TESTED = [
 def triage_part(
     calibrator: bytes,
     table: pa.Table,
-    names: Names,
+    names: EngineColumns,
     large: SegmentCalibrator,
     against: Literal["fit", "predictions"],
 ) -> pa.Table:
@@ -45,11 +45,11 @@ def triage_part(
         large: the calibrator of the large segments.
         against: see `triage`.
     """
-    of_part: SegmentCalibrator = pickle.loads(calibrator)
+    small: SegmentCalibrator = pickle.loads(calibrator)
     ids = [table.schema.field(name) for name in names.segment]
     found = [pa.schema([*ids, *TESTED]).empty_table()]
     split = split_large(table, names.segment, large.keys)
-    for by, rows in zip((of_part, large), split, strict=True):
+    for by, rows in zip((small, large), split, strict=True):
         if rows.num_rows:
             offset = None if names.offset is None else rows[names.offset]
             segments = id_columns(rows, names.segment)

@@ -29,8 +29,8 @@ def require_same_call(exchange: Exchange, describe: Callable[[], dict[str, str |
         ValueError: `describe` raised one in some process, or texts differ; all processes raise the
             same.
     """
-    of_all = results_of_all(exchange, lambda: json.dumps(describe()).encode())
-    calls = [json.loads(sent) for sent in of_all]
+    gathered = results_of_all(exchange, lambda: json.dumps(describe()).encode())
+    calls = [json.loads(sent) for sent in gathered]
     names = dict.fromkeys(name for call in calls for name in call)
     differences = [_difference(name, [call.get(name) for call in calls]) for name in names]
     if any(differences):
@@ -39,8 +39,13 @@ def require_same_call(exchange: Exchange, describe: Callable[[], dict[str, str |
 
 def described(function: str, options: Options, **arguments: object) -> dict[str, str | None]:
     """Texts for the function, the version of the package, the options and other plain values."""
-    of_options = {f"options.{x.name}": getattr(options, x.name) for x in fields(options)}
-    values = {"version of platt_jax": __version__, "function": function, **of_options, **arguments}
+    option_values = {f"options.{x.name}": getattr(options, x.name) for x in fields(options)}
+    values = {
+        "version of platt_jax": __version__,
+        "function": function,
+        **option_values,
+        **arguments,
+    }
     return {name: _text(value) for name, value in values.items()}
 
 

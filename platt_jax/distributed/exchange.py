@@ -60,13 +60,13 @@ class Exchange:
         """
         # Short ones need a single gather, always of one size, whose program is compiled once.
         sent = len(mine).to_bytes(_HEADER, "little") + mine
-        of_all = self.gather(_fitted(sent, _SHORT))
-        lengths = [int.from_bytes(x[:_HEADER].tobytes(), "little") for x in of_all]
+        gathered = self.gather(_fitted(sent, _SHORT))
+        lengths = [int.from_bytes(x[:_HEADER].tobytes(), "little") for x in gathered]
         if (longest := _HEADER + max(lengths)) > _SHORT:
-            of_all = self.gather(_fitted(sent, longest))
+            gathered = self.gather(_fitted(sent, longest))
         return [
             x[_HEADER : _HEADER + length].tobytes()
-            for x, length in zip(of_all, lengths, strict=True)
+            for x, length in zip(gathered, lengths, strict=True)
         ]
 
     def sums(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -137,11 +137,11 @@ def results_of_all(exchange: Gathers, work: Callable[[], bytes]) -> list[bytes]:
         mine = _RESULT + work()
     except ValueError as error:
         mine = _ERROR + str(error).encode()
-    of_all = exchange.gather_bytes(mine)
-    for process, sent in enumerate(of_all):
+    gathered = exchange.gather_bytes(mine)
+    for process, sent in enumerate(gathered):
         if sent.startswith(_ERROR):
             raise ValueError(f"{sent[1:].decode()} (in process {process})")
-    return [sent[1:] for sent in of_all]
+    return [sent[1:] for sent in gathered]
 
 
 def _fitted(content: bytes, size: int) -> NDArray[np.uint8]:
@@ -154,8 +154,8 @@ def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
     with jax.enable_x64(True):
         mesh = _processes()
         spread = NamedSharding(mesh, Spec("process"))
-        of_all = jax.make_array_from_process_local_data(spread, mine[None])
-        return np.asarray(_reduction(mesh, how)(of_all).addressable_data(0))
+        gathered = jax.make_array_from_process_local_data(spread, mine[None])
+        return np.asarray(_reduction(mesh, how)(gathered).addressable_data(0))
 
 
 def _processes() -> Mesh:

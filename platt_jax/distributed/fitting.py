@@ -17,14 +17,14 @@ from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 def fit_segments(
@@ -113,7 +113,7 @@ def fit_segments(
     keys = keys_of_all(exchange, None if rows is None else rows.keys)
     call = {}
     if checkpoint is not None:
-        given = given_to(keys.shape, dtype, prior, start)
+        given = problem_inputs(keys.shape, dtype, prior, start)
         call = _call(exchange, rows, given, pooling, options)
     journal = Journal(exchange, checkpoint, call)
     everywhere = ProcessSegments(keys, dtype, rows, exchange, journal, caller, has_offset)
@@ -133,8 +133,8 @@ def _agreed_rows(
     rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
     size = 0 if rows is None else rows.dtype.itemsize
     offset = 0 if rows is None else int(rows.has_offset)
-    of_all = exchange.gather(np.array([size, offset]))
-    largest, offset = of_all.max(axis=0)
+    gathered = exchange.gather(np.array([size, offset]))
+    largest, offset = gathered.max(axis=0)
     if not largest:
         raise ValueError("scores: expected rows to fit in some process, got none in all")
     dtype = np.dtype(f"f{largest}")
@@ -146,15 +146,15 @@ def _agreed_rows(
 def _call(
     exchange: Exchange,
     rows: SegmentRows | None,
-    given: Given,
+    given: ProblemInputs,
     pooling: str,
     options: Options,
 ) -> dict[str, str]:
     """What the sums depend on, by name."""
     mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
-    of_all = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
+    gathered = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
     return {
-        "rows": b"".join(of_all).hex(),
+        "rows": b"".join(gathered).hex(),
         "prior or start": digest(jax.tree.leaves(given)),
         "pooling": pooling,
         "options": repr(options),

@@ -3,17 +3,13 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats
 from platt_jax.distributed.exchange import Exchange, agree
 from platt_jax.execution import checkpoint
-
-# Sums or minima over the processes, of arrays of one shape.
-_Sums: TypeAlias = NDArray[np.float64]
 
 
 class Journal:
@@ -45,7 +41,7 @@ class Journal:
         kept = agree(exchange, self._kept)
         self._known = int(exchange.gather(np.array([kept or 0]))[0, 0])
 
-    def sums(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
+    def sums(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
         """The sum over all processes of the results of `local`: float64 of this shape.
 
         Raises:
@@ -54,7 +50,7 @@ class Journal:
         """
         return self._next(self._exchange.sums, local, shape)
 
-    def minima(self, local: Callable[[], _Sums], shape: tuple[int, int]) -> _Sums:
+    def minima(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
         """The elementwise minimum; otherwise as `sums`."""
         return self._next(self._exchange.minima, local, shape)
 
@@ -68,8 +64,11 @@ class Journal:
             self._directory.rmdir()
 
     def _next(
-        self, reduce: Callable[[_Sums], _Sums], local: Callable[[], _Sums], shape: tuple[int, int]
-    ) -> _Sums:
+        self,
+        reduce: Callable[[Floats], Floats],
+        local: Callable[[], Floats],
+        shape: tuple[int, int],
+    ) -> Floats:
         file = self._file(self._passes)
         self._passes += 1
         if self._passes <= self._known:

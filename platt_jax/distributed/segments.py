@@ -22,7 +22,7 @@ from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 class ProcessSegments(SummedSegments):
@@ -70,7 +70,7 @@ class ProcessSegments(SummedSegments):
         gather = self._exchange.gather_bytes
         return coordinates_of_parts(self._rows_here, self._sizes.sum(), gather, self._dtype)
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         options = replace(options, non_finite="omit")
         sizes = self._sizes.sum(keepdims=True)

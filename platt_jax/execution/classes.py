@@ -49,12 +49,12 @@ def classes_of(class_ids: Column | None, class_labels: Column, shape: tuple[int,
             f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
             f"got shape {dense.shape}{validation.as_flat('labels', dense.shape, shape[:1])}"
         )
-    of_rows = ids.read(class_labels, "labels")
-    names = _distinct(of_rows, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
+    row_labels = ids.read(class_labels, "labels")
+    names = _distinct(row_labels, shape[1]) if class_ids is None else _classes(class_ids, shape[1])
     keys, place = ascending(names)
-    found = get_indexer(keys, of_rows, "labels")
+    found = get_indexer(keys, row_labels, "labels")
     if (found < 0).any():
-        odd = ids.single_column(of_rows, "labels")[found < 0]
+        odd = ids.single_column(row_labels, "labels")[found < 0]
         raise ValueError(f"labels: {tables.name(odd, 0)} is not among classes")
     column = np.empty(len(keys), np.intp)  # of each key
     column[place] = np.arange(len(keys))

@@ -14,7 +14,7 @@ from platt_jax.execution.run import fit_problems
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 class DenseRows:
@@ -69,7 +69,7 @@ class DenseRows:
         """A warning about scores that look like probabilities, or None."""
         return validation.probabilities_for_scores(self.scores)
 
-    def fit(self, given: Given, context: Context) -> Fit:
+    def fit(self, given: ProblemInputs, context: Context) -> Fit:
         """The fits of all problems, as NumPy arrays with the batch shape; see `fit_problems`."""
         flat = fit_problems(self.problems, given, context)
         fit: Fit = jax.tree.map(lambda x: x.reshape(self.batch + x.shape[1:]), flat)

@@ -71,7 +71,7 @@ class DeviceSegmentRows:
         name = columns.labelled("segments", segments)
         if accelerators.holds(segments := accelerators.taken(segments)):
             if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
-                raise validation.of_codes(name, segments)
+                raise validation.segment_codes_error(name, segments)
             self._require_length(len(segments))
             self.keys = self._grouped(segments)
         else:

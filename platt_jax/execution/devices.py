@@ -107,7 +107,7 @@ def solve_chunks(
         A pytree of NumPy arrays with the problems of all chunks as leading axis.
     """
     shares: list[_Share] = []
-    of_problems = []
+    on_grids = []
     for chunk in _filled_up(chunks, mesh.shape[PROBLEMS]):
         if shares and not len(chunk.sizes):
             rows = _no_rows(shares[0][0])
@@ -117,9 +117,9 @@ def solve_chunks(
         number = mesh.shape[ROWS]
         shares += [(rows, where)] if number == 1 else _split(rows, where, chunk, number)
         mine = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
-        of_problems.append(on_grid(mine, chunk))
+        on_grids.append(on_grid(mine, chunk))
     columns, where = _put(mesh, shares)
-    given = jax.tree.map(lambda *parts: np.concatenate(parts), *of_problems)
+    given = jax.tree.map(lambda *parts: np.concatenate(parts), *on_grids)
     given = jax.device_put(given, NamedSharding(mesh, OVER_PROBLEMS))
     with _one_at_a_time if mesh.shape[ROWS] > 1 else nullcontext():
         made = jax.device_get(program(columns, where, given))

@@ -8,15 +8,15 @@ import numpy as np
 from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
-def given_to(
+def problem_inputs(
     batch: tuple[int, ...],
     dtype: np.dtype[Any],
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
-) -> Given:
+) -> ProblemInputs:
     """Prior and start for the problems of a batch, checked; arrays have leading axis (K,).
 
     Raises:
@@ -32,7 +32,7 @@ def given_to(
     pair: Any = validation.start(start, batch, dtype)  # NumPy arrays here, JAX arrays where traced
     if pair is not None:
         pair = pair[0].reshape(-1), pair[1].reshape(-1)
-    return Given(own, pair)
+    return ProblemInputs(own, pair)
 
 
 def _flat(prior: Any, batch: tuple[int, ...]) -> GaussianPrior:

@@ -13,14 +13,14 @@ from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 
 
-def on_grid(of_problems: Any, chunk: Chunk) -> Any:
+def on_grid(values: Any, chunk: Chunk) -> Any:
     """Puts arrays with the chunk's problems as leading axis on the program's grid, [S, G, ...]."""
 
     def place(leaf: NDArray[Any]) -> NDArray[Any]:
         lengthened = packing.lengthen(leaf, math.prod(chunk.grid))
         return lengthened.reshape(chunk.grid + leaf.shape[1:])
 
-    return jax.tree.map(place, of_problems)
+    return jax.tree.map(place, values)
 
 
 def off_grid(made: Any, chunk: Chunk) -> Any:

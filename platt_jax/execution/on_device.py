@@ -23,7 +23,7 @@ from platt_jax.execution.progress import reporting
 from platt_jax.ids.labels import labels_by_name
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given, solve_checked
+from platt_jax.solver.solution import ProblemInputs, solve_checked
 from platt_jax.threads import run_programs
 
 
@@ -109,18 +109,18 @@ class DeviceRows:
         scores, labels, weights, offset = columns
         labels, odd, *found = _facts(scores, labels, weights, coded=coded)
         numbers = [x.tolist() for x in jax.device_get(found)]
-        of_labels, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
-        of_labels.require_known(odd)
+        label_facts, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
+        label_facts.require_known(odd)
         if facts.least_weight < 0:
-            raise validation.of_negative_weight(facts.least_weight)
-        if of_labels.bad:
+            raise validation.negative_weight_error(facts.least_weight)
+        if label_facts.bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
         self.columns = Columns(scores, labels, weights, offset)
         self.doubtful_shape = validation.doubtful_shape(shape, lambda: facts.one_hot)
         interval = validation.UnitInterval(facts.outside, int(facts.inside), facts.between)
         self.doubtful_scores = interval.doubt if shape[-1] >= validation.FEW else None
 
-    def fit(self, given: Given, context: Context) -> Fit:
+    def fit(self, given: ProblemInputs, context: Context) -> Fit:
         """The fits of all problems with the batch shape; see `accelerators.results`.
 
         Args:
@@ -191,7 +191,7 @@ def _facts(
         weights: weights, or None.
         coded: whether labels are int8 already.
     """
-    as_int8, odd, of_labels = coded_labels(labels, coded)
+    as_int8, odd, label_facts = coded_labels(labels, coded)
     finite = jnp.isfinite(scores)
     facts = _Facts(
         one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
@@ -200,4 +200,4 @@ def _facts(
         inside=jnp.sum(finite, dtype=jnp.int64),
         between=jnp.any((scores > 0) & (scores < 1)),
     )
-    return as_int8, odd, in_one_array(of_labels), in_one_array(facts)
+    return as_int8, odd, in_one_array(label_facts), in_one_array(facts)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from platt_jax import accelerators, xla
 from platt_jax.execution import devices, planning
 from platt_jax.execution.problems import Problems, Task
-from platt_jax.execution.progress import unheard
+from platt_jax.execution.progress import ignore_progress
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Block, Blocks
@@ -22,7 +22,7 @@ from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
-from platt_jax.solver.solution import Given, fit_rows
+from platt_jax.solver.solution import ProblemInputs, fit_rows
 from platt_jax.threads import ordered_map
 
 TOO_SMALL = "the device's memory is too small for this fit"
@@ -42,7 +42,7 @@ def run_oversized(
     take = partial(problems.take, slice(i, i + 1))
     with memory_errors():
         rows = _blocks(problems.sizes[i], take, problems.reread, mesh, kernels)
-        made = task.of_blocks(rows, given, options)
+        made = task.on_host(rows, given, options)
     return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
 
 
@@ -87,10 +87,10 @@ def read_block(
 
 def fit_on_host(
     rows: Rows,
-    given: Given,
+    given: ProblemInputs,
     options: Options,
     loss: bool = True,
-    report: Callable[[NDArray[np.bool_]], Any] = unheard,
+    report: Callable[[NDArray[np.bool_]], Any] = ignore_progress,
 ) -> Fit:
     """Fits with the host's loop. If `loss` is False, nll is NaN and saves a pass.
 
@@ -108,11 +108,11 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if is_want_of_memory(error):
+        if is_out_of_memory(error):
             raise MemoryError(TOO_SMALL) from error
         raise
 
 
-def is_want_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether JAX's error says that the device's memory is too small."""
     return "RESOURCE_EXHAUSTED" in str(error)

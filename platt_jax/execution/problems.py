@@ -53,5 +53,5 @@ class Context(NamedTuple):
 class Task(NamedTuple):
     """A computation for every problem. Both functions take rows, what is given, and options."""
 
-    of_rows: Callable[..., Any]  # traced; results have the problems' leading axes
-    of_blocks: Callable[..., Any]  # for an oversized problem; runs on the host
+    traced: Callable[..., Any]  # results have the problems' leading axes
+    on_host: Callable[..., Any]  # for an oversized problem; runs on the host

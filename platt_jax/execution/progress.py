@@ -84,7 +84,9 @@ def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], Non
         ImportError: a bar is requested, and tqdm is missing.
     """
     with _listening(sizes, stage) as listener:
-        yield unheard if listener is None else _Reports(sizes, stage.name, listener).finished
+        yield (
+            ignore_progress if listener is None else _Reports(sizes, stage.name, listener).finished
+        )
 
 
 @contextmanager
@@ -97,14 +99,14 @@ def reporting_passes(
     """
     with _listening(sizes, stage) as listener:
         if listener is None:
-            yield unheard
+            yield ignore_progress
             return
         reports = _Reports(sizes, stage.name, listener)
         yield reports.running
         reports.running(np.zeros(len(sizes), bool))
 
 
-def unheard(_: Any) -> None:
+def ignore_progress(_: Any) -> None:
     """Ignores a report, where progress is not reported."""
 
 
@@ -139,9 +141,9 @@ class _Reports:
 
     def _report(self, problems: int, rows: int) -> None:
         self._problems, self._rows = problems, rows
-        of_all = len(self._sizes), int(np.sum(self._sizes))
+        totals = len(self._sizes), int(np.sum(self._sizes))
         seconds = time.perf_counter() - self._began
-        self._listener(ProgressReport(self._name, problems, of_all[0], rows, of_all[1], seconds))
+        self._listener(ProgressReport(self._name, problems, totals[0], rows, totals[1], seconds))
 
 
 def _bar(rows: int, stage: Stage) -> Any:

@@ -25,7 +25,7 @@ from platt_jax.passes.replicated import Stream
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
-from platt_jax.solver.solution import Given, fit_rows
+from platt_jax.solver.solution import ProblemInputs, fit_rows
 
 # Takes a slice of the problems and a slice of each one's rows; returns these rows' clusters.
 TakeClusters: TypeAlias = Callable[[slice, slice], NDArray[np.uint32]]
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 def fit_replicates(
     original: Problems,
-    given: Given,
+    given: ProblemInputs,
     plan: Plan,
     context: Context,
     clusters: TakeClusters | None = None,
@@ -83,12 +83,12 @@ def fit_replicates(
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
 
-    def of_originals(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def original_problems(some: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The problem of each of these replicates, and its number within the problem."""
         return np.divmod(np.arange(some.start, some.stop), number)
 
     def solve(chunk: Chunk) -> Any:
-        problem, replicate = of_originals(chunk.problems)
+        problem, replicate = original_problems(chunk.problems)
         originals = slice(problem[0], problem[-1] + 1)
         ends = np.cumsum(sizes[originals])
         rows = take(originals, slice(None), packing.Space(_room(ends[-1], chunk), reused=True))
@@ -107,7 +107,7 @@ def fit_replicates(
 
     def take_replicates(which: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some replicates, or a part of the rows of one, with random weights."""
-        problem, replicate = of_originals(which)
+        problem, replicate = original_problems(which)
         originals = slice(problem[0], problem[-1] + 1)
         length = sizes[originals] if part == _ALL else np.array([part.stop - part.start])
         own = length[problem - problem[0]]
@@ -119,15 +119,17 @@ def fit_replicates(
             (part.start or 0) + number if clusters is None else clusters(originals, part)[where]
         )
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
-        of_rows = (np.repeat(word, own) for word in stream)
-        padded = (packing.lengthen(x, space.length) for x in (*of_rows, number.astype(np.uint32)))
+        row_stream = (np.repeat(word, own) for word in stream)
+        padded = (
+            packing.lengthen(x, space.length) for x in (*row_stream, number.astype(np.uint32))
+        )
         drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=rows.scores.dtype))[: len(where)]
         weights = drawn if rows.weights is None else drawn * rows.weights
         return packing.flat(rows._replace(weights=weights), space)
 
     def solve_clustered(chunk: Chunk) -> Any:
         rows = take_replicates(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
-        problem, _ = of_originals(chunk.problems)
+        problem, _ = original_problems(chunk.problems)
         their_own = on_grid(jax.tree.map(lambda leaf: leaf[problem], given), chunk)
         block = chunk.tile_shape.block
         made = solve_chunk(
@@ -146,13 +148,13 @@ def fit_replicates(
         return jax.tree.map(np.asarray, _replicates(made))
 
     def places(some: slice) -> NDArray[Any]:
-        problem, replicate = of_originals(some)
+        problem, replicate = original_problems(some)
         return replicate * problems + (problem if order is None else order[problem])
 
-    of_replicates = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
+    replicate_problems = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
     program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
-    made = in_chunks(program, of_replicates, context, in_chunk, solve_oversized, places)
+    made = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places)
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 
@@ -172,7 +174,7 @@ def _with_tol(options: Options, dtype: np.dtype[Any]) -> Options:
 def _solve_chunk(
     columns: Columns,
     where: GatherMap | RowRanges,
-    given: Given,
+    given: ProblemInputs,
     stream: Stream,
     options: Options,
     kind: str,
@@ -180,14 +182,14 @@ def _solve_chunk(
 ) -> Replicates:
     """Fits the replicates of a chunk; the results have shape [S, G]."""
 
-    def fit(rows: Rows, given_and_stream: tuple[Given, Stream]) -> Replicates:
+    def fit(rows: Rows, given_and_stream: tuple[ProblemInputs, Stream]) -> Replicates:
         return _fit(rows, given_and_stream[0], options)
 
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(columns, where, block)
         return fit(replicated.reweighted(tiles, stream, kind), (given, stream))
 
-    def draw(given_and_stream: tuple[Given, Stream], row: jax.Array) -> jax.Array:
+    def draw(given_and_stream: tuple[ProblemInputs, Stream], row: jax.Array) -> jax.Array:
         return replicated.draw(kind, given_and_stream[1], row, columns.scores.dtype)
 
     more = given, stream
@@ -195,7 +197,7 @@ def _solve_chunk(
     return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
 
 
-def _fit(rows: Rows, given: Given, options: Options) -> Replicates:
+def _fit(rows: Rows, given: ProblemInputs, options: Options) -> Replicates:
     return _replicates(fit_rows(rows, given, options, partial(search.optimum, loss=False)))
 
 

@@ -18,7 +18,7 @@ from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.oversized import (
     TOO_SMALL,
     fit_on_host,
-    is_want_of_memory,
+    is_out_of_memory,
     run_oversized,
 )
 from platt_jax.execution.planning import Chunk
@@ -30,7 +30,7 @@ from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given, fit_rows
+from platt_jax.solver.solution import ProblemInputs, fit_rows
 from platt_jax.threads import ordered_map, run_programs
 
 # Maps a slice of the problems to the places of their results.
@@ -43,7 +43,9 @@ def fit_task(loss: bool) -> Task:
     return Task(fit_rows, partial(fit_on_host, loss=loss))
 
 
-def fit_problems(problems: Problems, given: Given, context: Context, loss: bool = True) -> Fit:
+def fit_problems(
+    problems: Problems, given: ProblemInputs, context: Context, loss: bool = True
+) -> Fit:
     """Fits K problems: `run_problems` for a task that returns a Fit.
 
     Takes the arguments of `run_problems`, and:
@@ -83,7 +85,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, kernels)
 
     def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
-        block, function = chunks[0].tile_shape.block, task.of_rows
+        block, function = chunks[0].tile_shape.block, task.traced
         program = partial(
             _solve_on_mesh, options=options, block=block, function=function, mesh=mesh
         )
@@ -92,7 +94,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     def solve_oversized(i: int) -> Any:
         return run_oversized(task, i, problems, given, options, mesh, kernels)
 
-    program = task.of_rows, np.dtype(dtype), options, mesh, kernels
+    program = task.traced, np.dtype(dtype), options, mesh, kernels
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
     if kernels is not None:
@@ -158,7 +160,7 @@ def in_chunks(
                         advance(results.add(made))
                         _compiled.add(program)
                 except jax.errors.JaxRuntimeError as error:
-                    if not is_want_of_memory(error):
+                    if not is_out_of_memory(error):
                         raise
                     most = _smaller_chunks(most, error, caller)
         return results.whole
@@ -225,7 +227,7 @@ def _run_chunk(
     kernels: xla.Kernels | None,
 ) -> Any:
     given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
-    block, function = chunk.tile_shape.block, task.of_rows
+    block, function = chunk.tile_shape.block, task.traced
     if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
         kernels = kernels._replace(search=False)
     made = solve_chunk(

@@ -11,7 +11,7 @@ import numpy as np
 from platt_jax import xla
 from platt_jax.columns import Column
 from platt_jax.execution.device_segments import DeviceSegmentRows
-from platt_jax.execution.oversized import is_want_of_memory
+from platt_jax.execution.oversized import is_out_of_memory
 from platt_jax.passes import shapes
 
 # Of fewer rows a call saves less than a third of a second, and the first one compiles for longer.
@@ -62,7 +62,7 @@ def sent_rows(
     except ValueError:
         return None
     except jax.errors.JaxRuntimeError as error:
-        if is_want_of_memory(error):
+        if is_out_of_memory(error):
             return None
         raise
 

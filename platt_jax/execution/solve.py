@@ -8,7 +8,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given, solve_checked
+from platt_jax.solver.solution import ProblemInputs, solve_checked
 from platt_jax.traced_arrays import traced_arrays
 
 
@@ -67,9 +67,9 @@ def solve(
     columns = traced_arrays(scores, labels, weights, offset)
     f = columns.scores
     prior = validation.prior(prior, f.shape[:-1], f.dtype)
-    given = Given()
+    given = ProblemInputs()
     if prior is not None:
         # Derivatives by the precision would not pass through its own center where it says nothing
         # of B.
-        given = Given(CenteredPrior(jnp.zeros(f.shape[:-1], f.dtype), prior))
+        given = ProblemInputs(CenteredPrior(jnp.zeros(f.shape[:-1], f.dtype), prior))
     return solve_checked(columns, given, options)

@@ -99,15 +99,15 @@ def curves(calibrator: Exportable) -> Curves:
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
             f"{type(calibrator).__name__}"
         )
-    *of_each, fallback = map(tuple, parameters(calibrator).tolist())
+    *segment_parameters, fallback = map(tuple, parameters(calibrator).tolist())
     fields = ids.fields(calibrator.keys)
     columns = list(map(_values, fields))
     plain = calibrator.keys.dtype.names is None
     segments = columns[0] if plain else list(zip(*columns, strict=True))
     root, levels = fallback, []
     if calibrator.by_level is not None:
-        of_root, parts = calibrator.by_level.parts()
-        root, levels = tuple(of_root.tolist()), list(map(_level, parts))
+        root_parameters, parts = calibrator.by_level.parts()
+        root, levels = tuple(root_parameters.tolist()), list(map(_level, parts))
     for level in levels:
         for place, values in zip(level.columns, zip(*level.values, strict=True), strict=True):
             columns[place] = [*columns[place], *values]
@@ -115,7 +115,7 @@ def curves(calibrator: Exportable) -> Curves:
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)
     ]
-    return Curves(segments, columns, types, of_each, fallback, root, levels)
+    return Curves(segments, columns, types, segment_parameters, fallback, root, levels)
 
 
 def _level(part: Part) -> LevelCurves:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.results import files
-from platt_jax.results.archive import refusing
+from platt_jax.results.archive import as_value_error
 from platt_jax.results.files import Calibrator
 
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -64,7 +64,7 @@ def from_json(text: str | bytes) -> Calibrator:
         >>> float(from_json(to_json(Sigmoid(A=-2.0, B=1.0))).A)
         -2.0
     """
-    with refusing("text", files.REFUSAL):
+    with as_value_error("text", files.REFUSAL):
         about = json.loads(text)
         arrays, types = about.pop("arrays"), about.pop("types")
         if set(arrays) != set(types):

@@ -7,7 +7,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.export.curves import Curves, Exportable, curves
 from platt_jax.export.onnx_parameters import parameters_of
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
 
@@ -51,7 +51,7 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         >>> [x.name for x in model.graph.input]
         ['score', 'segment']
     """
-    with needing("to_onnx needs onnx", "platt-jax[onnx]"):
+    with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
         import onnx
         from onnx import TensorProto, helper
 
@@ -60,14 +60,14 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
     rows = ["N"]
     inputs = [helper.make_tensor_value_info("score", getattr(TensorProto, _DTYPES[dtype]), rows)]
     widened = helper.make_node("Cast", ["score"], ["wide_score"], to=TensorProto.DOUBLE)
-    of_rows = parameters_of(found, helper)
+    parameters = parameters_of(found, helper)
     inputs += [
         helper.make_tensor_value_info(name, getattr(TensorProto, kind), rows)
-        for name, kind in of_rows.inputs
+        for name, kind in parameters.inputs
     ]
     probability = _mean(helper) if found.averaged else _sigmoid(helper, "logit")
     graph = helper.make_graph(
-        [*of_rows.nodes, widened, *_logit(helper), *probability],
+        [*parameters.nodes, widened, *_logit(helper), *probability],
         "platt_jax",
         inputs,
         [
@@ -76,7 +76,7 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         ],
         initializer=[
             onnx.numpy_helper.from_array(array, name)
-            for name, array in (_constants(found) | of_rows.constants).items()
+            for name, array in (_constants(found) | parameters.constants).items()
         ],
     )
     model = helper.make_model(

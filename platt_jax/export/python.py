@@ -76,7 +76,7 @@ def curve(segment):
 _BY_SEGMENT = '''
 
 def predict_proba(score, segment):
-    """P(y=1) of a score in a segment{of_columns}; NaN for NaN, and without a curve."""
+    """P(y=1) of a score in a segment{tuple_note}; NaN for NaN, and without a curve."""
     {names} = {curve}
 '''
 
@@ -128,7 +128,7 @@ def to_python(calibrator: Exportable) -> str:
     names = ", ".join(found.names)
     text = _curves(found, names) + _BY_SEGMENT.format(
         names=names,
-        of_columns=", a tuple of its columns" if len(found.types) > 1 else "",
+        tuple_note=", a tuple of its columns" if len(found.types) > 1 else "",
         curve="curve(segment)" if found.levels else "CURVES.get(segment, FALLBACK)",
     )
     if not found.averaged:
@@ -138,11 +138,11 @@ def to_python(calibrator: Exportable) -> str:
 
 def _curves(found: Curves, names: str) -> str:
     """The part of the module that finds the parameters of a segment."""
-    of_segments = _lines(found.segments or [], found.parameters)
+    segment_lines = _lines(found.segments or [], found.parameters)
     if not found.crossed:
-        of_parts = (_lines(level.values, level.parameters) for level in reversed(found.levels))
+        part_lines = (_lines(level.values, level.parameters) for level in reversed(found.levels))
         text = _NESTED_CURVES if found.levels else _CURVES
-        curves = "".join([of_segments, *of_parts])
+        curves = "".join([segment_lines, *part_lines])
         return text.format(names=names, curves=curves, fallback=found.fallback)
     effects = "".join(
         "    ({\n"
@@ -150,7 +150,9 @@ def _curves(found: Curves, names: str) -> str:
         + f"    }}, {level.unseen}),\n"
         for level in found.levels
     )
-    return _CROSSED_CURVES.format(names=names, curves=of_segments, root=found.root, effects=effects)
+    return _CROSSED_CURVES.format(
+        names=names, curves=segment_lines, root=found.root, effects=effects
+    )
 
 
 def _lines(keys: list[Any], parameters: list[tuple[float, ...]], indent: int = 4) -> str:

@@ -15,7 +15,7 @@ from platt_jax.export.curves import (
     require_integers,
     require_unicode,
 )
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 
 # Maximum number of segments in an expression; engines take long to read more.
 _MOST_IN_EXPRESSION = 1000
@@ -95,7 +95,7 @@ def to_sql(
         >>> duckdb.sql(f"SELECT {p} AS p FROM (SELECT 0.5 AS f)").fetchall()
         [(0.5,)]
     """
-    with needing("to_sql needs sqlglot", "platt-jax[sql]"):
+    with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
         import sqlglot
         from sqlglot.errors import SqlglotError
 

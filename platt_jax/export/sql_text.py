@@ -34,16 +34,16 @@ def _number(x: float) -> str:
 
 def cases(found: Curves, score: str, columns: Sequence[str]) -> str:
     """The probability as a CASE over segments, and with levels over what is known of others."""
-    of_others = _probability([*map(_number, found.fallback)], score)
-    of_segments = (
+    default = _probability([*map(_number, found.fallback)], score)
+    segment_cases = (
         (dict(enumerate(_parts(segment))), numbers)
         for segment, numbers in zip(found.segments or [], found.parameters, strict=True)
     )
     whens = "".join(
         f" WHEN {_equal(columns, known)} THEN {_probability([*map(_number, numbers)], score)}"
-        for known, numbers in chain(of_segments, other_cases(found))
+        for known, numbers in chain(segment_cases, other_cases(found))
     )
-    return f"CASE{whens} ELSE {of_others} END" if whens else of_others
+    return f"CASE{whens} ELSE {default} END" if whens else default
 
 
 def _equal(columns: Sequence[str], known: dict[int, Any]) -> str:
@@ -91,10 +91,10 @@ def tables(found: Curves, types: Sequence[str], name: str) -> list[SqlTable]:
     from platt_jax.sql import expressions
 
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
-    of_segments = SqlTable(
+    segment_table = SqlTable(
         expressions.quoted(name), "platt", dict(enumerate(types)), list(segments)
     )
-    of_levels = (
+    level_tables = (
         SqlTable(
             expressions.quoted(f"{name}_level_{number}"),
             f"platt_level_{number}",
@@ -104,7 +104,7 @@ def tables(found: Curves, types: Sequence[str], name: str) -> list[SqlTable]:
         )
         for number, level in enumerate(found.levels)
     )
-    return [of_segments, *of_levels]
+    return [segment_table, *level_tables]
 
 
 def setup(found: Curves, table: SqlTable) -> Iterable[str]:
@@ -143,7 +143,7 @@ def joined(found: Curves, score: str, tables: Sequence[SqlTable]) -> str:
     """The probability, given the joined tables of the segments and of the levels."""
     from platt_jax.sql.levels import Joined, parameter
 
-    def of_row(place: int, name: str) -> str:
+    def parameter_cases(place: int, name: str) -> str:
         segments, *levels = (
             Joined(
                 f"{table.prefix}_known",
@@ -154,7 +154,7 @@ def joined(found: Curves, score: str, tables: Sequence[SqlTable]) -> str:
         )
         return parameter(segments, _number(found.root[place]), levels)
 
-    return _probability([of_row(*named) for named in enumerate(found.names)], score)
+    return _probability([parameter_cases(*named) for named in enumerate(found.names)], score)
 
 
 def join(table: SqlTable, columns: Sequence[str]) -> str:

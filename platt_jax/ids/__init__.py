@@ -3,7 +3,7 @@
 from platt_jax.ids.containers import (
     Coded,
     Column,
-    Columns,
+    IdColumns,
     Ids,
     fields,
     length,
@@ -20,7 +20,7 @@ from platt_jax.ids.objects import as_objects, kind, missing, require_savable
 __all__ = [
     "Coded",
     "Column",
-    "Columns",
+    "IdColumns",
     "Ids",
     "as_objects",
     "fields",

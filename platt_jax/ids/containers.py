@@ -31,14 +31,14 @@ class Coded(NamedTuple):
 Column: TypeAlias = NDArray[Any] | Coded
 
 
-class Columns(NamedTuple):
+class IdColumns(NamedTuple):
     """Ids of several columns. Two rows have the same id if they agree in all columns."""
 
     names: tuple[str, ...]
     columns: tuple[Column, ...]
 
 
-Ids: TypeAlias = NDArray[Any] | Coded | Columns
+Ids: TypeAlias = NDArray[Any] | Coded | IdColumns
 
 # A column's name, and the column as given.
 _Named: TypeAlias = tuple[str, tables.Column]
@@ -106,14 +106,14 @@ def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
 
 def length(ids: Ids) -> int:
     """The number of rows."""
-    if isinstance(ids, Columns):
+    if isinstance(ids, IdColumns):
         return length(ids.columns[0])
     return len(ids.codes if isinstance(ids, Coded) else ids)
 
 
 def single_column(ids: Ids, name: str) -> NDArray[Any]:
     """The ids as one array; refuses several columns."""
-    if isinstance(ids, Columns):
+    if isinstance(ids, IdColumns):
         raise ValueError(f"{name}: expected one id each, got {len(ids.columns)} columns")
     return ids.values[ids.codes] if isinstance(ids, Coded) else ids
 
@@ -140,11 +140,11 @@ def _is_one(values: tables.Column, several_columns: bool) -> bool:
     return not hasattr(values, "__len__") or getattr(values, "ndim", None) == 0
 
 
-def _repeated(ids: Ids, rows: int) -> Coded | Columns:
+def _repeated(ids: Ids, rows: int) -> Coded | IdColumns:
     first = np.broadcast_to(np.int8(0), rows)
-    if isinstance(ids, Columns):
+    if isinstance(ids, IdColumns):
         each = tuple(Coded(first, single_column(column, "segments")) for column in ids.columns)
-        return Columns(ids.names, each)
+        return IdColumns(ids.names, each)
     return Coded(first, single_column(ids, "segments"))
 
 
@@ -157,7 +157,7 @@ def _several(columns: Sequence[_Named], name: str) -> Ids:
     return _columns(columns, name)
 
 
-def _columns(columns: Sequence[_Named], name: str) -> Columns:
+def _columns(columns: Sequence[_Named], name: str) -> IdColumns:
     names = tuple(column_name for column_name, _ in columns)
     if len(set(names)) < len(names) or "" in names:
         raise ValueError(
@@ -166,13 +166,13 @@ def _columns(columns: Sequence[_Named], name: str) -> Columns:
     each = []
     for column_name, values in columns:
         column = _read(tables.on_host(values), f"{name}, column {column_name!r}")
-        of_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
-        if isinstance(column, Columns) or of_tuples:
+        has_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
+        if isinstance(column, IdColumns) or has_tuples:
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"
             )
         each.append(column)
-    return Columns(names, tuple(each))
+    return IdColumns(names, tuple(each))
 
 
 def _numbered_names(columns: int) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
-from platt_jax.ids import Coded, Columns, Ids, structured
+from platt_jax.ids import Coded, IdColumns, Ids, structured
 from platt_jax.ids.text import unique
 from platt_jax.threads import ordered_map, row_slices
 
@@ -45,7 +45,7 @@ class Factorized(NamedTuple):
 
 def factorize(segments: Ids) -> Factorized:
     """The rows with their segments' numbers, in the order of the ids or of their appearance."""
-    if isinstance(segments, Columns):
+    if isinstance(segments, IdColumns):
         return _factorize_columns(segments)
     if isinstance(segments, Coded):
         keys, place = ascending(segments.values)
@@ -80,17 +80,18 @@ def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     return values[order], place
 
 
-def _factorize_columns(segments: Columns) -> Factorized:
+def _factorize_columns(segments: IdColumns) -> Factorized:
     """Rows get the same number if they have the same number in every column."""
     first, *others = (factorize(column) for column in segments.columns)
-    of_columns = [np.arange(first.numbers)]  # for each number, the number in each column so far
+    column_numbers = [np.arange(first.numbers)]  # for each number, the number in each column so far
     together = first
     for column in others:
         together, pairs = _compact_pairs(together, column)
         left, right = np.divmod(pairs, column.numbers)
-        of_columns = [*(numbers[left] for numbers in of_columns), right]
+        column_numbers = [*(numbers[left] for numbers in column_numbers), right]
     each = [
-        column.named(numbers) for column, numbers in zip((first, *others), of_columns, strict=True)
+        column.named(numbers)
+        for column, numbers in zip((first, *others), column_numbers, strict=True)
     ]
     return together._replace(keys=structured(segments.names, each))
 
@@ -100,8 +101,8 @@ def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Int
     pairs = np.empty(len(left.ids), np.int64)
 
     def pair(piece: slice) -> None:
-        of_left = np.multiply(left.of(piece), right.numbers, out=pairs[piece])
-        of_left += right.of(piece)
+        pair_numbers = np.multiply(left.of(piece), right.numbers, out=pairs[piece])
+        pair_numbers += right.of(piece)
 
     list(ordered_map(pair, row_slices(len(pairs))))
     numbers = left.numbers * right.numbers
@@ -135,7 +136,7 @@ def split_columns(values: NDArray[Any]) -> Ids:
         return values
     columns = [values[field] for field in values.dtype.names]
     each = (Coded(*distinct(x)[::-1]) if x.dtype == object else x for x in columns)
-    return Columns(values.dtype.names, tuple(each))
+    return IdColumns(values.dtype.names, tuple(each))
 
 
 def distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
-from platt_jax.ids import Coded, Columns, Ids, as_objects, kind, length, times
+from platt_jax.ids import Coded, IdColumns, Ids, as_objects, kind, length, times
 from platt_jax.ids.factorize import distinct, split_columns, table_range
 from platt_jax.ids.text import as_integers
 
@@ -45,7 +45,7 @@ def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], I
         )
         where = indexer(keys, values, name)(slice(None))
         return lambda rows: where[segments.codes[rows]]
-    if keys.dtype.names is not None or isinstance(segments, Columns):
+    if keys.dtype.names is not None or isinstance(segments, IdColumns):
         return _columns_indexer(keys, segments, name)
     if segments.dtype != object and _by_dict(keys, segments):
         values, codes = np.unique(segments, return_inverse=True)
@@ -58,8 +58,8 @@ def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], I
 def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
     """Finds each column's id among the keys' ids in that column, then the combination."""
     fields = keys.dtype.names or ()
-    got = len(segments.columns) if isinstance(segments, Columns) else 0
-    if not isinstance(segments, Columns) or got != len(fields):
+    got = len(segments.columns) if isinstance(segments, IdColumns) else 0
+    if not isinstance(segments, IdColumns) or got != len(fields):
         expected = f"ids of the columns {fields}" if fields else "one id per row"
         what = f"{got} columns" if got else "one id per row"
         raise ValueError(f"{name}: expected {expected}, as fitted, got {what}")

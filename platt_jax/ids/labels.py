@@ -53,13 +53,13 @@ def labels_and_other(
     return positive.view(np.int8).reshape(shape), np.delete(keys, place)
 
 
-def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int, ...]]:
+def _flat(values: Column, axes: int, tuples_are_labels: bool) -> tuple[Column, tuple[int, ...]]:
     """Labels of any shape as a flat column, and their shape.
 
     Args:
         values: the labels.
         axes: maximum number of axes of a nested list.
-        of_tuples: whether a tuple is a label, not an axis.
+        tuples_are_labels: whether a tuple is a label, not an axis.
     """
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         return [values], ()
@@ -72,7 +72,7 @@ def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int
             return values, shape
         return (values if hasattr(values, "ravel") else np.asarray(values)).ravel(), shape
     flat, shape = list(values), (len(values),)
-    while len(shape) < axes and flat and all(_is_axis(x, of_tuples) for x in flat):
+    while len(shape) < axes and flat and all(_is_axis(x, tuples_are_labels) for x in flat):
         lengths = {len(x) for x in flat}
         if len(lengths) > 1:
             raise ValueError(f"labels: expected rows of one length, got lengths {sorted(lengths)}")
@@ -82,9 +82,9 @@ def _flat(values: Column, axes: int, of_tuples: bool) -> tuple[Column, tuple[int
     return [_scalar(x) for x in flat] if arrays else flat, shape
 
 
-def _is_axis(value: Any, of_tuples: bool) -> bool:
+def _is_axis(value: Any, tuples_are_labels: bool) -> bool:
     if isinstance(value, tuple):
-        return not of_tuples
+        return not tuples_are_labels
     return isinstance(value, list) or getattr(value, "ndim", 0) > 0
 
 

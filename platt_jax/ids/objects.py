@@ -38,7 +38,7 @@ def as_typed(values: list[Any], name: str) -> NDArray[Any]:
             plain = None
         if plain is not None:
             return plain
-    values = [_of_python(value) for value in values]
+    values = [_python_time(value) for value in values]
     require_savable(values, name)
     return _object_array(values)
 
@@ -61,7 +61,7 @@ def _object_array(values: list[Any]) -> NDArray[np.object_]:
     return np.fromiter(values, object, len(values))
 
 
-def _of_python(value: Any) -> Any:
+def _python_time(value: Any) -> Any:
     """A time of NumPy as Python's, if Python has it."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return times.to_python(np.array([value]))[0]
@@ -127,8 +127,8 @@ def _plain_array(kind: str, values: list[Any]) -> NDArray[Any] | None:
 
 def _dates_beside_times(values: list[Any]) -> bool:
     """Whether there are both Python dates and times. A time at midnight equals no Python date."""
-    of_python = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
-    return of_python and any(
+    has_dates = any(isinstance(x, dt.date) and not isinstance(x, dt.datetime) for x in values)
+    return has_dates and any(
         isinstance(x, dt.datetime)
         or (isinstance(x, np.datetime64) and times.unit(x.dtype) not in times.DAYS)
         for x in values

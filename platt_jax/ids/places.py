@@ -12,8 +12,8 @@ from platt_jax.ids.indexing import get_indexer
 
 def places(keys: NDArray[Any], wanted: NDArray[Any]) -> Integers:
     """The place of each wanted id among distinct keys in any order, or -1."""
-    known, of_keys = ascending(keys)
+    known, order = ascending(keys)
     place = np.full(len(known) + 1, -1)
-    place[of_keys] = np.arange(len(keys))
+    place[order] = np.arange(len(keys))
     # Ids that are not known have the place -1, the last.
     return place[get_indexer(known, split_columns(wanted))]

@@ -14,14 +14,14 @@ from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference import intervals
-from platt_jax.inference.clusters import of_dense_rows, of_segment_rows
+from platt_jax.inference.clusters import clusters_of_dense_rows, clusters_of_segment_rows
 from platt_jax.inference.influence import Influence, influence
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -115,7 +115,7 @@ class Bootstrap(ComparedByValue):
         validation.require_one_of(kind, intervals.KINDS, "kind")
         replicates = np.where(self.failed[..., None], np.nan, np.stack([self.A, self.B], -1))
         estimate = np.stack([self.fit.A, self.fit.B], -1)
-        acceleration = self.influence.of_parameters()
+        acceleration = self.influence.parameter_accelerations()
         lower, upper = intervals.interval(replicates, estimate, acceleration, shares, kind)
         return lower, upper
 
@@ -150,7 +150,7 @@ class Bootstrap(ComparedByValue):
         number, (problems, length) = len(self.A), scores.shape
         failed = self.failed.reshape(number, problems)
         A, B = (np.where(failed, np.nan, x.reshape(number, problems)) for x in (self.A, self.B))
-        logit, of_rows = logit.reshape(problems, length), self.influence.by_row()
+        logit, influence = logit.reshape(problems, length), self.influence.by_row()
         out = np.empty((2, problems, length), dtype)
         wide = max(1, _AT_ONCE // number)
         high = max(1, wide // length)
@@ -158,7 +158,7 @@ class Bootstrap(ComparedByValue):
             for j in range(0, length, wide):
                 some = slice(i, i + high), slice(j, j + wide)
                 replicates = Sigmoid(A[:, some[0]], B[:, some[0]]).logit(scores[some][None])
-                acceleration = of_rows.some(some[0]).of_logits(scores[some])
+                acceleration = influence.some(some[0]).logit_accelerations(scores[some])
                 out[:, *some] = intervals.interval(
                     replicates, logit[some], acceleration, shares, kind
                 )
@@ -259,7 +259,7 @@ def bootstrap(
         keys, order, batch = None, np.arange(len(rows.sizes)), rows.batch
         ids = order.astype(np.uint64)
         if clusters is not None:
-            cluster = of_dense_rows(clusters, rows.scores.shape[-1])
+            cluster = clusters_of_dense_rows(clusters, rows.scores.shape[-1])
         original = fit(
             scores,
             labels,
@@ -276,9 +276,9 @@ def bootstrap(
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
         ids = hashes(keys[order])
         if clusters is not None:
-            cluster = of_segment_rows(clusters, len(rows), segments)
+            cluster = clusters_of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
-    given = given_to(batch, rows.dtype, prior, (original.A, original.B))
+    given = problem_inputs(batch, rows.dtype, prior, (original.A, original.B))
     plan = Plan(kind, int(seed), int(replicates), ids)
     made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)

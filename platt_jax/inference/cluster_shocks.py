@@ -59,14 +59,18 @@ def shock_variance(segment: Ints, owner: Ints, labels: Floats, proba: Floats) ->
     """
     variance = np.bincount(owner, proba * (1 - proba))
     off = np.bincount(owner, labels - proba)
-    of_cluster = segment[np.unique(owner, return_index=True)[1]]
+    segment_of_cluster = segment[np.unique(owner, return_index=True)[1]]
     informative = variance > _LEAST_VARIANCE
-    variance, off, of_cluster = variance[informative], off[informative], of_cluster[informative]
-    number, whole = np.bincount(of_cluster), np.bincount(of_cluster, variance)
+    variance, off, segment_of_cluster = (
+        variance[informative],
+        off[informative],
+        segment_of_cluster[informative],
+    )
+    number, whole = np.bincount(segment_of_cluster), np.bincount(segment_of_cluster, variance)
     freedom = np.maximum(number - 1, 0).sum()
     if not freedom:
         return np.nan
-    squares = np.bincount(of_cluster, variance**2)
+    squares = np.bincount(segment_of_cluster, variance**2)
     by_shift = (whole - np.divide(squares, whole, out=np.zeros(len(whole)), where=whole > 0)).sum()
     spread = (off**2 / variance).sum() * most_times(float(freedom))
     return float(max(spread - freedom, 0) / by_shift)

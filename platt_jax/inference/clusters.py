@@ -13,7 +13,7 @@ from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 
 
-def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
+def clusters_of_dense_rows(clusters: Column, length: int) -> TakeClusters:
     """The clusters of rows that all problems share."""
     words = _words(clusters, length)
 
@@ -23,7 +23,7 @@ def of_dense_rows(clusters: Column, length: int) -> TakeClusters:
     return take
 
 
-def of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClusters:
+def clusters_of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClusters:
     """The clusters of rows, in the order of their SegmentRows."""
     words = _words(clusters, length)
     nothing = np.zeros(length, np.float32), np.zeros(length, np.int8)

@@ -114,14 +114,14 @@ def _two_sided(
     above, below = numbers.expected + away, numbers.expected - away
     least = np.ceil(above), most - np.floor(below)
     total = np.zeros(len(most))
-    for side, of_side in zip((1, -1), least, strict=True):
-        which = np.flatnonzero((most > 0) & (of_side <= most))
+    for side, least_of_side in zip((1, -1), least, strict=True):
+        which = np.flatnonzero((most > 0) & (least_of_side <= most))
         rising = numbers.rising if side > 0 else ~numbers.rising
         curves = _curves(at.of(which), fitted.of(which), rising[which])
         alike = _joined(rows, side * numbers.sign, at)
-        enough = np.maximum(of_side[which], 1)
+        enough = np.maximum(least_of_side[which], 1)
         total[which] += np.exp(_log_tails(alike, which, enough, curves, numbers.shock_variance))
-        total[(most > 0) & (of_side <= 0)] += 1
+        total[(most > 0) & (least_of_side <= 0)] += 1
     return np.minimum(total, 1)
 
 
@@ -131,7 +131,7 @@ def _curves(at: Ends, fitted: SegmentPosteriors, rising: Bools) -> Distribution:
     return counted(at, fitted.n_pos, fitted.n_neg, rising)
 
 
-class _Alike(NamedTuple):
+class _JoinedRows(NamedTuple):
     """Rows that count, those of similar log-odds joined, by the segment."""
 
     starts: Ints  # (K + 1,) of the segments
@@ -140,7 +140,7 @@ class _Alike(NamedTuple):
     counts: Floats  # (M,)
 
 
-def _joined(rows: UncertainRows, sign: Floats, at: Ends) -> _Alike:
+def _joined(rows: UncertainRows, sign: Floats, at: Ends) -> _JoinedRows:
     some = np.flatnonzero(sign)
     owner, sign, K = rows.owner[some], sign[some], len(at.center)
     basis = rows.basis[:, some]
@@ -158,11 +158,11 @@ def _joined(rows: UncertainRows, sign: Floats, at: Ends) -> _Alike:
         return np.add.reduceat(x * sign, first, axis=-1) / counts
 
     starts = np.searchsorted(owner[first], np.arange(K + 1))
-    return _Alike(starts, mean(basis), mean(offset), counts)
+    return _JoinedRows(starts, mean(basis), mean(offset), counts)
 
 
 def _log_tails(
-    alike: _Alike, which: Ints, least: Floats, curves: Distribution, shocks: Floats | None
+    alike: _JoinedRows, which: Ints, least: Floats, curves: Distribution, shocks: Floats | None
 ) -> Floats:
     """Log tails (T,) of the numbers of some segments (T,), many together."""
     sizes = np.diff(alike.starts)[which]

@@ -222,7 +222,7 @@ def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDAr
 
 def _at_means(fit: Fit, population: Population) -> Fit:
     """The fits with (A, B) of the converged ones at their posterior means."""
-    of_posterior = replace(
+    posterior_fit = replace(
         fit,
         A=population.posterior_mean[:, 0],
         B=population.posterior_mean[:, 1],
@@ -230,7 +230,7 @@ def _at_means(fit: Fit, population: Population) -> Fit:
         covariance=population.posterior_covariance,
         gradient=np.zeros_like(fit.gradient),
     )
-    moved = earlier_fits.chosen(np.asarray(fit.converged), of_posterior, fit)
+    moved = earlier_fits.chosen(np.asarray(fit.converged), posterior_fit, fit)
     return replace(moved, flags=earlier_fits.raised(moved.flags, Flag.REVERSED, moved.A > 0))
 
 

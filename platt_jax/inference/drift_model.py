@@ -49,9 +49,9 @@ class Period(NamedTuple):
 
     def learnt(self, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
         """The normal distribution of the deviations after this period, given the one before."""
-        unlearnt = np.linalg.inv(np.eye(2) + covariance @ self.precision)
-        covariance = unlearnt @ covariance
-        return _times(unlearnt, mean) + _times(covariance, self.information), covariance
+        gain = np.linalg.inv(np.eye(2) + covariance @ self.precision)
+        covariance = gain @ covariance
+        return _times(gain, mean) + _times(covariance, self.information), covariance
 
 
 def next_population(
@@ -84,21 +84,21 @@ def next_population(
     mean = weight @ (kept * means + (1 - kept) * pooled)
     uncertain = uncertainty(weight, means, [x.mean_covariance for x in populations])
     errors = np.stack([x.covariance_errors for x in populations])
-    known, of_all = np.linalg.inv(left), np.linalg.inv(covariance)
-    of_population = np.trace(np.linalg.solve(covariance, left), axis1=1, axis2=2) / 2
+    known, prior_precision = np.linalg.inv(left), np.linalg.inv(covariance)
+    population_share = np.trace(np.linalg.solve(covariance, left), axis1=1, axis2=2) / 2
     return Population(
         mean=mean,
         covariance=covariance,
         mean_covariance=uncertain,
         covariance_errors=np.sqrt(np.einsum("t,tij->ij", weight**2, errors**2)),
         status=max(x.status for x in populations),
-        likelihood_precision=known - of_all,
-        likelihood_pull=_times(known, mean + kept * deviation) - of_all @ mean,
+        likelihood_precision=known - prior_precision,
+        likelihood_pull=_times(known, mean + kept * deviation) - prior_precision @ mean,
         posterior_mean=mean + kept * deviation,
         posterior_covariance=left + uncertain,
         predictive_mean=mean,
         predictive_covariance=covariance + uncertain,
-        shrinkage=np.clip(of_population, 0, 1),
+        shrinkage=np.clip(population_share, 0, 1),
     )
 
 

@@ -26,7 +26,7 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float, walk: Walk) -> 
     nothing = np.zeros_like(old.iterations)
     forgotten = replace(
         old,
-        hessian=walk.of_precisions(forgetting * old.hessian).astype(dtype),
+        hessian=walk.moved_precision(forgetting * old.hessian).astype(dtype),
         covariance=(old.covariance / forgetting + walk.noise).astype(dtype),
         gradient=np.zeros_like(old.gradient),
         nll=np.zeros_like(old.nll),
@@ -104,9 +104,9 @@ def joined(
     renewed = seen & ~kept
     keys, order = ascending(join([old_keys, new_keys[~seen]]))
 
-    def both(of_old: NDArray[Any], of_new: NDArray[Any]) -> NDArray[Any]:
-        together = np.concatenate([of_old, of_new[~seen].astype(of_old.dtype)])
-        together[place[renewed]] = of_new[renewed]
+    def both(earlier_values: NDArray[Any], new_values: NDArray[Any]) -> NDArray[Any]:
+        together = np.concatenate([earlier_values, new_values[~seen].astype(earlier_values.dtype)])
+        together[place[renewed]] = new_values[renewed]
         ordered = np.empty_like(together)
         ordered[order] = together
         return ordered
@@ -118,9 +118,9 @@ def joined(
 def placed(fits: Fit, at: Integers, some: Fit) -> Fit:
     """The fits with those of `some` at these places."""
 
-    def place(of_all: NDArray[Any], of_some: NDArray[Any]) -> NDArray[Any]:
-        together = np.array(of_all)
-        together[at] = of_some
+    def place(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        together = np.array(old)
+        together[at] = new
         return together
 
     made: Fit = jax.tree.map(place, fits, some)

@@ -52,7 +52,7 @@ class Center(NamedTuple):
     prior: GaussianPrior | None
 
 
-class Sums(NamedTuple):
+class ExpansionSums(NamedTuple):
     """Sums over the rows of each problem, with scores a in the center's coordinates."""
 
     # [S, K, K + 2]: w a^j times the k-th derivative of the loss by z. The first derivative lacks
@@ -74,7 +74,7 @@ class LeftOut(NamedTuple):
     doubtful: jax.Array
 
 
-class _Read(NamedTuple):
+class _CenteredRows(NamedTuple):
     """Rows in the center's coordinates; arrays [S, L]."""
 
     a: jax.Array  # the score
@@ -84,7 +84,7 @@ class _Read(NamedTuple):
     counts: jax.Array
 
 
-def _read(rows: RowArrays, at: Center) -> _Read:
+def _read(rows: RowArrays, at: Center) -> _CenteredRows:
     (scores, labels, weights, offset), sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
     there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
@@ -95,11 +95,11 @@ def _read(rows: RowArrays, at: Center) -> _Read:
     center, scale = (x[:, None] for x in at.coordinates)
     a = (f - center) * scale
     z = at.A[:, None] * f + at.B[:, None]
-    return _Read(a, z if offset is None else z - offset, labels > 0, w, counts)
+    return _CenteredRows(a, z if offset is None else z - offset, labels > 0, w, counts)
 
 
 @partial(xla.jit, wide=True)
-def sums(rows: RowArrays, at: Center) -> Sums:
+def sums(rows: RowArrays, at: Center) -> ExpansionSums:
     """The sums over these rows; sums over parts of the same problems can be added.
 
     Args:
@@ -124,26 +124,28 @@ def sums(rows: RowArrays, at: Center) -> Sums:
     powers = [jnp.ones_like(a)]
     for _ in range(_ORDER + 1):
         powers.append(powers[-1] * a)
-    of_class = jnp.where(y, w, 0), jnp.where(y, 0, w)
+    class_weights = jnp.where(y, w, 0), jnp.where(y, 0, w)
     # One matrix product: separate sums would each be a loop that computes all terms anew.
-    every = jnp.stack([*of_class, most, signed, *factors], 1)
+    every = jnp.stack([*class_weights, most, signed, *factors], 1)
     pos, neg, even, odd, *derivatives = jnp.moveaxis(
         jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1), precision="highest"), 1, 0
     )
     is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
-    return Sums(jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2])
+    return ExpansionSums(
+        jnp.stack(derivatives, 1), jnp.where(is_odd, odd, even), pos[:, :2], neg[:, :2]
+    )
 
 
 @partial(xla.jit, static_argnames=("options", "tolerance"), wide=True)
 def leave_each_out(
-    rows: RowArrays, at: Center, of_all: Sums, options: Options, tolerance: float
+    rows: RowArrays, at: Center, total: ExpansionSums, options: Options, tolerance: float
 ) -> LeftOut:
     """The fits without each of these rows.
 
     Args:
         rows: as in `sums`.
         at: the fits of all rows.
-        of_all: the sums over all rows of the problems.
+        total: the sums over all rows of the problems.
         options: the options of the fits.
         tolerance: maximum error of the log-odds.
     """
@@ -151,27 +153,29 @@ def leave_each_out(
     a, z, y, w, counts = _read(rows, at)
     held = at.slope_held[:, None]
     targets = {"platt": platt_targets, "none": plain_targets}[options.targets]
-    (n_pos, first_pos), (n_neg, first_neg) = (
-        (x[:, :1], x[:, 1:]) for x in (of_all.pos, of_all.neg)
-    )
+    (n_pos, first_pos), (n_neg, first_neg) = ((x[:, :1], x[:, 1:]) for x in (total.pos, total.neg))
     # Rounding may leave a class minus all of itself below 0.
     without = targets(
         jnp.maximum(n_pos - jnp.where(y, w, 0), 0), jnp.maximum(n_neg - jnp.where(y, 0, w), 0)
     )
-    expansion = _expansion(of_all, at)
+    expansion = _expansion(total, at)
     from_targets_A = without.positive * first_pos + without.negative * first_neg
     from_targets_B = without.positive * n_pos + without.negative * n_neg
     t = jnp.where(y, without.positive, without.negative)
 
     alpha, beta = jnp.zeros_like(z), jnp.zeros_like(z)
-    for of_gradient, of_hessian in _DEGREES:
+    for gradient_degree, hessian_degree in _DEGREES:
         p, v = _probability(z + a * alpha + beta)
         slope, v = w * (t - p), w * v
-        g_A = from_targets_A + _derivative(expansion, 1, 1, alpha, beta, of_gradient) - slope * a
-        g_B = from_targets_B + _derivative(expansion, 1, 0, alpha, beta, of_gradient) - slope
-        h_AA = jnp.where(held, 1, _derivative(expansion, 2, 2, alpha, beta, of_hessian) - v * a * a)
-        h_AB = jnp.where(held, 0, _derivative(expansion, 2, 1, alpha, beta, of_hessian) - v * a)
-        h_BB = _derivative(expansion, 2, 0, alpha, beta, of_hessian) - v
+        g_A = (
+            from_targets_A + _derivative(expansion, 1, 1, alpha, beta, gradient_degree) - slope * a
+        )
+        g_B = from_targets_B + _derivative(expansion, 1, 0, alpha, beta, gradient_degree) - slope
+        h_AA = jnp.where(
+            held, 1, _derivative(expansion, 2, 2, alpha, beta, hessian_degree) - v * a * a
+        )
+        h_AB = jnp.where(held, 0, _derivative(expansion, 2, 1, alpha, beta, hessian_degree) - v * a)
+        h_BB = _derivative(expansion, 2, 0, alpha, beta, hessian_degree) - v
         if not options.intercept:
             g_B, h_AB, h_BB = jnp.zeros_like(z), jnp.zeros_like(z), jnp.ones_like(z)
         by_A = jnp.where(held, 0, g_A)
@@ -181,14 +185,14 @@ def leave_each_out(
 
     # With x = [a, 1] and r the error of the gradient: x' H^-1 r is at most the root of x' H^-1 x
     # times r' H^-1 r.
-    r_A, r_B = _remainder(of_all.bounds, jnp.abs(alpha), jnp.abs(beta))
+    r_A, r_B = _remainder(total.bounds, jnp.abs(alpha), jnp.abs(beta))
     r_A, x_A = jnp.where(held, 0, r_A), jnp.where(held, 0, a)
     r_B, x_B = (r_B, 1) if options.intercept else (0, 0)
-    of_row = h_BB * x_A * x_A - 2 * h_AB * x_A * x_B + h_AA * x_B * x_B
-    of_rest = h_BB * r_A * r_A + 2 * jnp.abs(h_AB) * r_A * r_B + h_AA * r_B * r_B
+    row_square = h_BB * x_A * x_A - 2 * h_AB * x_A * x_B + h_AA * x_B * x_B
+    rest_square = h_BB * r_A * r_A + 2 * jnp.abs(h_AB) * r_A * r_B + h_AA * r_B * r_B
     last_step = jnp.abs(a * step_A) + jnp.abs(step_B)
     # The factor 2 allows for the change of the Hessian between here and the optimum.
-    error = last_step + 2 * jnp.sqrt(of_row * of_rest) * over
+    error = last_step + 2 * jnp.sqrt(row_square * rest_square) * over
     near = (jnp.abs(alpha) <= _RADIUS) & (jnp.abs(beta) <= _RADIUS) & (h_AA > 0) & (over > 0)
     center, scale = (x[:, None] for x in at.coordinates)
     A = at.A[:, None] + alpha * scale
@@ -227,13 +231,13 @@ _POLYNOMIALS = _curvature_polynomials()
 _MOST = float(np.max(np.abs(_POLYNOMIALS[-1](np.linspace(0, 0.25, 1001)))))
 
 
-def _expansion(of_all: Sums, at: Center) -> dict[tuple[int, int], jax.Array]:
+def _expansion(total: ExpansionSums, at: Center) -> dict[tuple[int, int], jax.Array]:
     """Derivatives [S, 1] of the loss of all rows by (k, j): j times by A and k - j times by B.
 
     The first derivatives lack the targets, which are handled apart.
     """
     found = {
-        (k, j): of_all.derivatives[:, k - 1, j, None]
+        (k, j): total.derivatives[:, k - 1, j, None]
         for k in range(1, _ORDER + 1)
         for j in range(k + 1)
     }

@@ -41,12 +41,12 @@ def fitted_columns(
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(calibrator, OneVsRestCalibrator):
-        return _of_classes(calibrator, scores, labels, weights, offset)
+        return _class_rows(calibrator, scores, labels, weights, offset)
     labels, weights = validation.labels_and_weights(labels, weights, scores)
     return Columns(scores, labels, weights, validation.offset(offset, scores))
 
 
-def _of_classes(
+def _class_rows(
     calibrator: OneVsRestCalibrator,
     scores: NDArray[Any],
     labels: Column,
@@ -57,8 +57,8 @@ def _of_classes(
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(f"scores: expected shape (N, {number}), got {scores.shape}")
     is_class = classes_of(calibrator.classes, labels, scores.shape).is_class
-    of_rows = validation.weights(weights, scores.dtype)
-    weights = validation.broadcast(of_rows, scores.shape[:1], "weights")
+    row_weights = validation.weights(weights, scores.dtype)
+    weights = validation.broadcast(row_weights, scores.shape[:1], "weights")
     offset = validation.offset(offset, scores)
     by_class = is_class(slice(None), slice(None))
     return Columns(scores.T, by_class, weights, None if offset is None else offset.T)

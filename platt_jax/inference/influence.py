@@ -58,13 +58,13 @@ class Influence(ComparedByValue):
             self.cubes.reshape(-1, 1, 4),
         )
 
-    def of_parameters(self) -> Floats:
+    def parameter_accelerations(self) -> Floats:
         """(..., 2) accelerations of A and of B."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            of_A = self.cubes[..., 0] / (6 * self.squares[..., 0] ** 1.5)
-        return np.stack([of_A, -self.of_logits(0)], -1)
+            acceleration_A = self.cubes[..., 0] / (6 * self.squares[..., 0] ** 1.5)
+        return np.stack([acceleration_A, -self.logit_accelerations(0)], -1)
 
-    def of_logits(self, scores: Any) -> Any:
+    def logit_accelerations(self, scores: Any) -> Any:
         """Accelerations of the log-odds -(A f + B) at scores f that broadcast to (...)."""
         g = (scores - self.center) / self.scale
         (aa, ab, bb), (aaa, aab, abb, bbb) = (

@@ -78,7 +78,7 @@ def judge_pooling(
         >>> judged["difference"].round(2).tolist()
         [0.0, 0.03, 0.07, 0.0]
     """
-    rows = _JudgedRows.of(scores, labels, segments, offset)
+    rows = _ComparisonRows.of(scores, labels, segments, offset)
     when, starts, given = _times(times, cuts, rows.scores.shape)
     lines = []
     for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):
@@ -99,7 +99,7 @@ def judge_pooling(
     return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
 
 
-class _JudgedRows(NamedTuple):
+class _ComparisonRows(NamedTuple):
     """The rows of `judge_pooling`, checked."""
 
     scores: NDArray[Any]
@@ -108,7 +108,9 @@ class _JudgedRows(NamedTuple):
     offset: NDArray[Any] | None
 
     @classmethod
-    def of(cls, scores: Column, labels: Column, segments: Column, offset: Column) -> "_JudgedRows":
+    def of(
+        cls, scores: Column, labels: Column, segments: Column, offset: Column
+    ) -> "_ComparisonRows":
         """The rows, checked."""
         scores = validation.scores(scores)
         validation.require_flat(scores, "scores")
@@ -124,10 +126,10 @@ class _JudgedRows(NamedTuple):
         numbered = factorize(ids.read_rows(segments, len(scores)))
         return cls(scores, labels, numbered.of(slice(None)), offset)
 
-    def only(self, some: Bools) -> "_JudgedRows":
+    def only(self, some: Bools) -> "_ComparisonRows":
         """The rows where `some` holds."""
-        of_some: _JudgedRows = jax.tree.map(itemgetter(some), self)
-        return of_some
+        made: _ComparisonRows = jax.tree.map(itemgetter(some), self)
+        return made
 
     def grouped(self) -> SegmentRows:
         """The rows by segment."""
@@ -146,7 +148,7 @@ class _JudgedRows(NamedTuple):
 
 
 def _drift(
-    rows: _JudgedRows, when: Floats, earlier: Bools, later: Bools, options: Options
+    rows: _ComparisonRows, when: Floats, earlier: Bools, later: Bools, options: Options
 ) -> SegmentCalibrator | None:
     """The calibrator by drift between the earlier rows' halves; None if drift is not estimable."""
     middle = (when[earlier].min() + when[later].min()) / 2
@@ -159,8 +161,8 @@ def _drift(
     ):
         return None
     at = [when[some].mean() for some in (*halves, later)]
-    of_second = rows.only(halves[1]).grouped()
-    return drift_between(first, second, of_second, (at[2] - at[1]) / (at[1] - at[0])).calibrator
+    second_rows = rows.only(halves[1]).grouped()
+    return drift_between(first, second, second_rows, (at[2] - at[1]) / (at[1] - at[0])).calibrator
 
 
 def _times(

@@ -96,8 +96,8 @@ def _point(rows: LaterRows, parameters: Floats) -> _Point:
     logit = rows.offset - (parameters[0] * rows.scores + parameters[1]) + share * rows.moved
     variance = np.maximum(rows.spread - inside**2 * rows.known, 0)
     p, lower, upper, wider = (
-        _probabilities(logit + of_logit, variance + of_variance)
-        for of_logit, of_variance in ((0, 0), (-_APART, 0), (_APART, 0), (0, _APART))
+        _probabilities(logit + shift, variance + extra)
+        for shift, extra in ((0, 0), (-_APART, 0), (_APART, 0), (0, _APART))
     )
     p = np.clip(p, _LEAST, 1 - np.finfo(float).eps)
     by_logit, by_variance = (upper - lower) / (2 * _APART), (wider - p) / _APART

@@ -18,7 +18,7 @@ from platt_jax.execution.given import shared_prior
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
-from platt_jax.inference.expansion import Center, Sums, leave_each_out, sums
+from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
 from platt_jax.inference.fitted_rows import fitted_columns
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
@@ -30,7 +30,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.threads import ordered_map, run_programs
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
@@ -91,18 +91,20 @@ def leave_one_out(
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")
         columns = fitted_columns(calibrator, scores, labels, None, weights, offset)
-        return _of_segments(calibrator, columns, segments, False, prior, options, caller)
+        return _segments_left_out(calibrator, columns, segments, False, prior, options, caller)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         _require_as_fitted(calibrator)
         if (population := calibrator.population) is not None and population.estimated:
             prior, options = population.prior, replace(options, targets="none")
         one_curve = calibrator.pooling == "complete"
-        return _of_segments(calibrator.fit, columns, segments, one_curve, prior, options, caller)
+        return _segments_left_out(
+            calibrator.fit, columns, segments, one_curve, prior, options, caller
+        )
     if isinstance(calibrator, OneVsRestCalibrator):
-        found = _of_columns(calibrator.fit, columns, prior, options, caller)
+        found = _columns_left_out(calibrator.fit, columns, prior, options, caller)
         return np.ascontiguousarray(found.T)
-    return _of_columns(calibrator, columns, prior, options, caller)
+    return _columns_left_out(calibrator, columns, prior, options, caller)
 
 
 def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
@@ -115,7 +117,7 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
         raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
 
 
-def _of_segments(
+def _segments_left_out(
     fit: Fit,
     columns: Columns,
     segments: Column,
@@ -132,13 +134,13 @@ def _of_segments(
         sizes, fit, prior = np.array([len(order)]), _fit_of_all(fit), shared_prior(prior)
         options = replace(options, non_finite="omit")  # how the pooled fit was made
     prior = _flat_prior(prior, sizes.shape, columns.scores.dtype)
-    found = _of_rows(fit, ProblemRows(columns, sizes), prior, options, caller)
+    found = _rows_left_out(fit, ProblemRows(columns, sizes), prior, options, caller)
     result = np.empty_like(found)
     result[order] = found
     return result
 
 
-def _of_columns(
+def _columns_left_out(
     fit: Fit,
     columns: Columns,
     prior: GaussianPrior | None,
@@ -151,7 +153,7 @@ def _of_columns(
     rows = ProblemRows(columns, np.full(int(np.prod(shape[:-1])), shape[-1]))
     fit = _checked(fit, shape[:-1], columns.scores.dtype)
     prior = _flat_prior(prior, shape[:-1], columns.scores.dtype)
-    return _of_rows(fit, rows, prior, options, caller).reshape(shape)
+    return _rows_left_out(fit, rows, prior, options, caller).reshape(shape)
 
 
 def _flat_prior(
@@ -165,7 +167,7 @@ def _flat_prior(
     return GaussianPrior(mean.reshape(-1, 2), precision.reshape(-1, 2, 2))
 
 
-def _of_rows(
+def _rows_left_out(
     fit: Fit,
     rows: ProblemRows,
     prior: GaussianPrior | None,
@@ -214,12 +216,12 @@ def _expand(
 
     def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
-        of_pieces = [_sums(rows, tiles, center) for tiles in pieces]
-        of_all: Sums = jax.tree.map(lambda *parts: reduce(np.add, parts), *of_pieces)
+        piece_sums = [_sums(rows, tiles, center) for tiles in pieces]
+        total: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *piece_sums)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
-            of_tiles = _of(tiles.problem - problems.start, of_all)
-            out = leave_each_out(*_at(rows, tiles, center), of_tiles, options, tolerance)
+            tile_sums = _entries(tiles.problem - problems.start, total)
+            out = leave_each_out(*_at(rows, tiles, center), tile_sums, options, tolerance)
             out = jax.tree.map(np.asarray, out)
             there = tiles.there
             found[tiles.where[there]] = out.probability[there]
@@ -255,22 +257,22 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
 def _at(rows: ProblemRows, tiles: RowTiles, center: Center) -> tuple[tuple[Columns, Any], Center]:
     """The rows of the tiles, and the points of expansion of their problems."""
     where = np.minimum(tiles.where, len(rows.scores) - 1)
-    return (rows.at(where), tiles.size), _of(tiles.problem, center)
+    return (rows.at(where), tiles.size), _entries(tiles.problem, center)
 
 
-def _of(problems: Ints, arrays: Made) -> Made:
+def _entries(problems: Ints, arrays: Made) -> Made:
     """The entries of the arrays for these problems."""
     return jax.tree.map(lambda x: x[problems], arrays)
 
 
-def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> Sums:
+def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
     """The sums over the tiles of each problem."""
     firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
 
-    def of_each(of_tiles: jax.Array) -> NDArray[Any]:
-        return np.add.reduceat(of_tiles, firsts, dtype=np.float64).astype(of_tiles.dtype)
+    def sum_by_problem(tile_sums: jax.Array) -> NDArray[Any]:
+        return np.add.reduceat(tile_sums, firsts, dtype=np.float64).astype(tile_sums.dtype)
 
-    return jax.tree.map(of_each, sums(*_at(rows, tiles, center)))
+    return jax.tree.map(sum_by_problem, sums(*_at(rows, tiles, center)))
 
 
 def _refit(
@@ -306,9 +308,9 @@ def _refit(
 
     own = None
     if prior is not None:
-        of_each: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
-        own = CenteredPrior.of(of_each, found.dtype)
-    given = Given(own, tuple(x[some] for x in start))
+        priors: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
+        own = CenteredPrior.of(priors, found.dtype)
+    given = ProblemInputs(own, tuple(x[some] for x in start))
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))
     proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)

@@ -106,8 +106,8 @@ def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
     With a drift or from an old file it is that of the estimated population alone. Levels are
     averaged too, but not those whose spread was estimated as the smallest one.
     """
-    of_estimate = population.covariance + population.mean_covariance
-    alone = np.array_equal(population.predictive_covariance, of_estimate)
+    at_estimate = population.covariance + population.mean_covariance
+    alone = np.array_equal(population.predictive_covariance, at_estimate)
     return calibrator.by_level is None and not alone
 
 
@@ -155,8 +155,8 @@ def _to_unit(population: Population) -> Floats:
 
     Scores may be far from 0, where the covariances of (A, B) are nearly singular.
     """
-    of_all = population.predictive_covariance
-    at = ends(population.predictive_mean[None], of_all[None], _rounding(of_all))
+    covariance = population.predictive_covariance
+    at = ends(population.predictive_mean[None], covariance[None], _rounding(covariance))
     scores = at.center + at.half_width * np.array([1.0, -1.0])
     to: Floats = np.stack([scores, np.ones(2)], -1) / np.sqrt(at.variance[0, 0])
     return to

@@ -89,9 +89,9 @@ def _posterior(
     precision, pull = population.likelihood_precision, population.likelihood_pull
     if where is not None:
         precision, pull = at_places(precision, where), at_places(pull, where)
-    of_all = population.prior.precision
-    precision = forgetting * precision + of_all
-    pull = forgetting * pull + of_all @ population.mean
+    prior_precision = population.prior.precision
+    precision = forgetting * precision + prior_precision
+    pull = forgetting * pull + prior_precision @ population.mean
     return GaussianPrior(np.linalg.solve(precision, pull[..., None])[..., 0], precision)
 
 

@@ -107,7 +107,7 @@ def estimate_rates(
     usable = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
     here = usable[owner]
     owner_here = (np.cumsum(usable) - 1)[owner[here]]
-    mixture = _Mixture(proba[here], owner_here, base.rate[usable])
+    mixture = _RateLikelihood(proba[here], owner_here, base.rate[usable])
     known = posteriors(calibrator, keys, place).covariance[usable]
     joint = _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
     found = _estimated(mixture, scores[here], joint, critical_value(level, False) ** 2)
@@ -151,11 +151,11 @@ def _base_rates(
     if pooling not in ("none", "complete"):
         raise ValueError(f"from_rate: expected rates for a calibrator with pooling={pooling!r}")
     n_pos, n_neg = (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
-    of_all = n_pos.sum(), n_neg.sum()
+    totals = n_pos.sum(), n_neg.sum()
     if pooling == "complete":
         place = np.full(len(place), -1)
     positives, negatives = (
-        np.append(x, total)[place] for x, total in zip((n_pos, n_neg), of_all, strict=True)
+        np.append(x, total)[place] for x, total in zip((n_pos, n_neg), totals, strict=True)
     )
     rows = positives + negatives
     # The sum of Platt's targets (1999, section 2.2).
@@ -168,7 +168,7 @@ def _base_rates(
     return _BaseRates(rate, fitted, rows)
 
 
-def _joint_covariance(of_curve: Floats, base: _BaseRates) -> Floats:
+def _joint_covariance(curve_covariance: Floats, base: _BaseRates) -> Floats:
     """(S, 3, 3), the covariance of A, B and the base rate.
 
     At the optimum the labels move (A, B) by the inverse Hessian times the sum of (f, 1) (p - y),
@@ -177,14 +177,14 @@ def _joint_covariance(of_curve: Floats, base: _BaseRates) -> Floats:
     """
     rate, fitted, rows = base
     joint = np.zeros((len(rate), 3, 3))
-    joint[:, :2, :2] = of_curve
+    joint[:, :2, :2] = curve_covariance
     moved = rate * (1 - rate) / (fitted * (1 - fitted))
     joint[:, 1, 2] = joint[:, 2, 1] = -moved / rows
     joint[:, 2, 2] = moved * rate * (1 - rate) / rows
     return joint
 
 
-class _Mixture:
+class _RateLikelihood:
     """The likelihood of the rate of each segment (S,).
 
     Args:
@@ -198,9 +198,9 @@ class _Mixture:
         self.negative = (1 - proba) / (1 - base[owner])  # density of class 0
         self.difference = proba / base[owner] - self.negative  # of class 1, minus that
 
-    def sums(self, of_rows: Floats) -> Floats:
+    def sums(self, terms: Floats) -> Floats:
         """(S,) the sum over each segment's rows."""
-        total: Any = np.bincount(self.owner, of_rows, len(self.base))
+        total: Any = np.bincount(self.owner, terms, len(self.base))
         return total
 
     def density(self, rate: Floats) -> Floats:
@@ -238,7 +238,9 @@ class _Estimated(NamedTuple):
     settled: Bools
 
 
-def _estimated(mixture: _Mixture, scores: Floats, joint: Floats, critical: float) -> _Estimated:
+def _estimated(
+    mixture: _RateLikelihood, scores: Floats, joint: Floats, critical: float
+) -> _Estimated:
     """The rates with errors and intervals.
 
     Args:
@@ -258,9 +260,9 @@ def _estimated(mixture: _Mixture, scores: Floats, joint: Floats, critical: float
         rate, settled = _roots(mixture.slopes, start, low, high)
         information = -mixture.slopes(rate)[1]
         by_fit = mixture.gradient(rate, scores) / information[:, None]
-        of_fit = np.einsum("sa,sab,sb->s", by_fit, joint, by_fit)
-        variance = 1 / information + of_fit
-        unknown = ~np.isfinite(of_fit) & ~none
+        fit_variance = np.einsum("sa,sab,sb->s", by_fit, joint, by_fit)
+        variance = 1 / information + fit_variance
+        unknown = ~np.isfinite(fit_variance) & ~none
         allowed = np.where(none | unknown, critical, critical * variance * information)
         best = mixture.log_likelihood(rate)
 

@@ -16,7 +16,7 @@ from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.fitted_rows import fitted_columns
-from platt_jax.inference.sandwich import CountedRows, Problems, class_counts, sandwich
+from platt_jax.inference.sandwich import CountedRows, FittedParameters, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -88,14 +88,14 @@ def robust_covariance(
     scores = validation.scores(scores)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
-        return _of_segments(calibrator, columns, segments, clusters, prior, options)
+        return _segments_with_sandwich(calibrator, columns, segments, clusters, prior, options)
     if isinstance(calibrator, Fit):
-        return _of_columns(calibrator, columns, clusters, prior, options)
-    fit = _of_columns(calibrator.fit, columns, clusters, prior, options)
+        return _columns_with_sandwich(calibrator, columns, clusters, prior, options)
+    fit = _columns_with_sandwich(calibrator.fit, columns, clusters, prior, options)
     return replace(calibrator, fit=fit)
 
 
-def _of_segments(
+def _segments_with_sandwich(
     calibrator: SegmentCalibrator,
     columns: Columns,
     segments: Column,
@@ -122,13 +122,15 @@ def _of_segments(
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
     pooled = _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
     one = rows._replace(problem=np.zeros_like(rows.problem))
-    of_pooled = sandwich(pooled, one, options.targets == "platt")[0].astype(fallback.A.dtype)
+    pooled_covariance = sandwich(pooled, one, options.targets == "platt")[0].astype(
+        fallback.A.dtype
+    )
     if calibrator.pooling == "complete":
-        robust = np.broadcast_to(of_pooled, robust.shape)
-    return replace(calibrator, fit=_with(fit, robust), fallback_covariance=of_pooled)
+        robust = np.broadcast_to(pooled_covariance, robust.shape)
+    return replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
 
 
-def _of_columns(
+def _columns_with_sandwich(
     fit: Fit,
     columns: Columns,
     clusters: Column,
@@ -165,7 +167,9 @@ def _with(fit: Fit, covariance: Floats) -> Fit:
     return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))
 
 
-def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None) -> Problems:
+def _problems(
+    A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
+) -> FittedParameters:
     batch = np.shape(A)
     A, B, covariance = (
         validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
@@ -175,7 +179,7 @@ def _problems(A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
     prior = validation.prior(prior, batch, np.float64)
     precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
     held = (A == 0) & (covariance[..., 0, 0] == 0)
-    return Problems(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
+    return FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
@@ -198,11 +202,11 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
 
 
 def _checked_sandwich(
-    problems: Problems, rows: CountedRows, options: Options, of_fit: Iterable[Array]
+    problems: FittedParameters, rows: CountedRows, options: Options, fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
-    of_rows = class_counts(rows, len(problems.A))
-    for name, fitted, found in zip(("n_pos", "n_neg"), of_fit, of_rows, strict=True):
+    row_counts = class_counts(rows, len(problems.A))
+    for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
         fitted = np.asarray(fitted)
         tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
         same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)

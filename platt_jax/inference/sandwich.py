@@ -12,7 +12,7 @@ from platt_jax.results.probabilities import expit
 Entries: TypeAlias = NDArray[Any] | float
 
 
-class Problems(NamedTuple):
+class FittedParameters(NamedTuple):
     """K fits, in float64."""
 
     A: Floats  # (K,)
@@ -20,10 +20,10 @@ class Problems(NamedTuple):
     held: Bools  # (K,), whether Options(monotone=True) holds the slope at 0
     precision: Floats  # (K, 2, 2) precision of the prior
 
-    def some(self, which: slice) -> "Problems":
+    def some(self, which: slice) -> "FittedParameters":
         """The problems of a slice."""
         parts: Any = (x[which] for x in self)
-        return Problems(*parts)
+        return FittedParameters(*parts)
 
 
 class CountedRows(NamedTuple):
@@ -46,7 +46,7 @@ def class_counts(rows: CountedRows, number: int) -> list[Floats]:
     return counts
 
 
-def sandwich(problems: Problems, rows: CountedRows, smooth: bool) -> Floats:
+def sandwich(problems: FittedParameters, rows: CountedRows, smooth: bool) -> Floats:
     """(K, 2, 2) sandwich covariance of (A, B), with Platt's targets if `smooth`, else labels."""
     number, (problem, f, y, w, _, offset) = len(problems.A), rows
     n_pos, n_neg = class_counts(rows, number)
@@ -100,9 +100,9 @@ def _meat_root(rows: CountedRows, slope: Floats, number: int) -> Floats:
     m_AA, m_AB, m_BB = (
         np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
     )
-    of_A = np.sqrt(m_AA)
-    ratio = m_AB / np.where(of_A > 0, of_A, 1)
-    return _matrices(of_A, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
+    root_AA = np.sqrt(m_AA)
+    ratio = m_AB / np.where(root_AA > 0, root_AA, 1)
+    return _matrices(root_AA, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
 
 
 def _inverse(hessian: Floats, held: Bools) -> Floats:

@@ -26,7 +26,7 @@ _GROUPS = 1_024
 _LOG_2 = np.log(2)
 
 
-class Spread(NamedTuple):
+class MixingDistribution(NamedTuple):
     """Distribution of uncertain probabilities, by J nodes of an integral.
 
     A row's log-odds are the sum of its offset and of its problem's two variables, each times a
@@ -41,8 +41,8 @@ class Spread(NamedTuple):
 
     def nodes(self) -> Iterator[tuple[float, Floats]]:
         """The weight and the log-odds (N,) of each node."""
-        for weight, of_problems in zip(self.weight, self.log_odds, strict=True):
-            first, second = of_problems[self.owner].T * self.basis
+        for weight, variables in zip(self.weight, self.log_odds, strict=True):
+            first, second = variables[self.owner].T * self.basis
             yield float(weight), first + second + self.offset
 
     def probabilities(self) -> Iterator[tuple[float, Floats]]:
@@ -85,7 +85,12 @@ class ScoreTests:
     """
 
     def __init__(
-        self, logit: Floats, proba: Floats, labels: Bools, sizes: Ints, spread: Spread | None = None
+        self,
+        logit: Floats,
+        proba: Floats,
+        labels: Bools,
+        sizes: Ints,
+        spread: MixingDistribution | None = None,
     ) -> None:
         # JAX has SciPy; the import adds a warnings filter.
         from scipy.special import erfc, log_ndtr, ndtri_exp
@@ -110,17 +115,17 @@ class ScoreTests:
         shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
         s_00, s_11, s_22 = v_00, np.where(has_slope, v_11, np.inf), v_22
         fourth = [total(variance * x**4) for x in shares]
-        of_each = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
-        self.normal = np.max(fourth / of_each**2, axis=0) < _NORMAL
+        variances = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
+        self.normal = np.max(fourth / variances**2, axis=0) < _NORMAL
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
-            of_curves = np.zeros((3, 3, len(sizes)))
+            curve_covariance = np.zeros((3, 3, len(sizes)))
             for weight, p in spread.probabilities():
                 moved = np.stack([total(x * (p - proba)) for x in shares])
-                of_curves += weight * moved * moved[:, None]
-            s_00, s_22 = s_00 + of_curves[0, 0], s_22 + of_curves[2, 2]
-            mixing = of_curves[0, 1] / s_00
-            s_11 = s_11 + of_curves[1, 1] - mixing * of_curves[0, 1]
+                curve_covariance += weight * moved * moved[:, None]
+            s_00, s_22 = s_00 + curve_covariance[0, 0], s_22 + curve_covariance[2, 2]
+            mixing = curve_covariance[0, 1] / s_00
+            s_11 = s_11 + curve_covariance[1, 1] - mixing * curve_covariance[0, 1]
             shares[1] -= by_row(mixing)
         deviations = np.sqrt([s_00, s_11, s_22])
         deviations[deviations == 0] = np.inf
@@ -130,19 +135,19 @@ class ScoreTests:
         every = slice(None)
         self._observed = self._sums(every, every, labels[None])[:, 0]
         chi_square, z = self._observed[0] ** 2 + self._observed[1] ** 2, self._observed[2]
-        of_two, of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
-        self.cox_p_value = np.where(has_slope, of_two, of_one)
+        p_of_two, p_of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
+        self.cox_p_value = np.where(has_slope, p_of_two, p_of_one)
         self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
         self.least_p_value = np.minimum(self.cox_p_value, erfc(np.abs(z) / np.sqrt(2)))
         # In logarithms, because a p-value may underflow.
-        of_cox = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
-        of_z = log_ndtr(-np.abs(z))
-        least = np.minimum(of_cox, of_z)
+        cox_log_p = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
+        z_log_p = log_ndtr(-np.abs(z))
+        least = np.minimum(cox_log_p, z_log_p)
         # The statistic of the smaller p-value as it is: by way of its p-value, which for sure
         # predictions is nearly 1, it would be lost in rounding.
-        least_z = np.where(of_z <= of_cox, np.abs(z), np.maximum(-ndtri_exp(least), 0))
+        least_z = np.where(z_log_p <= cox_log_p, np.abs(z), np.maximum(-ndtri_exp(least), 0))
         as_large = np.where(has_slope, -2 * (least + _LOG_2), least_z**2)
-        self._chi_square = _TIED * np.where(of_cox <= of_z, chi_square, as_large)
+        self._chi_square = _TIED * np.where(cox_log_p <= z_log_p, chi_square, as_large)
         self._z = _TIED * least_z
 
     def one(self, k: int) -> "ScoreTest":

@@ -12,7 +12,7 @@ from platt_jax.inference.cluster_shocks import Clusters
 from platt_jax.inference.count_tests import UncertainRows, p_values
 from platt_jax.inference.curve_distributions import Ends, ends
 from platt_jax.inference.posteriors import SegmentPosteriors
-from platt_jax.inference.score_tests import ScoreTests, Spread
+from platt_jax.inference.score_tests import MixingDistribution, ScoreTests
 from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_p_values
 from platt_jax.inference.tilting import tilted_p_values
 from platt_jax.model.objective import Array
@@ -96,9 +96,9 @@ def judged(
         rows = rows.moved(_best_within(rows, margin))
     tests, p_value = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
     se_slope, se_intercept = fit.standard_errors.T
-    of_each = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
-    of_tests = (tests.cox_p_value, tests.spiegelhalter_z, p_value)
-    return dict(zip(COLUMNS, (*of_each, *of_tests), strict=True))
+    estimates = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
+    p_values = (tests.cox_p_value, tests.spiegelhalter_z, p_value)
+    return dict(zip(COLUMNS, (*estimates, *p_values), strict=True))
 
 
 def _best_within(rows: FreshRows, margin: float) -> Floats:
@@ -118,7 +118,7 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.sizes)
     # Bonferroni: twice the smaller of two p-values is a p-value.
     if rows.clusters is not None:
-        return tests, _of_clusters(rows)
+        return tests, _cluster_p_values(rows)
     p_value = np.minimum(2 * tests.least_p_value, 1)
     few = np.flatnonzero(~tests.normal & (p_value > _TINY))
     extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
@@ -133,7 +133,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
-    spread = Spread(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
+    spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
     mean = spread.mean()
     proba = np.clip(mean, _LEAST, 1 - _LEAST)
     # In the order of the rows: that of the scores, or of the probabilities if there are offsets.
@@ -145,7 +145,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     return tests, p_values(judged_rows, at, fitted)
 
 
-def _of_clusters(rows: FreshRows) -> Floats:
+def _cluster_p_values(rows: FreshRows) -> Floats:
     """P-values of predictions that are right but for the clusters' shifts."""
     K, p = len(rows.sizes), rows.proba
     owner, nothing = np.repeat(np.arange(K), rows.sizes), np.zeros((K, 2))
@@ -159,8 +159,8 @@ def _of_clusters(rows: FreshRows) -> Floats:
 
 def shock_variance(rows: FreshRows, owner: Ints) -> float:
     """The variance of the clusters' shifts, given each row's cluster; NaN if it is not known."""
-    of_each = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
-    shifted = of_each.moved(_best_within(of_each, _FARTHEST)).proba
+    clipped = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
+    shifted = clipped.moved(_best_within(clipped, _FARTHEST)).proba
     segment = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
     return cluster_shocks.shock_variance(segment, owner, rows.labels.astype(float), shifted)
 
@@ -172,8 +172,8 @@ def _logit(proba: Floats) -> Floats:
 def _recalibrated(rows: FreshRows) -> Fit:
     """The fit of the labels to the predicted log-odds."""
     owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-    of_logit = SegmentRows(_logit(rows.proba), rows.labels, owner)
+    logit_rows = SegmentRows(_logit(rows.proba), rows.labels, owner)
     options = Options(targets="none")
-    by_segment = ChunkedSegments(of_logit, Caller())
+    by_segment = ChunkedSegments(logit_rows, Caller())
     segments = StandardizedSegments(by_segment, Coordinates(center=0.0, scale=1.0), options)
     return segments.modes(normals(_RIGHT, _SPREAD))

@@ -97,11 +97,11 @@ def drawn_by(
     """
     threshold = thresholds(proba)
 
-    def of_draws(some: Ints, rows: Ints, draws: Ints) -> Bools:
+    def labels_of_draws(some: Ints, rows: Ints, draws: Ints) -> Bools:
         streams = random_words(_SEED, ids[some], draws[:, None])
         return extreme(some, rows, row_words(streams, sizes[some]) < threshold[rows])
 
-    return of_draws
+    return labels_of_draws
 
 
 def _rows_of(sizes: Ints) -> tuple[Ints, Ints]:
@@ -119,8 +119,8 @@ def row_words(streams: Words, sizes: Ints) -> NDArray[np.uint32]:
     """(R, n) random words for the n rows of k problems, from the problems' streams (R, k)."""
     pairs = (sizes + 1) // 2
     owner, number = _rows_of(pairs)
-    of_pairs = np.take(streams, owner, axis=1) + number.astype(np.uint64)
-    words = mixed(of_pairs).view(np.uint32)
+    pair_streams = np.take(streams, owner, axis=1) + number.astype(np.uint64)
+    words = mixed(pair_streams).view(np.uint32)
     owner, number = _rows_of(sizes)
     if len(owner) == words.shape[1]:
         return words

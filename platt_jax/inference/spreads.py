@@ -124,14 +124,14 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     at_0 = np.array([-coordinates.center * coordinates.scale, 1])
     length = np.linalg.norm(at_0)
     turn = np.array([at_0, [1, -at_0[0]]]) / length
-    of_A = Profile(segments, np.eye(2))
-    start = of_A.start(pooled, len(by_segment.keys))
+    profile_A = Profile(segments, np.eye(2))
+    start = profile_A.start(pooled, len(by_segment.keys))
     spreads = (
-        _Spread(of_A, coordinates.scale, start),
-        _Spread(Profile(segments, turn), float(length), start),
+        _ParameterSpread(profile_A, coordinates.scale, start),
+        _ParameterSpread(Profile(segments, turn), float(length), start),
     )
-    largest, found, _ = of_A.likeliest(start)
-    neither, _, at = of_A.likeliest(start, _NEITHER)
+    largest, found, _ = profile_A.likeliest(start)
+    neither, _, at = profile_A.likeliest(start, _NEITHER)
     without = np.array([*(spread.held(0.0) for spread in spreads), neither])
     return Compared(
         spreads,
@@ -145,7 +145,7 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
 class Compared(NamedTuple):
     """Maximum log-likelihoods with and without spread."""
 
-    spreads: tuple["_Spread", "_Spread"]  # of A and of B
+    spreads: tuple["_ParameterSpread", "_ParameterSpread"]  # of A and of B
     deviations: Floats  # (2,) estimated standard deviations of A and B
     largest: float  # with spread
     without: Floats  # (3,) without spread of A, of B, and of both
@@ -172,7 +172,7 @@ class Compared(NamedTuple):
         return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 
 
-class _Spread(NamedTuple):
+class _ParameterSpread(NamedTuple):
     """The spread of one parameter."""
 
     profile: Profile

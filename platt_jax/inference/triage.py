@@ -14,7 +14,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.hashing import hashes
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.cluster_shocks import Clusters, numbered
-from platt_jax.inference.clusters import of_segment_rows
+from platt_jax.inference.clusters import clusters_of_segment_rows
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged, shock_variance
 from platt_jax.model.objective import Array
@@ -196,7 +196,9 @@ def triage(
     if clusters is not None:
         if segments is None:
             raise ValueError("clusters: expected none beside SegmentRows")
-        cluster = of_segment_rows(clusters, len(f), segments)(slice(0, len(keys)), slice(None))
+        cluster = clusters_of_segment_rows(clusters, len(f), segments)(
+            slice(0, len(keys)), slice(None)
+        )
     finite = np.isfinite(f) if o is None else np.isfinite(f) & np.isfinite(o)
     if non_finite == "raise" and not finite.all():
         _raise_non_finite(keys, owner[~finite])
@@ -222,7 +224,7 @@ def triage(
         fitted = fitted.of(tested)
     if not tested.all():
         _warn_untested(caller, keys, testable, tested, non_finite)
-    of_tests: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
+    tests: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
     if tested.any():
         mine = tested[owner]
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
@@ -230,15 +232,15 @@ def triage(
         fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
         if cluster is not None:
             fresh = _clustered(fresh, cluster[mine], cluster_sd, caller)
-        of_tests = judged(fresh, fitted, min(float(margin), _WIDEST))
-    return _table(keys, sizes, tested, of_tests, fdr)
+        tests = judged(fresh, fitted, min(float(margin), _WIDEST))
+    return _table(keys, sizes, tested, tests, fdr)
 
 
 def _table(
-    keys: NDArray[Any], sizes: Ints, tested: Bools, of_tests: dict[str, Array], fdr: float
+    keys: NDArray[Any], sizes: Ints, tested: Bools, tests: dict[str, Array], fdr: float
 ) -> Table:
     """The result, given segments by size, which are tested, and the columns of these tests."""
-    columns = {name: _placed(tested, of_tests[name]) for name in COLUMNS}
+    columns = {name: _placed(tested, tests[name]) for name in COLUMNS}
     q_value = q_values(columns["p_value"])
     first: dict[str, NDArray[Any]] = {x: columns.pop(x) for x in ("positives", "expected")}
     with np.errstate(divide="ignore", invalid="ignore"):

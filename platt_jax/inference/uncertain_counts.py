@@ -83,7 +83,7 @@ def _searched(
         most = inside.max((1, 2))
         density = np.exp(inside - most[:, None, None])
         by_end = np.stack([density.sum(2), density.sum(1)], 1)
-        span = _where_it_matters(span, by_end)
+        span = _narrowed_spans(span, by_end)
     return np.log(by_end[:, 0].sum(-1)) + most - every
 
 
@@ -93,7 +93,7 @@ def _log_sum(x: Floats) -> Floats:
     return most + np.log(np.exp(x - most[..., None]).sum(-1))
 
 
-def _where_it_matters(span: Floats, by_end: Floats) -> Floats:
+def _narrowed_spans(span: Floats, by_end: Floats) -> Floats:
     """The parts of the spans (T, 2, 2) that have nearly all of the sums, by points (T, 2, F)."""
     matters = by_end > by_end.max(-1, keepdims=True) * np.exp(-_NEGLIGIBLE)
     last = by_end.shape[-1] - 1

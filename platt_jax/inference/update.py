@@ -11,7 +11,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.given import given_to
+from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
@@ -23,7 +23,7 @@ from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.drift import Drift
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.inference.walks import Walk
-from platt_jax.model.objective import Remembered
+from platt_jax.model.objective import EarlierCounts
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.fitting import report_search, with_pooled_curve
@@ -147,14 +147,14 @@ def update(
     if population is not None and population.estimated:
         memory = remembered, update_pooled.remembered(population, forgetting, walk)
         found = update_pooled.updated(calibrator, memory, rows, pooled, options, progress, caller)
-        new = found.of_rows
+        new = found.new_fits
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
-        moved = walk.of_precisions(np.asarray(prior.precision))
+        moved = walk.moved_precision(np.asarray(prior.precision))
         prior = prior._replace(precision=moved)
         counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
-        before = Remembered(*(x.astype(rows.dtype) for x in counts))
+        before = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
         new = _fit(rows, prior, before, options, stage, caller)
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
     report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
@@ -257,13 +257,13 @@ def _are_empty(scores: Column, labels: Column, segments: Column) -> bool:
 def _fit(
     rows: SegmentRows,
     prior: GaussianPrior,
-    before: Remembered,
+    before: EarlierCounts,
     options: Options,
     stage: Stage,
     caller: Caller,
 ) -> Fit:
     """The fit of every segment's rows, with priors that stand for the earlier rows."""
-    given = given_to(rows.keys.shape, rows.dtype, prior)
+    given = problem_inputs(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
         given = given._replace(remembered=before)
     return fit_problems(rows.problems, given, Context(options, caller, stage))
@@ -299,10 +299,10 @@ def _updated_fallback(
         units = np.sqrt(np.diag(covariance).astype(float))
         units = np.outer(*[np.where(units > 0, units, 1)] * 2)
         precision = forgetting * np.linalg.pinv(covariance / units, hermitian=True) / units
-        precision = walk._replace(noise=moved).of_precisions(precision)
+        precision = walk._replace(noise=moved).moved_precision(precision)
         prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
         covariance = (covariance / forgetting + moved).astype(covariance.dtype)
-    given = given_to((1,), rows.dtype, prior)
+    given = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none", non_finite="omit")
     one = fit_problems(rows.pooled, given, Context(options, caller), loss=False)
     one = jax.tree.map(lambda x: x[0, ...], one)

@@ -28,7 +28,7 @@ from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.estimate import (
     estimate_population,
-    tell_of_population,
+    identifies_population,
     unchanged_population,
 )
 from platt_jax.population.fitting import with_pooled_curve
@@ -41,7 +41,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
 
 
@@ -71,7 +71,7 @@ class UpdatedSegments(Segments):
         # In coordinates in which slopes and intercepts are of one size.
         self._coordinates = memory.coordinates(memory.total)
         self.memory = memory.transformed(self._coordinates.matrix)
-        self.together = self.of_rows = earlier  # the last fits: (K,), and of the new rows (J,)
+        self.together = self.new_fits = earlier  # the last fits: (K,), and of the new rows (J,)
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -87,16 +87,16 @@ class UpdatedSegments(Segments):
         """See `Segments`."""
         return self._coordinates
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`. Without new rows, or where their fit fails, those of earlier rows."""
         start: Any = given.start
         prior = self._with_memory(given.prior)
-        of_rows = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
+        new_prior = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
         pair = tuple(x[self._at] for x in start)
-        self.of_rows = self._rows.fit(Given(of_rows, pair), options, stage)
+        self.new_fits = self._rows.fit(ProblemInputs(new_prior, pair), options, stage)
         kept = np.asarray(self._known).copy()
-        kept[self._at] &= ~np.asarray(self.of_rows.converged)
-        together = placed(self._earlier, self._at, self.of_rows)
+        kept[self._at] &= ~np.asarray(self.new_fits.converged)
+        together = placed(self._earlier, self._at, self.new_fits)
         together = replace(
             together,
             n_pos=self._counted(together.n_pos, self._earlier.n_pos),
@@ -105,17 +105,17 @@ class UpdatedSegments(Segments):
         self.together = chosen(kept, _at(prior, self._earlier), together)
         return self.together
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`; of the new rows."""
         return self._rows.pooled(given, options, stage)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
         some: Any = jax.tree.map(lambda x: x[self._at], nodes)
-        of_rows = self._rows.node_losses(grid, some, options, stage)
-        learnt = np.asarray(self.of_rows.converged) & np.isfinite(of_rows).all(1)
+        new_losses = self._rows.node_losses(grid, some, options, stage)
+        learnt = np.asarray(self.new_fits.converged) & np.isfinite(new_losses).all(1)
         losses = self.memory.losses(grid, jax.tree.map(lambda x: x.astype(float), nodes.posterior))
-        losses[self._at] += np.where(learnt[:, None], of_rows, 0)
+        losses[self._at] += np.where(learnt[:, None], new_losses, 0)
         return losses
 
     def _counted(self, counts: Any, earlier: Any) -> NDArray[Any]:
@@ -129,9 +129,9 @@ class UpdatedSegments(Segments):
         prior: GaussianPrior = given.original()
         to = self._coordinates.matrix
         back = np.linalg.inv(to)
-        of_prior = back.T @ prior.precision @ back
-        pull = (of_prior @ (prior.mean @ to.T)[..., None])[..., 0]
-        precision = of_prior + self.memory.precision.matrices
+        prior_precision = back.T @ prior.precision @ back
+        pull = (prior_precision @ (prior.mean @ to.T)[..., None])[..., 0]
+        precision = prior_precision + self.memory.precision.matrices
         mean = np.linalg.solve(precision, (pull + self.memory.pull)[..., None])[..., 0]
         return GaussianPrior(mean @ back.T, to.T @ precision @ to)
 
@@ -147,8 +147,8 @@ def _at(prior: GaussianPrior, fit: Fit) -> Fit:
 def remembered(population: Population, forgetting: float, walk: Walk) -> Likelihoods:
     """The likelihoods of the segments' earlier rows, discounted by `forgetting`, after a walk."""
     own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
-    of_all = population.predictive_mean, population.predictive_covariance
-    return walk.of_likelihoods(own.times(forgetting), *of_all)
+    predictive = population.predictive_mean, population.predictive_covariance
+    return walk.moved_likelihoods(own.times(forgetting), *predictive)
 
 
 class Updated(NamedTuple):
@@ -157,7 +157,7 @@ class Updated(NamedTuple):
     keys: NDArray[Any]
     at: Integers  # (J,), places of the segments with new rows
     fit: Fit
-    of_rows: Fit
+    new_fits: Fit
     population: Population
     levels: Levels | None
 
@@ -197,7 +197,7 @@ def updated(
         fit = with_pooled_curve(segments.together, pooled) if found is None else found
     else:
         fit, population = _estimated(segments, calibrator.population, pooled, options, progress)
-    return Updated(keys, at, fit, segments.of_rows, population, levels)
+    return Updated(keys, at, fit, segments.new_fits, population, levels)
 
 
 def _estimated(
@@ -211,17 +211,19 @@ def _estimated(
     coordinates = segments.coordinates(options)
     to = coordinates.matrix
     alone = StandardizedSegments(segments, coordinates, options)
-    of_before = normals(to @ before.predictive_mean, to @ before.predictive_covariance @ to.T)
+    prior_of_segments = normals(
+        to @ before.predictive_mean, to @ before.predictive_covariance @ to.T
+    )
 
     def kept(status: Status) -> tuple[Fit, Population, bool]:
-        fit, likelihoods = alone.learnt(of_before, Stage.of(progress))
+        fit, likelihoods = alone.learnt(prior_of_segments, Stage.of(progress))
         own = likelihoods.transformed(np.linalg.inv(to))
         same = unchanged_population(replace(before, status=status), own)
-        return fit, same, tell_of_population(likelihoods)
+        return fit, same, identifies_population(likelihoods)
 
-    if not tell_of_population(segments.memory):
-        fit, population, told = kept(before.status)
-        if not told:
+    if not identifies_population(segments.memory):
+        fit, population, identified = kept(before.status)
+        if not identified:
             return fit, population
     found, population = estimate_population(segments, pooled, options, progress)
     return kept(population.status)[:2] if found is None else (found, population)

@@ -19,7 +19,7 @@ class Walk(NamedTuple):
     noise: Floats  # (2, 2)
     share: float = 1.0
 
-    def of_precisions(self, precision: Floats) -> Floats:
+    def moved_precision(self, precision: Floats) -> Floats:
         """(..., 2, 2), the precisions after a random walk; they may be singular."""
         if not self.noise.any():
             return precision
@@ -27,7 +27,7 @@ class Walk(NamedTuple):
         # In the dtype of the precision, which says how it was rounded.
         return ((moved + np.swapaxes(moved, -1, -2)) / 2).astype(precision.dtype)
 
-    def of_likelihoods(
+    def moved_likelihoods(
         self, likelihoods: Likelihoods, mean: Floats, covariance: Floats
     ) -> Likelihoods:
         """The likelihoods of the (A, B) after the move, from those of the (A, B) before.
@@ -50,11 +50,11 @@ class Walk(NamedTuple):
         m, S, noise = to @ mean, to @ covariance @ to.T, to @ self.noise @ to.T
         P, c = own.precision.matrices, self.share
         C = np.linalg.inv(np.linalg.inv(S) + P)
-        of_all, of_each = (np.linalg.inv(c**2 * X + noise) for X in (S, C))
+        prior_precision, own_precision = (np.linalg.inv(c**2 * X + noise) for X in (S, C))
         # The difference of both inverses, without cancellation: S - C = S P C.
-        precision = c**2 * of_all @ S @ P @ C @ of_each
+        precision = c**2 * prior_precision @ S @ P @ C @ own_precision
         precision = (precision + np.swapaxes(precision, -1, -2)) / 2
-        pull = c * _times(of_each @ C, own.pull - P @ m) + precision @ m
+        pull = c * _times(own_precision @ C, own.pull - P @ m) + precision @ m
         return Likelihoods.from_arrays(precision, pull).transformed(np.linalg.inv(to))
 
 

@@ -24,7 +24,7 @@ class Counts(NamedTuple):
     variance: Floats
 
 
-class Predicted(NamedTuple):
+class GroupedPredictions(NamedTuple):
     """N rows.
 
     Attributes:
@@ -38,14 +38,14 @@ class Predicted(NamedTuple):
     group: Ints
 
 
-def counts(rows: Predicted, labels: NDArray[np.int8], number: int) -> Counts:
+def counts(rows: GroupedPredictions, labels: NDArray[np.int8], number: int) -> Counts:
     """Rows, positives, their expectation and its variance by group."""
     p, w, group = rows
     columns = np.ones_like(p), labels, p, p * (1 - p)
     return Counts(*(groups.sums(group, w * column, number) for column in columns))
 
 
-def count_p_values(rows: Predicted, by_group: Counts) -> Floats:
+def count_p_values(rows: GroupedPredictions, by_group: Counts) -> Floats:
     """(K,) two-sided p-values of the observed numbers of positives: twice the smaller tail.
 
     A number has Poisson's binomial distribution. Its tails are those of a saddlepoint approximation
@@ -64,12 +64,12 @@ def count_p_values(rows: Predicted, by_group: Counts) -> Floats:
     group = (np.cumsum(unusual) - 1)[rows.group[mine]]
     p = np.where(low[rows.group[mine]], 1 - rows.proba[mine], rows.proba[mine])
     reached = np.where(low, n - observed, observed)[which]
-    tail = _upper_tails(Predicted(p, rows.weights[mine], group), reached)
+    tail = _upper_tails(GroupedPredictions(p, rows.weights[mine], group), reached)
     p_value[which] = np.minimum(2 * tail, 1)
     return p_value
 
 
-def _upper_tails(rows: Predicted, reached: Floats) -> Floats:
+def _upper_tails(rows: GroupedPredictions, reached: Floats) -> Floats:
     """(K,) P(count >= reached), where reached is above the expectation."""
     number = len(reached)
     possible = rows.proba > 0
@@ -79,13 +79,13 @@ def _upper_tails(rows: Predicted, reached: Floats) -> Floats:
     inner = reached < most * (1 - 1e-12)
     tail[reached > most * (1 + 1e-12)] = 0
     mine = inner[group]
-    of_inner = Predicted(p[mine], w[mine], (np.cumsum(inner) - 1)[group[mine]])
+    inner_rows = GroupedPredictions(p[mine], w[mine], (np.cumsum(inner) - 1)[group[mine]])
     if inner.any():
-        tail[inner] = _saddlepoint(of_inner, reached[inner], most[inner])
+        tail[inner] = _saddlepoint(inner_rows, reached[inner], most[inner])
     return tail
 
 
-def _saddlepoint(rows: Predicted, reached: Floats, most: Floats) -> Floats:
+def _saddlepoint(rows: GroupedPredictions, reached: Floats, most: Floats) -> Floats:
     """(K,) P(count >= reached), where reached is between the expectation and the largest count."""
     p, w, group = rows
     with np.errstate(divide="ignore"):
@@ -100,7 +100,7 @@ def _saddlepoint(rows: Predicted, reached: Floats, most: Floats) -> Floats:
 
 
 def _tilts(
-    log_odds: Floats, rows: Predicted, reached: Floats, most: Floats
+    log_odds: Floats, rows: GroupedPredictions, reached: Floats, most: Floats
 ) -> tuple[Floats, Floats]:
     """(K,) t at which the expectation with log-odds + t is the number reached; its variance."""
     _, w, group = rows

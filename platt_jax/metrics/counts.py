@@ -56,9 +56,9 @@ def pieces(
     step = max(1, _AT_ONCE // rows.values.shape[1])
     for first in range(0, len(problems), step):
         some = problems[first : first + step]
-        of_each: Any = (x[some] for x in each)
-        of_classes: Any = (x[some] for x in of)
-        yield some, (rows.some(some), Binned(*of_each), Rarer(*of_classes))
+        binned: Any = (x[some] for x in each)
+        rarer: Any = (x[some] for x in of)
+        yield some, (rows.some(some), Binned(*binned), Rarer(*rarer))
 
 
 def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> Floats:
@@ -83,10 +83,12 @@ def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> Floa
     p, q = rows.probabilities()
     p, q = np.where(flipped, q, p), np.where(flipped, p, q)
     p, q, w = (x[inside][order] for x in (p, q, rows.weights))
-    return of_groups(p, q, w, group[order], most)
+    return group_distributions(p, q, w, group[order], most)
 
 
-def of_groups(p: Floats, q: Floats, w: Floats, group: NDArray[np.intp], most: int) -> Floats:
+def group_distributions(
+    p: Floats, q: Floats, w: Floats, group: NDArray[np.intp], most: int
+) -> Floats:
     """The distributions of sums of independent labels.
 
     Args:
@@ -99,10 +101,10 @@ def of_groups(p: Floats, q: Floats, w: Floats, group: NDArray[np.intp], most: in
     Returns:
         (M, most + 1) probabilities of 0 ... most - 1 and of at least `most`, for each of M groups.
     """
-    return _sums(_of_rows(p, q, w, most), group, most).T
+    return _sums(_row_distributions(p, q, w, most), group, most).T
 
 
-def _of_rows(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
+def _row_distributions(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
     """(at most most + 1, R) binomial distributions of rows that count w times."""
     # No row has a mean above `FEW`, so larger counts have no probability.
     k = np.arange(min(int(w.max()), most + MOST) + 1)[:, None]
@@ -206,14 +208,16 @@ def _tails(
     ends = np.cumsum(few.sum(axis=-1))
     found = np.empty(len(few))
     for k, (first, last) in enumerate(zip(ends - few.sum(axis=-1), ends, strict=True)):
-        cell, beyond = _of_sum(chances[first:last], possible[first:last].astype(int), width)
+        cell, beyond = _sum_distribution(
+            chances[first:last], possible[first:last].astype(int), width
+        )
         left = others[k] * scale[k] + seen[first:last].sum() - np.arange(width)
         tail = np.where(left <= 0, 1.0, chdtrc(df[k], left / scale[k]) if df[k] else 0.0)
         found[k] = np.minimum(beyond + cell @ tail, 1)
     return found
 
 
-def _of_sum(chances: Floats, place: Ints, width: int) -> tuple[Floats, float]:
+def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats, float]:
     """The distribution of the sum of independent integers.
 
     Args:

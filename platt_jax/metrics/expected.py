@@ -229,12 +229,12 @@ def _exact_interval(rows: Predictions, tail: float) -> tuple[Floats, Floats]:
             (ones, rows.weights),
         )
     )
-    chances = counts.of_groups(rarer, other, w, group[order], _MOST)
+    chances = counts.group_distributions(rarer, other, w, group[order], _MOST)
     more, fewer = chances[0::2], chances[1::2]
-    of_sum = np.zeros((problems, 2 * _MOST + 1))
+    sum_chances = np.zeros((problems, 2 * _MOST + 1))
     for k in range(_MOST + 1):
-        of_sum[:, _MOST - k : 2 * _MOST + 1 - k] += fewer[:, k, None] * more
-    below = np.cumsum(of_sum, axis=-1)
+        sum_chances[:, _MOST - k : 2 * _MOST + 1 - k] += fewer[:, k, None] * more
+    below = np.cumsum(sum_chances, axis=-1)
     start = rows.sum(likely) - _MOST
     lower, upper = (
         start + (below < limit).sum(axis=-1) for limit in (tail + _ROUNDING, 1 - tail - _ROUNDING)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Floats
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned
-from platt_jax.metrics.field_sums import Groups
+from platt_jax.metrics.field_sums import FieldGroups
 from platt_jax.metrics.rows import Predictions, ratio
 
 # Nodes of the integral over a normal distribution: (-8, 0) and (0, 8), as terms have a kink at 0.
@@ -25,14 +25,14 @@ _MOST_SKEW = 0.4
 Term: TypeAlias = Callable[[Floats, Floats, Floats], Floats]
 
 
-class Moments(NamedTuple):
+class TermMoments(NamedTuple):
     """Mean and variance of each group's term; (G,)."""
 
     mean: Floats
     variance: Floats
 
 
-def by_chance(of: Groups, term: Term) -> Moments:
+def by_chance(of: FieldGroups, term: Term) -> TermMoments:
     """The moments if the probabilities are right.
 
     Where few labels of a class are expected, the number of positives has its exact distribution.
@@ -54,7 +54,7 @@ def by_chance(of: Groups, term: Term) -> Moments:
         few = rarer.few[0]
         if few.any():
             mean[some][few], square[some][few] = _exact(rows, each, rarer, term)
-    return Moments(mean, np.maximum(square - mean**2, 0))
+    return TermMoments(mean, np.maximum(square - mean**2, 0))
 
 
 def _normal(
@@ -82,7 +82,7 @@ def _exact(rows: Predictions, each: Binned, of: counts.Rarer, term: Term) -> tup
     return (chances * value).sum(axis=-1), (chances * value**2).sum(axis=-1)
 
 
-def variance(of: Groups, excess: Floats, chance: Floats, slope: Floats) -> float:
+def variance(of: FieldGroups, excess: Floats, chance: Floats, slope: Floats) -> float:
     """The variance of the sum of the groups' terms, with the labels' frequencies as they are.
 
     Groups where few labels of a class are expected cannot tell their own variance. Theirs is that

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.metrics.field_sums import Groups, columns, field_table, grouped, read_fields
+from platt_jax.metrics.field_sums import FieldGroups, columns, field_table, grouped, read_fields
 from platt_jax.metrics.rows import ratio
 from platt_jax.results.tables import Table
 
@@ -98,7 +98,7 @@ def field_squared_error(
     return FieldSquaredError(*columns(rows, fields, found))
 
 
-def mean_products(of: Groups) -> tuple[Floats, Floats, Floats]:
+def mean_products(of: FieldGroups) -> tuple[Floats, Floats, Floats]:
     """Mean products of two residuals, unbiased estimates of their variances, and those by chance.
 
     Each is (G,). The variance of the mean product of two of n independent numbers with mean d and

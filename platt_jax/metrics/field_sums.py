@@ -27,7 +27,7 @@ class Field(NamedTuple):
     values: Factorized
 
 
-class Groups(NamedTuple):
+class FieldGroups(NamedTuple):
     """The rows that count of one field, in the order of their groups, and sums over each group.
 
     Attributes:
@@ -82,17 +82,17 @@ def read_fields(
     return rows, fields_of(ids.read_rows(segments, len(flat)))
 
 
-def fields_of(of_rows: ids.Ids) -> list[Field]:
+def fields_of(row_ids: ids.Ids) -> list[Field]:
     """A field for each column of ids."""
-    if isinstance(of_rows, ids.Columns):
-        pairs = zip(of_rows.names, of_rows.columns, strict=True)
+    if isinstance(row_ids, ids.IdColumns):
+        pairs = zip(row_ids.names, row_ids.columns, strict=True)
         return [Field(name, factorize(column)) for name, column in pairs]
-    if isinstance(of_rows, ids.Coded) and of_rows.values.dtype.names is not None:  # tuples
+    if isinstance(row_ids, ids.Coded) and row_ids.values.dtype.names is not None:  # tuples
         return [
-            Field(name, factorize(_coded_again(of_rows.codes, of_rows.values[name])))
-            for name in of_rows.values.dtype.names
+            Field(name, factorize(_coded_again(row_ids.codes, row_ids.values[name])))
+            for name in row_ids.values.dtype.names
         ]
-    return [Field("segment", factorize(of_rows))]
+    return [Field("segment", factorize(row_ids))]
 
 
 def _coded_again(codes: NDArray[np.integer], values: NDArray[np.generic]) -> ids.Ids:
@@ -104,7 +104,7 @@ def _coded_again(codes: NDArray[np.integer], values: NDArray[np.generic]) -> ids
     return column[codes]
 
 
-def grouped(rows: Predictions, field: Field) -> Groups:
+def grouped(rows: Predictions, field: Field) -> FieldGroups:
     """The groups of a field that have rows of positive weight."""
     number = field.values.of(slice(None))
     which = np.flatnonzero(rows.weights[0] > 0)
@@ -115,7 +115,7 @@ def grouped(rows: Predictions, field: Field) -> Groups:
     place = np.repeat(np.arange(len(change)), np.diff(start))
     p, q = mine.probabilities()
     columns = (1, p, q, mine.positive, mine.residuals(), p * q, p * q * (q - p))
-    return Groups(
+    return FieldGroups(
         mine, start, *(groups.sums(place, mine.weights * x, len(change)) for x in columns)
     )
 
@@ -130,9 +130,9 @@ def columns(rows: Predictions, fields: list[Field], found: list[tuple[Any, ...]]
 
 def field_table(error: Any) -> Table:
     """A line for each field of a result with `fields`."""
-    of_fields = error._asdict()
-    names = of_fields.pop("fields")
-    return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in of_fields.items()})
+    columns = error._asdict()
+    names = columns.pop("fields")
+    return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in columns.items()})
 
 
 def _subset(rows: Predictions, which: NDArray[np.intp]) -> Predictions:

@@ -13,7 +13,7 @@ from platt_jax.columns import Column
 from platt_jax.metrics.field_chance import Term, by_chance, variance
 from platt_jax.metrics.field_sums import (
     Field,
-    Groups,
+    FieldGroups,
     columns,
     field_table,
     grouped,
@@ -149,7 +149,7 @@ def field_relative_error(
     def term(off: Floats, positive: Floats, n: Floats) -> Floats:
         return off * (n / (positive + epsilon * n))
 
-    def slope(of: Groups) -> Floats:
+    def slope(of: FieldGroups) -> Floats:
         divisor = of.positive + epsilon * of.n
         return (of.n / divisor) * ((of.p + epsilon * of.n) / divisor)
 
@@ -157,7 +157,7 @@ def field_relative_error(
     return _field_error(rows, fields, level, term, slope)
 
 
-def _one(of: Groups) -> Floats:
+def _one(of: FieldGroups) -> Floats:
     return np.ones_like(of.n)
 
 

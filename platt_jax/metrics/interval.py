@@ -113,9 +113,9 @@ def _noise_quantile(each: Binned, total: Floats, level: float) -> Floats:
     observed = ratio(np.minimum(each.positive, n - each.positive) + added / 2, n + added)
     predicted = ratio(np.minimum(each.p, each.q), n)
     rate = np.where(n > 0, np.fmax(observed, predicted), 0)
-    of_bin = _mean_absolute_deviation(n, rate)
-    mean = of_bin.sum(axis=-1)
-    variance = np.maximum(n * rate * (1 - rate) - of_bin**2, 0).sum(axis=-1)
+    bin_means = _mean_absolute_deviation(n, rate)
+    mean = bin_means.sum(axis=-1)
+    variance = np.maximum(n * rate * (1 - rate) - bin_means**2, 0).sum(axis=-1)
     shape = ratio(mean, variance) * mean  # in this order nothing overflows
     gamma = gammaincinv(shape, level) * ratio(variance, mean)
     return np.where(variance > 0, gamma, mean)

@@ -83,10 +83,10 @@ def isotonic_curve(
         return IsotonicCurve(*np.full((4, 1), np.nan))
     counted = rows.weights[0] > 0
     p, which = np.unique(rows.probabilities()[0][0, counted], return_inverse=True)
-    of_rows = rows.weights[0, counted]
+    row_weights = rows.weights[0, counted]
     # NumPy's stubs declare integers even with weights.
-    weight: NDArray[Any] = np.bincount(which, of_rows)
-    positive = np.bincount(which, of_rows * rows.positive[0, counted])
+    weight: NDArray[Any] = np.bincount(which, row_weights)
+    positive = np.bincount(which, row_weights * rows.positive[0, counted])
     fitted = _isotonic(positive / weight, weight)
     at = _corners_and_some_others(fitted)
     ends = (1 - level) / 2, (1 + level) / 2

@@ -138,17 +138,17 @@ def multicalibration_error(
         raise ValueError(f"proba: expected a flat array with rows, got shape {flat.shape}")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     masks = None if groups is None else _read_masks(groups, len(flat))
-    of_rows = None if segments is None else ids.read_rows(segments, len(flat))
-    found = _groups(rows, masks, of_rows, min_rows)
+    row_ids = None if segments is None else ids.read_rows(segments, len(flat))
+    found = _groups(rows, masks, row_ids, min_rows)
     each = _statistics(rows, found)
     worst = int(np.argmax(each.sigma))
     largest = each.sigma[worst]
     draws = _largest_by_chance(rows, each, replicates, seed)
     off = np.quantile(draws, level, method="higher")
     p_value = (1 + (draws >= largest).sum()) / (1 + replicates)
-    of_value = _unscaled(largest, rows.per_root(each.sd)[0])
+    value = _unscaled(largest, rows.per_root(each.sd)[0])
     numbers = {
-        "value": of_value,
+        "value": value,
         "sigma": largest,
         "by_chance": draws.mean(),
         "lower": np.maximum(largest - off, 0),
@@ -173,7 +173,7 @@ def _read_masks(groups: Column, n: int) -> Bools:
 
 
 def _groups(
-    rows: Predictions, masks: Bools | None, of_rows: ids.Ids | None, min_rows: int
+    rows: Predictions, masks: Bools | None, row_ids: ids.Ids | None, min_rows: int
 ) -> list[_Group]:
     """All rows, and the groups with enough of them."""
     w = rows.weights[0]
@@ -184,7 +184,7 @@ def _groups(
     found = [_Group(_ALL, _ALL, order)]
     for i, mask in enumerate(masks if masks is not None else ()):
         found.append(_Group("mask", i, order[mask[order]]))
-    for field in fields_of(of_rows) if of_rows is not None else ():
+    for field in fields_of(row_ids) if row_ids is not None else ():
         number = field.values.of(slice(None))[order]
         mine = order[np.argsort(number, kind="stable")]
         numbers, first = np.unique(field.values.of(slice(None))[mine], return_index=True)

@@ -167,8 +167,8 @@ def ratio(top: Floats, bottom: Floats) -> Floats:
 def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> dict[str, Any]:
     if values.ndim == 0 or values.size == 0:
         raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
-    of_classes = validation.a_problem_per_class(name)
-    rows = validation.labelled_rows(values, labels, weights, name, of_classes=of_classes)
+    class_advice = validation.a_problem_per_class(name)
+    rows = validation.labelled_rows(values, labels, weights, name, class_advice=class_advice)
     y, w, spoilt = rows.flat()
     v = values.reshape(y.shape).astype(np.float64)
     counts = (w > 0) & ~spoilt.any(axis=-1, keepdims=True)

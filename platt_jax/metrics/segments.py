@@ -71,16 +71,16 @@ def by_segment(
     p = validation.floating(proba, "proba")
     if p.ndim != 1 or not len(p):
         raise ValueError(f"proba: expected a flat array with rows, got shape {p.shape}")
-    of_rows = ids.read_rows(segments, len(p))
+    row_ids = ids.read_rows(segments, len(p))
     y, w, _ = validation.labelled_rows(p, labels, weights, "proba")
     y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
-    segments_by_size = SegmentsBySize(factorize(of_rows))
+    segments_by_size = SegmentsBySize(factorize(row_ids))
 
-    def of_some(rows: PaddedRows) -> Any:
+    def values_of_some(rows: PaddedRows) -> Any:
         weights = np.where(rows.inside, w[rows.place], 0)
         return metric(y[rows.place], p[rows.place], weights=weights, **options)
 
-    values = segments_by_size.map(of_some)
+    values = segments_by_size.map(values_of_some)
     return BySegment(segments_by_size.keys, segments_by_size.sizes, values)
 
 

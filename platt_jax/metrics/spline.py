@@ -152,9 +152,9 @@ def _basis(x: Floats, knots: Sequence[Any] | Floats, sloping: bool = True) -> Fl
         *inner, before, last = knots
         cubes = {knot: np.maximum(x - knot, 0) ** 3 for knot in knots}
         for knot in inner:
-            of_before = cubes[before] * (last - knot) / (last - before)
-            of_last = cubes[last] * (before - knot) / (last - before)
-            columns.append((cubes[knot] - of_before + of_last) / (last - knots[0]) ** 2)
+            before_cube = cubes[before] * (last - knot) / (last - before)
+            last_cube = cubes[last] * (before - knot) / (last - before)
+            columns.append((cubes[knot] - before_cube + last_cube) / (last - knots[0]) ** 2)
     return np.stack(columns, 1)
 
 

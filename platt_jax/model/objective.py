@@ -81,7 +81,7 @@ def platt_targets(n_pos: jax.Array, n_neg: jax.Array) -> Targets:
     )
 
 
-class Remembered(NamedTuple):
+class EarlierCounts(NamedTuple):
     """The (weighted) counts of earlier rows, which a prior stands for."""
 
     n_pos: jax.Array
@@ -94,7 +94,7 @@ class Remembered(NamedTuple):
         return (self.n_pos > 0) != (self.n_neg > 0)
 
 
-def later_platt_targets(n_pos: jax.Array, n_neg: jax.Array, before: Remembered) -> Targets:
+def later_platt_targets(n_pos: jax.Array, n_neg: jax.Array, before: EarlierCounts) -> Targets:
     """Targets of rows that come after earlier rows with Platt's targets.
 
     With Platt's targets the sum of 1 - t over the rows of class 1 is n / (n + 2), and so is the sum

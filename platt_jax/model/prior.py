@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike
 
-from platt_jax.model.objective import Array, Derivatives, Point, Remembered
+from platt_jax.model.objective import Array, Derivatives, EarlierCounts, Point
 from platt_jax.model.standardization import (
     Standardization,
     derivatives_to_standardized,
@@ -35,7 +35,7 @@ class CenteredPrior(NamedTuple):
     """
 
     center: Array
-    of_centered: GaussianPrior
+    centered: GaussianPrior
 
     @classmethod
     def of(cls, prior: GaussianPrior, dtype: DTypeLike) -> "CenteredPrior":
@@ -57,7 +57,7 @@ class CenteredPrior(NamedTuple):
 
     def original(self) -> GaussianPrior:
         """The prior on the (A, B) of the scores, in float64."""
-        mean, precision = (np.asarray(x, float) for x in self.of_centered)
+        mean, precision = (np.asarray(x, float) for x in self.centered)
         shift = np.zeros_like(precision) + np.eye(2)
         shift[..., 1, 0] = self.center
         back = np.stack([mean[..., 0], mean[..., 1] - self.center * mean[..., 0]], -1)
@@ -65,7 +65,7 @@ class CenteredPrior(NamedTuple):
 
 
 def at_later_targets(
-    prior: CenteredPrior, n_pos: jax.Array, n_neg: jax.Array, before: Remembered
+    prior: CenteredPrior, n_pos: jax.Array, n_neg: jax.Array, before: EarlierCounts
 ) -> CenteredPrior:
     """The prior that earlier rows are, with Platt's target of all rows of their class.
 
@@ -76,9 +76,9 @@ def at_later_targets(
     n = before.n_pos + before.n_neg
     # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
     then, now = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
-    of_all = precision[..., 1, 1]
-    of_rows = n * then / (then + 1) ** 2 / jnp.where(of_all > 0, of_all, 1)
-    share = jnp.where(before.one_class, jnp.minimum(of_rows, 1), 0)
+    prior_precision = precision[..., 1, 1]
+    row_share = n * then / (then + 1) ** 2 / jnp.where(prior_precision > 0, prior_precision, 1)
+    share = jnp.where(before.one_class, jnp.minimum(row_share, 1), 0)
     surer = share * jnp.log(now / then)
     shift = jnp.stack([jnp.zeros_like(surer), jnp.where(before.n_pos > 0, -surer, surer)], -1)
     left = 1 - share * (1 - now * (then + 1) ** 2 / (then * (now + 1) ** 2))
@@ -93,7 +93,7 @@ def add_derivatives(
     if prior is None:
         return sums
     own = _from(prior, standardization)
-    share = derivatives(prior.of_centered, *to_original(own, *point))
+    share = derivatives(prior.centered, *to_original(own, *point))
     return jax.tree.map(jnp.add, sums, derivatives_to_standardized(own, share))
 
 
@@ -103,7 +103,7 @@ def penalty_at(
     """The penalty that the prior adds to the loss, at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
-    return penalty(prior.of_centered, *to_original(_from(prior, standardization), *point))
+    return penalty(prior.centered, *to_original(_from(prior, standardization), *point))
 
 
 def _from(prior: CenteredPrior, standardization: Standardization) -> Standardization:

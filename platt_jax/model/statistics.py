@@ -45,7 +45,7 @@ def range_terms(
         weights: weights of the rows, infinite for rows that do not count.
         offset: offsets of the rows, 0 for rows that do not count.
     """
-    ends = [jnp.where(of_class, sign * scores, jnp.inf) for of_class in classes for sign in (1, -1)]
+    ends = [jnp.where(is_class, sign * scores, jnp.inf) for is_class in classes for sign in (1, -1)]
     bad = jnp.where(bad, -1, 0).astype(scores.dtype)
     given = [] if weights is None else [weights]
     return [bad, *ends, *given, *([] if offset is None else [-jnp.abs(offset)])]
@@ -102,7 +102,7 @@ def moment_terms(
     if offset is not None:
         weighted = offset if weights is None else weights * offset
         powers += [weighted, weighted * g]
-    return [jnp.where(of_class, power, 0) for of_class in classes for power in powers]
+    return [jnp.where(is_class, power, 0) for is_class in classes for power in powers]
 
 
 def number_of_moments(weighted: bool, has_offset: bool) -> int:
@@ -114,12 +114,12 @@ def moments_of_sums(sums: Sequence[jax.Array], has_offset: bool = False) -> tupl
     """The moments of both classes, from the sums of `moment_terms`."""
     number = len(sums) // 2
 
-    def of_class(sums: Sequence[jax.Array]) -> Moments:
+    def moments_of_class(sums: Sequence[jax.Array]) -> Moments:
         split = len(sums) - 2 * has_offset
-        of_scores, of_offset = sums[:split], sums[split:]
-        return Moments(*(*of_scores, of_scores[0])[:4], *of_offset)
+        score_sums, offset_sums = sums[:split], sums[split:]
+        return Moments(*(*score_sums, score_sums[0])[:4], *offset_sums)
 
-    return of_class(sums[:number]), of_class(sums[number:])
+    return moments_of_class(sums[:number]), moments_of_class(sums[number:])
 
 
 def quartiles(scores: Any, weights: Any, xp: Any) -> Any:

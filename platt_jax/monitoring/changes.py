@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Ints
 from platt_jax.monitoring.evidence import SHIFTS, SLOPES, UNIT
-from platt_jax.monitoring.state import State
+from platt_jax.monitoring.state import EvidenceState
 from platt_jax.results.probabilities import expit
 
 # By how much the log-odds of the rows that tell of a shift may differ from their mean: a normal
@@ -31,7 +31,7 @@ class Changes(NamedTuple):
     se_intercept: Floats
 
 
-def changes(state: State) -> Changes:
+def changes(state: EvidenceState) -> Changes:
     """The changes of K segments, from what is known of them before tonight."""
     best = state.log_sums.argmax(1)
     # The sum of the starts' weights is below 1, and so is that of a ratio of 1.
@@ -44,7 +44,7 @@ def changes(state: State) -> Changes:
     return Changes(np.where(found, _KINDS[best], ""), since, *shift)
 
 
-def _shift(state: State) -> tuple[Floats, Floats]:
+def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
     """The most likely shift of the log-odds, and its standard error; finite.
 
     The log likelihood of a shift a is that of n rows of one probability p, O of them with the label

@@ -109,11 +109,11 @@ def night_sums(rows: JudgedRows, shared: Shocks | None = None) -> tuple[int, Nig
     starts = np.flatnonzero(np.diff(rows.owner, prepend=-1))
     here = rows.owner[starts] - first
     sums = np.zeros((here[-1] + 1, terms + len(Night._fields) - 1), np.int64)
-    for column, of_rows in enumerate(_terms(rows, shared)):
+    for column, row_terms in enumerate(_terms(rows, shared)):
         # Ratios are rounded down, so that their expectations stay at most 1.
         whole = np.floor if column < terms else np.rint
         # Floats are exact up to 2^53.
-        sums[here, column] = np.add.reduceat(whole(of_rows, out=of_rows), starts)
+        sums[here, column] = np.add.reduceat(whole(row_terms, out=row_terms), starts)
     night = Night(sums[:, :terms], *sums[:, terms:].T)
     favoured = night.positives[:, None], (night.rows - night.positives)[:, None]
     sizes = np.rint(_sizes(shared) / UNIT).astype(np.int64)
@@ -130,8 +130,8 @@ def log_ratios(night: Night, shared: Shocks | None) -> Floats:
     if shared is None:
         return values
     found, sizes = np.zeros((len(night.rows), ALTERNATIVES)), len(SHIFTS)
-    for side, of_nodes in enumerate(np.split(values, 2, axis=1)):
-        ratios = shared.log_ratios(of_nodes, night.rows)
+    for side, at_nodes in enumerate(np.split(values, 2, axis=1)):
+        ratios = shared.log_ratios(at_nodes, night.rows)
         found[:, side * sizes :][:, :sizes] = np.floor(ratios / UNIT) * UNIT
     return found
 

@@ -9,7 +9,7 @@ from platt_jax.monitoring.evidence import ALTERNATIVES, Night, shocks_of, terms_
 from platt_jax.monitoring.history import History
 from platt_jax.monitoring.judging import Against
 from platt_jax.monitoring.shocks import LARGEST
-from platt_jax.monitoring.state import COLUMNS, State
+from platt_jax.monitoring.state import COLUMNS, EvidenceState
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.id_arrays import arrays_to_ids, check_ids, ids_to_arrays
@@ -33,10 +33,14 @@ class Settings(NamedTuple):
 
 
 def save(
-    path: str | os.PathLike[str], settings: Settings, history: History, known: int, state: State
+    path: str | os.PathLike[str],
+    settings: Settings,
+    history: History,
+    known: int,
+    state: EvidenceState,
 ) -> None:
     """Writes a monitor; see `Monitor.save`. `known` is as in `require_successor`."""
-    layout, of_keys = ids_to_arrays("keys", state.keys)
+    layout, key_arrays = ids_to_arrays("keys", state.keys)
     header = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -47,15 +51,15 @@ def save(
         "keys": layout,
     }
     named = {"named_nights": np.array(history.names, dtype=str)}
-    write_archive(path, header, {**of_keys, **named, **_arrays(state)})
+    write_archive(path, header, {**key_arrays, **named, **_arrays(state)})
 
 
-def _arrays(state: State) -> dict[str, Any]:
+def _arrays(state: EvidenceState) -> dict[str, Any]:
     tonight = {f"tonight_{name}": x for name, x in state.tonight._asdict().items()}
     return {**{name: getattr(state, name) for name in COLUMNS}, **tonight}
 
 
-def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, State]:
+def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, EvidenceState]:
     """Reads a monitor; see `Monitor.load`."""
     source = str(to_path(path))
     with read_archive(path, _FORMAT, source, _REFUSAL, _HEADER_BYTES) as (header, _, read):
@@ -74,13 +78,13 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, State]:
         if not (0 <= settings.night_sd <= LARGEST and 0 <= known <= len(keys)):
             raise ValueError("header")
         terms = terms_of(shocks_of(settings.night_sd))
-        of_night = [f"tonight_{name}" for name in Night._fields]
-        arrays = {x: _checked(x, read(x), len(keys), terms) for x in (*COLUMNS, *of_night)}
-        tonight = Night(*(arrays.pop(name) for name in of_night))
-        of_segments = arrays["nights"].max(initial=0)
-        if not isinstance(night, int) or not of_segments <= night < np.iinfo(np.int32).max:
+        night_names = [f"tonight_{name}" for name in Night._fields]
+        arrays = {x: _checked(x, read(x), len(keys), terms) for x in (*COLUMNS, *night_names)}
+        tonight = Night(*(arrays.pop(name) for name in night_names))
+        most_nights = arrays["nights"].max(initial=0)
+        if not isinstance(night, int) or not most_nights <= night < np.iinfo(np.int32).max:
             raise ValueError("nights")
-        return settings, history, known, State(keys, **arrays, tonight=tonight)
+        return settings, history, known, EvidenceState(keys, **arrays, tonight=tonight)
 
 
 def _checked(name: str, values: Any, segments: int, terms: int) -> Any:

@@ -105,24 +105,24 @@ def judge_night(
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
     """The segments (S,) with rows that can be judged, and their sums."""
-    known = _Known.of(calibrator, rows, against, margin)
+    known = _UnlabelledRows.of(calibrator, rows, against, margin)
 
     def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
-        of_part, log_odds = rows.where(part), known.log_odds(rows, part)
-        finite = np.isfinite(of_part.scores) & np.isfinite(log_odds)
-        if of_part.offset is not None:
-            finite &= np.isfinite(of_part.offset)
-        judged = finite & known.segments.usable[of_part.owner]
+        part_rows, log_odds = rows.where(part), known.log_odds(rows, part)
+        finite = np.isfinite(part_rows.scores) & np.isfinite(log_odds)
+        if part_rows.offset is not None:
+            finite &= np.isfinite(part_rows.offset)
+        judged = finite & known.segments.usable[part_rows.owner]
         if not judged.all():  # else copying would take a fifth of the time
-            of_part, log_odds = of_part.where(judged), log_odds[judged]
-        return finite, night_sums(known.judged(of_part, log_odds), shared)
+            part_rows, log_odds = part_rows.where(judged), log_odds[judged]
+        return finite, night_sums(known.judged(part_rows, log_odds), shared)
 
     number = len(rows.owner)
     parts = (slice(x, x + ROWS_AT_ONCE) for x in range(0, number, ROWS_AT_ONCE))
     total, finite = Night.without_rows(len(rows.keys), terms_of(shared)), []
-    for of_part, (first, sums) in ordered_map(part_sums, parts):
+    for finite_part, (first, sums) in ordered_map(part_sums, parts):
         total.add(first, sums)
-        finite.append(of_part)
+        finite.append(finite_part)
     _tell_left_out(rows, np.concatenate(finite), known.segments.usable, non_finite, caller)
     some = total.rows > 0
     return rows.keys[some], total.of(some)
@@ -156,7 +156,7 @@ def before_night(
     return BeforeNight(place, fitted.usable, pivot, covariance)
 
 
-class _Known(NamedTuple):
+class _UnlabelledRows(NamedTuple):
     """What is known of a night's rows before their labels."""
 
     segments: BeforeNight
@@ -167,15 +167,15 @@ class _Known(NamedTuple):
     @classmethod
     def of(
         cls, calibrator: SegmentCalibrator, rows: NightRows, against: Against, margin: float
-    ) -> "_Known":
+    ) -> "_UnlabelledRows":
         fit, fallback, proba = calibrator.fit, calibrator.fallback, None
         segments = before_night(calibrator, rows.keys, against)
         if calibrator.predictive() is not None:
-            of_rows = rows.keys[rows.owner]
-            proba = calibrator.predict_proba(rows.scores, of_rows, offset=rows.offset)
+            segments_of_rows = rows.keys[rows.owner]
+            proba = calibrator.predict_proba(rows.scores, segments_of_rows, offset=rows.offset)
         A, B = (
-            np.append(np.asarray(x, float), of_others)[segments.place]
-            for x, of_others in ((fit.A, fallback.A), (fit.B, fallback.B))
+            np.append(np.asarray(x, float), default)[segments.place]
+            for x, default in ((fit.A, fallback.A), (fit.B, fallback.B))
         )
         return cls(segments, (A, B), proba, margin)
 
@@ -205,10 +205,10 @@ def _tell_left_out(
     rows: NightRows, finite: Bools, usable: Bools, non_finite: str, caller: Caller
 ) -> None:
     if not finite.all():
-        of_segments = np.unique(rows.owner[~finite])
+        unusable = np.unique(rows.owner[~finite])
         what = (
-            f"{np.count_nonzero(~finite):,} rows of {len(of_segments):,} segments, the largest "
-            f"{tables.name(rows.keys, of_segments[0])}"
+            f"{np.count_nonzero(~finite):,} rows of {len(unusable):,} segments, the largest "
+            f"{tables.name(rows.keys, unusable[0])}"
         )
         if non_finite == "raise":
             raise ValueError(

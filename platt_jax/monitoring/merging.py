@@ -5,11 +5,11 @@ from dataclasses import replace
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import Night
-from platt_jax.monitoring.state import COLUMNS, State
+from platt_jax.monitoring.state import COLUMNS, EvidenceState
 from platt_jax.results import tables
 
 
-def merged(first: State, second: State) -> State:
+def merged(first: EvidenceState, second: EvidenceState) -> EvidenceState:
     """The state of both.
 
     Raises:
@@ -20,9 +20,9 @@ def merged(first: State, second: State) -> State:
     if not len(first.keys):
         return second
     shared = get_indexer(first.keys, split_columns(second.keys)) >= 0
-    first, of_second = first.including(second.keys)
-    second = second.placed(of_second, first.keys)
-    in_both, in_second = of_second[shared], of_second[~shared]
+    first, places = first.including(second.keys)
+    second = second.placed(places, first.keys)
+    in_both, in_second = places[shared], places[~shared]
     columns = {}
     for name in COLUMNS:
         mine, its = getattr(first, name).copy(), getattr(second, name)

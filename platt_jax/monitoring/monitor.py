@@ -22,7 +22,7 @@ from platt_jax.monitoring.judging import Against, has_no_rows, judge_night, read
 from platt_jax.monitoring.merging import merged
 from platt_jax.monitoring.multiplicity import e_q_values, lifted
 from platt_jax.monitoring.shocks import LARGEST, Shocks
-from platt_jax.monitoring.state import State
+from platt_jax.monitoring.state import EvidenceState
 from platt_jax.monitoring.summaries import from_table, to_table
 from platt_jax.monitoring.versions import Versions
 from platt_jax.results import tables
@@ -92,7 +92,7 @@ class Monitor:
     margin: float
     night_sd: float
     history: History
-    state: State
+    state: EvidenceState
     _versions: Versions = field(default_factory=Versions, repr=False)
 
     @classmethod
@@ -124,7 +124,7 @@ class Monitor:
         validation.require_not_negative(night_sd, "night_sd")
         if night_sd > LARGEST:
             raise ValueError(f"night_sd: expected a number from 0 to {LARGEST:g}, got {night_sd}")
-        state = State.empty(calibrator.keys[:0], terms_of(shocks_of(float(night_sd))))
+        state = EvidenceState.empty(calibrator.keys[:0], terms_of(shocks_of(float(night_sd))))
         return cls(calibrator, against, float(margin), float(night_sd), History(), state)
 
     @property
@@ -324,7 +324,7 @@ class Monitor:
         return replace(self, state=merged(self.state, other.state))
 
     @cached_property
-    def _before_next(self) -> State:
+    def _before_next(self) -> EvidenceState:
         """The state with all nights so far."""
         return self.state.after(self.night, self._shocks)
 

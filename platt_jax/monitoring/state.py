@@ -29,7 +29,7 @@ _ALL_WEIGHTS = 5.591582441177751
 
 
 @dataclass(frozen=True)
-class State:
+class EvidenceState:
     """The evidence of K segments before tonight, and tonight's sums.
 
     Nights of a segment are those in which it had rows.
@@ -49,7 +49,7 @@ class State:
     tonight: Night
 
     @classmethod
-    def empty(cls, keys: NDArray[Any], terms: int) -> "State":
+    def empty(cls, keys: NDArray[Any], terms: int) -> "EvidenceState":
         """The state of segments that have had no rows; nights have T terms, as in `Night`."""
         number = len(keys)
         none, shape = np.zeros(number, np.int64), (number, ALTERNATIVES)
@@ -61,7 +61,7 @@ class State:
         """T, the number of terms of log likelihood ratios of a night."""
         return self.tonight.log_ratios.shape[1]
 
-    def after(self, night: int, shared: Shocks | None) -> "State":
+    def after(self, night: int, shared: Shocks | None) -> "EvidenceState":
         """The state with tonight's rows among those before; tonight was this night."""
         seen = np.flatnonzero(self.tonight.rows)
         log_sums, since, nights = self.log_sums.copy(), self.since.copy(), self.nights.copy()
@@ -91,7 +91,7 @@ class State:
         with np.errstate(divide="ignore"):
             return np.logaddexp(np.log(mean) + finite, np.log(rest[self.nights]))
 
-    def including(self, keys: NDArray[Any]) -> tuple["State", Integers]:
+    def including(self, keys: NDArray[Any]) -> tuple["EvidenceState", Integers]:
         """The state with these segments among its own, and their places in it."""
         new = keys[get_indexer(self.keys, split_columns(keys)) < 0]
         wide = self
@@ -100,22 +100,24 @@ class State:
             wide = self.placed(place[: len(self.keys)], every)
         return wide, get_indexer(wide.keys, split_columns(keys))
 
-    def placed(self, place: Integers, keys: NDArray[Any]) -> "State":
+    def placed(self, place: Integers, keys: NDArray[Any]) -> "EvidenceState":
         """The segments at these places among more."""
-        wide = State.empty(keys, self.terms)
+        wide = EvidenceState.empty(keys, self.terms)
         changed: dict[str, Any] = {"tonight": self.tonight.placed(place, len(keys))}
         for name in COLUMNS:
             changed[name] = getattr(wide, name).copy()
             changed[name][place] = getattr(self, name)
         return replace(wide, **changed)
 
-    def of(self, some: Any) -> "State":
+    def of(self, some: Any) -> "EvidenceState":
         """Some of the segments."""
         columns = {name: getattr(self, name)[some] for name in ("keys", *COLUMNS)}
-        return State(**columns, tonight=self.tonight.of(some))
+        return EvidenceState(**columns, tonight=self.tonight.of(some))
 
 
-COLUMNS = tuple(field.name for field in fields(State) if field.name not in ("keys", "tonight"))
+COLUMNS = tuple(
+    field.name for field in fields(EvidenceState) if field.name not in ("keys", "tonight")
+)
 _TOTALS = Night._fields[1:]
 
 

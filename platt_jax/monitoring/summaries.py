@@ -47,7 +47,7 @@ def from_table(table: Any, terms: int) -> tuple[NDArray[Any], Night]:
     columns: Any = tuple(ids.read(table[name]) for name in fields)
     if not ids.length(columns[0]):
         return np.empty(0, np.int64), Night.without_rows(0, terms)
-    segments = factorize(columns[0] if len(fields) == 1 else ids.Columns(tuple(fields), columns))
+    segments = factorize(columns[0] if len(fields) == 1 else ids.IdColumns(tuple(fields), columns))
     owner = segments.of(slice(None))
     night = Night.without_rows(segments.numbers, terms)
     for name, into in zip(_TOTALS, night[1:], strict=True):

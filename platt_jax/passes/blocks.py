@@ -55,19 +55,19 @@ class Blocks(DeferredRows):
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
-        return statistics.union(list(self._of_blocks(Request("score_ranges", options))))
+        return statistics.union(list(self._block_results(Request("score_ranges", options))))
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
         """See `DeferredRows`. Sums are taken in float64, so that counts stay exact."""
-        parts = list(self._of_blocks(request, *arrays))
+        parts = list(self._block_results(request, *arrays))
         with np.errstate(all="ignore"):
             return jax.tree.map(
                 lambda *x: np.sum(np.stack(x), 0, dtype=np.float64).astype(x[0].dtype), *parts
             )
 
-    def _of_blocks(self, request: Request, *arrays: Any) -> Iterator[Any]:
+    def _block_results(self, request: Request, *arrays: Any) -> Iterator[Any]:
         program = partial(
-            _of_block,
+            _block_result,
             arrays=arrays,
             standardization=self.standardization,
             request=request,
@@ -81,17 +81,19 @@ class Blocks(DeferredRows):
             return accelerators.fetched(jax.block_until_ready(program(block)))
 
         found = ordered_map(sums, self.source)
-        return found if self.mesh is None else chain.from_iterable(map(_of_devices, found))
+        return found if self.mesh is None else chain.from_iterable(map(_device_results, found))
 
 
-def _of_devices(made: Any) -> list[Any]:
+def _device_results(made: Any) -> list[Any]:
     """The results of each device, given arrays with the devices as leading axis."""
     leaves, tree = jax.tree.flatten(jax.device_get(made))
-    return [jax.tree.unflatten(tree, of_device) for of_device in zip(*leaves, strict=True)]
+    return [
+        jax.tree.unflatten(tree, leaves_of_device) for leaves_of_device in zip(*leaves, strict=True)
+    ]
 
 
 @partial(xla.jit, static_argnames=("request", "as_vectors", "mesh", "kernels"), wide=True)
-def _of_block(
+def _block_result(
     block: Block,
     arrays: tuple[Any, ...],
     standardization: Standardization | None,

@@ -25,7 +25,7 @@ class Ranges(NamedTuple):
     problem: jax.Array  # the problem that they belong to
 
 
-class How(NamedTuple):
+class KernelConfig(NamedTuple):
     """How a kernel reads and reduces."""
 
     lanes: int  # length of a vector
@@ -38,7 +38,7 @@ class How(NamedTuple):
 class RowsInKernel(FoldedRows):
     """The rows of one problem within a kernel: the columns are references, the rest are scalars."""
 
-    how: How
+    how: KernelConfig
 
     def _fold(
         self,
@@ -50,14 +50,14 @@ class RowsInKernel(FoldedRows):
     ) -> Terms:
         """See `FoldedRows`."""
 
-        def of_rows(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
+        def masked_terms(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
             # Mosaic does not compare 8-bit numbers.
             columns = columns._replace(labels=columns.labels.astype(jnp.int32))
             how = self.standardization, self.finite, self.arithmetic
             return terms(read_vector(columns, there, *how), *per_problem)
 
         columns = Columns(self.scores, self.labels, self.weights, self.offset)
-        return fold_range(columns, self.start, self.size, of_rows, number, reduction, self.how)
+        return fold_range(columns, self.start, self.size, masked_terms, number, reduction, self.how)
 
 
 def fold_range(
@@ -67,7 +67,7 @@ def fold_range(
     terms: Callable[..., Sequence[jax.Array]],
     number: int,
     reduction: Reduction,
-    how: How,
+    how: KernelConfig,
 ) -> Terms:
     """The terms of a range of the columns, reduced to scalars; within a kernel.
 
@@ -97,17 +97,17 @@ def fold_range(
 
 
 def kernel(
-    of_program: Callable[..., Sequence[jax.Array]],
+    program_terms: Callable[..., Sequence[jax.Array]],
     columns: Any,
     ranges: Ranges,
     numbers: Any,
     dtypes: Sequence[Any],
-    how: How,
+    how: KernelConfig,
 ) -> Terms:
     """The results of a kernel, each [P].
 
     Args:
-        of_program: takes how to read, references to the columns, the program's range, and
+        program_terms: takes how to read, references to the columns, the program's range, and
             references to the numbers; returns scalars.
         columns: a pytree of flat arrays, at least as long as a vector.
         ranges: the range of each program.
@@ -116,10 +116,10 @@ def kernel(
         how: how to read.
     """
 
-    def body(program: jax.Array, how: How, refs: Any, out: Any) -> None:
+    def body(program: jax.Array, how: KernelConfig, refs: Any, out: Any) -> None:
         columns, ranges, numbers = refs
         own = Ranges(*(x[program] for x in ranges))
-        for into, x in zip(out, of_program(how, columns, own, numbers), strict=True):
+        for into, x in zip(out, program_terms(how, columns, own, numbers), strict=True):
             into[program] = x
 
     shapes = [jax.ShapeDtypeStruct(ranges.first.shape, dtype) for dtype in dtypes]
@@ -128,7 +128,7 @@ def kernel(
 
 
 def _launch(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: How
+    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: KernelConfig
 ) -> Terms:
     """Runs the body with Triton, or by the interpreter."""
 
@@ -146,7 +146,7 @@ def _launch(
 
 
 def _launch_mosaic(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: How
+    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: KernelConfig
 ) -> Terms:
     """Runs the body with Mosaic."""
     from jax.experimental.pallas import mosaic_gpu

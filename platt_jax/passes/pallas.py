@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from platt_jax.model.objective import Array
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms
-from platt_jax.passes.kernels import How, Ranges, RowsInKernel, fold_range, kernel
+from platt_jax.passes.kernels import KernelConfig, Ranges, RowsInKernel, fold_range, kernel
 
 # Rows of one problem per program, at most.
 _ROWS = 4_096
@@ -33,7 +33,7 @@ class PallasRows(FoldedRows):
 
     programs: Ranges  # [P], ordered by problem
     # [S G], the programs of each problem; None if each problem has one program.
-    of_problems: Ranges | None
+    problem_programs: Ranges | None
     # What compiles the kernels: "triton", "mosaic", or "interpreter" for any device.
     compiler: str = field(metadata={"static": True})
 
@@ -47,11 +47,11 @@ class PallasRows(FoldedRows):
     ) -> Terms:
         """See `FoldedRows`. Programs of problems that are not active read no rows."""
 
-        def of_program(how: How, columns: Any, programs: Ranges, numbers: Any) -> Terms:
+        def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Terms:
             rows, numbers = self._of_problem(how, columns, programs, numbers)
             return rows._fold(terms, number, *numbers, reduction=reduction)
 
-        def of_sums(how: How, sums: Any, programs: Ranges, _: Any) -> Terms:
+        def sum_terms(how: KernelConfig, sums: Any, programs: Ranges, _: Any) -> Terms:
             def masked(vectors: Terms, there: jax.Array) -> Terms:
                 return [jnp.where(there, x, reduction.start) for x in vectors]
 
@@ -64,10 +64,10 @@ class PallasRows(FoldedRows):
             programs = programs._replace(size=jnp.where(going, programs.size, 0))
         dtypes = [self.scores.dtype] * number
         numbers = jax.tree.map(jnp.ravel, (per_problem, self.standardization))
-        found: Any = kernel(of_program, self._columns, programs, numbers, dtypes, self._how)
-        if self.of_problems is not None:
-            how = How(_FEW, self.compiler, len(programs.first))
-            found = kernel(of_sums, found, self.of_problems, (), dtypes, how)
+        found: Any = kernel(program_terms, self._columns, programs, numbers, dtypes, self._how)
+        if self.problem_programs is not None:
+            how = KernelConfig(_FEW, self.compiler, len(programs.first))
+            found = kernel(sum_terms, found, self.problem_programs, (), dtypes, how)
         return [x.reshape(self.size.shape) for x in found]
 
     def by_problem(self, function: Callable[..., Any], numbers: Any, dtypes: Any) -> Any:
@@ -83,18 +83,18 @@ class PallasRows(FoldedRows):
             dtypes: the dtypes of the function's results, a pytree of the same structure.
         """
 
-        def of_program(how: How, columns: Any, programs: Ranges, numbers: Any) -> Any:
+        def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Any:
             return jax.tree.leaves(function(*self._of_problem(how, columns, programs, numbers)))
 
         start, size = self.start.ravel(), self.size.ravel()
         programs = Ranges(start, size, jnp.arange(len(size), dtype=jnp.int32))
         flat = jax.tree.map(jnp.ravel, (numbers, self.standardization))
         leaves, tree = jax.tree.flatten(dtypes)
-        found = kernel(of_program, self._columns, programs, flat, leaves, self._how)
+        found = kernel(program_terms, self._columns, programs, flat, leaves, self._how)
         return jax.tree.unflatten(tree, [x.reshape(self.size.shape) for x in found])
 
     def _of_problem(
-        self, how: How, columns: Any, programs: Ranges, numbers: Any
+        self, how: KernelConfig, columns: Any, programs: Ranges, numbers: Any
     ) -> tuple[RowsInKernel, Any]:
         """Within a kernel: a program's rows, and the numbers of its problem."""
         numbers, standardization = jax.tree.map(lambda x: x[programs.problem], numbers)
@@ -117,9 +117,9 @@ class PallasRows(FoldedRows):
         return Columns(self.scores, self.labels, self.weights, self.offset)
 
     @property
-    def _how(self) -> How:
-        lanes = _FEW if self.of_problems is None else _MANY
-        return How(lanes, self.compiler, len(self.scores))
+    def _how(self) -> KernelConfig:
+        lanes = _FEW if self.problem_programs is None else _MANY
+        return KernelConfig(lanes, self.compiler, len(self.scores))
 
 
 def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> PallasRows:
@@ -134,7 +134,9 @@ def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> P
     """
     start, size = jnp.asarray(start), jnp.asarray(size)
     scores, labels, weights, offset = columns
-    programs, of_problems = _programs(start.ravel(), size.ravel(), len(scores), size.shape[1] > 1)
+    programs, problem_programs = _programs(
+        start.ravel(), size.ravel(), len(scores), size.shape[1] > 1
+    )
     return PallasRows(
         scores,
         labels,
@@ -143,7 +145,7 @@ def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> P
         size,
         offset=offset,
         programs=programs,
-        of_problems=of_problems,
+        problem_programs=problem_programs,
         compiler=compiler,
     )
 

@@ -65,7 +65,7 @@ def _quarters(lanes: jax.Array) -> jax.Array:
 def minima(axes: Axes, *terms: jax.Array) -> Arrays:
     """The minima of all terms along one or more axes, in one fused loop. No term may be NaN."""
     inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    return lax.reduce(terms, inf, _lesser_all, dimensions=_each(axes))
+    return lax.reduce(terms, inf, _minimum_all, dimensions=_each(axes))
 
 
 def _each(axes: Axes) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ def _add_all(a: Arrays, b: Arrays) -> Arrays:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def _lesser_all(a: Arrays, b: Arrays) -> Arrays:
+def _minimum_all(a: Arrays, b: Arrays) -> Arrays:
     # jnp.minimum would take twice as long, because it propagates NaN.
     return tuple(jnp.where(x < y, x, y) for x, y in zip(a, b, strict=True))
 

@@ -44,7 +44,7 @@ def scan_groups(
     length = 0 if alone else most * LANES
     function = jax.jit(function, inline=True)  # traced once, for the shapes and the loop
 
-    def of_group(
+    def fold_group(
         scratch: Any, number: jax.Array | int, columns: Columns, start: Any, size: Any, more: Any
     ) -> tuple[Any, Any]:
         laid, drawn = scratch
@@ -65,14 +65,14 @@ def scan_groups(
 
         def next_group(number: jax.Array, so_far: Any) -> tuple[Any, Any]:
             scratch, made = so_far
-            scratch, new = of_group(scratch, number, *arguments)
+            scratch, new = fold_group(scratch, number, *arguments)
             place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
             return scratch, jax.tree.map(place, made, new)
 
         laid = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), columns)
         scores = columns.scores if alone else laid.scores
         scratch = laid, None if draw is None else jnp.zeros_like(scores)
-        _, shapes = jax.eval_shape(of_group, scratch, 0, *arguments)
+        _, shapes = jax.eval_shape(fold_group, scratch, 0, *arguments)
         made = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)
         used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
         return lax.fori_loop(0, used, next_group, (scratch, made))[1]

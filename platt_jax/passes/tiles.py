@@ -78,7 +78,7 @@ class Tiles:
         else:
             # Two reductions: XLA would not vectorise a single one over rows.
             counts = tiles.weights > 0
-            heavy = [of_class & counts for of_class in classes]
+            heavy = [one_class & counts for one_class in classes]
             weights = jnp.where(counts, tiles.weights, jnp.inf)
             terms = statistics.range_terms(bad, tiles.scores, heavy, weights, offset)
             (bad, *ends), others = terms[:5], terms[5:]
@@ -101,8 +101,8 @@ class Tiles:
             # A weight of 0 has a derivative in the total, but its score may be out of range.
             counts = tiles.weights > 0
             g = jnp.where(counts, g, 0)
-        of_rows = tiles.weights, counts, _classes(tiles), tiles.offset
-        terms = self._per_problem(_over_rows(sums, *statistics.moment_terms(g, *of_rows)))
+        row_columns = tiles.weights, counts, _classes(tiles), tiles.offset
+        terms = self._per_problem(_over_rows(sums, *statistics.moment_terms(g, *row_columns)))
         both = statistics.moments_of_sums(terms, tiles.offset is not None)
         if tiles.weights is not None:
             return both
@@ -130,18 +130,18 @@ class Tiles:
         If there are many tile rows, only those of active problems are read, some at a time. The
         order in which a problem's sums are added does not depend on the other problems.
         """
-        of_problems = jnp.stack([*point, *targets], 1)
+        parameters = jnp.stack([*point, *targets], 1)
         most = shapes.sizes().tiles_at_once
         if active is None or most is None or self.scores.size <= most:
-            of_tile_rows = _derivatives(self, of_problems, options)
-            return Derivatives(*sums_by_group(of_tile_rows, self._groups))
+            tile_row_sums = _derivatives(self, parameters, options)
+            return Derivatives(*sums_by_group(tile_row_sums, self._groups))
         at_once = max(1, most // self.scores[0].size)
         order, batches = _in_batches(self, jnp.any(active, 1), at_once)
 
-        def add(i: jax.Array, of_tile_rows: jax.Array) -> jax.Array:
+        def add(i: jax.Array, tile_row_sums: jax.Array) -> jax.Array:
             numbers = lax.dynamic_slice_in_dim(order, i * at_once, at_once)
-            found = jnp.stack(_derivatives(_take(self, numbers), of_problems, options))
-            return of_tile_rows.at[:, numbers].set(found, mode="drop", unique_indices=True)
+            found = jnp.stack(_derivatives(_take(self, numbers), parameters, options))
+            return tile_row_sums.at[:, numbers].set(found, mode="drop", unique_indices=True)
 
         # Made from the scores: under shard_map the loop's state must vary over the mesh as they do.
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
@@ -157,9 +157,9 @@ class Tiles:
         changes = [n - o for n, o in zip(new, old, strict=True)]
         return cast(jax.Array, sum(self._per_problem(changes)))
 
-    def _per_problem(self, of_tile_rows: Sequence[jax.Array]) -> list[jax.Array]:
+    def _per_problem(self, tile_row_sums: Sequence[jax.Array]) -> list[jax.Array]:
         """The sums of each problem, [S, G], from those of each tile row, [R, G]."""
-        return sums_by_group(of_tile_rows, self._groups)
+        return sums_by_group(tile_row_sums, self._groups)
 
 
 def pad_score(dtype: np.dtype[Any]) -> jax.Array:
@@ -234,12 +234,12 @@ def _over_rows(reduce: Callable[..., Arrays], *terms: jax.Array) -> Arrays:
     return reduce((1, 3), *terms)
 
 
-def _derivatives(tiles: Tiles, of_problems: jax.Array, options: Options) -> Arrays:
+def _derivatives(tiles: Tiles, parameters: jax.Array, options: Options) -> Arrays:
     """The sums of each tile row, [R, G], given A, B and the four targets per problem, [S, 6, G]."""
-    tiles, gathered = _lanes(tiles), of_problems[tiles.segment_ids]  # one gather for all six
-    A, B, *of_classes = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
+    tiles, gathered = _lanes(tiles), parameters[tiles.segment_ids]  # one gather for all six
+    A, B, *class_targets = (_along_rows(tiles, gathered[:, i]) for i in range(gathered.shape[1]))
     derivatives = objective.DERIVATIVES[options.derivatives]
-    return _over_rows(sums, *derivatives((A, B), _row(tiles), Targets(*of_classes)))
+    return _over_rows(sums, *derivatives((A, B), _row(tiles), Targets(*class_targets)))
 
 
 def _losses(tiles: Tiles, point: Point, targets: Targets) -> Arrays:

@@ -24,10 +24,10 @@ def alt_text(ax: Axes | NDArray[Any]) -> str:
         observed / expected against expected positives of the segment. From 0.333 to
     """
     panels = [each for each in np.ravel(np.asarray(ax, object)).tolist() if each.get_visible()]
-    return " ".join(map(_of_panel, panels))
+    return " ".join(map(_panel_description, panels))
 
 
-def _of_panel(ax: Axes) -> str:
+def _panel_description(ax: Axes) -> str:
     # Where a panel below shares the axis, it has the label.
     shared: list[Axes] = ax.get_shared_x_axes().get_siblings(ax)
     labels = [ax.get_xlabel(), *(other.get_xlabel() for other in shared)]

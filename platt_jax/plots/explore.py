@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from platt_jax.columns import Column
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.plots import explorer, funnels
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
@@ -69,7 +69,7 @@ def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segme
 @cache
 def _widget() -> Any:
     """The class of widgets."""
-    with needing("platt_jax.plots.explore needs anywidget", "platt-jax[explore]"):
+    with install_hint("platt_jax.plots.explore needs anywidget", "platt-jax[explore]"):
         import anywidget
         import traitlets
 

@@ -93,7 +93,7 @@ def beyond(p_value: Floats, level: float) -> str:
 
 
 def draw(
-    ax: Axes, funnel: Funnel, limits: Limits, window: Window, unseen: Mapping[str, int]
+    ax: Axes, funnel: Funnel, limits: Limits, window: Window, undrawn: Mapping[str, int]
 ) -> None:
     """Draw the funnel on axes whose scales are set.
 
@@ -102,7 +102,7 @@ def draw(
         funnel: the problems.
         limits: the control limits.
         window: ((left, right), (bottom, top)) of the axes, at least.
-        unseen: number of problems not drawn, by reason.
+        undrawn: number of problems not drawn, by reason.
     """
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
@@ -120,7 +120,7 @@ def draw(
         _name(ax, funnel, window)
     axes.log_axis(ax.xaxis, window[0])  # hexagons come with ticks of their own
     low, high = window[1]
-    style.note_undrawn(ax, (values < low) | (values > high), unseen)
+    style.note_undrawn(ax, (values < low) | (values > high), undrawn)
     axes.legend_at(ax, place)
 
 

@@ -85,7 +85,7 @@ def levels(
     return style.titled(ax, title)
 
 
-class _Shown(NamedTuple):
+class _DrawnLevel(NamedTuple):
     """A level as it is drawn."""
 
     text: str
@@ -94,15 +94,15 @@ class _Shown(NamedTuple):
     errors: Floats  # (2,), their standard errors
 
 
-def _shown(by_level: Levels) -> list[_Shown]:
+def _shown(by_level: Levels) -> list[_DrawnLevel]:
     table = by_level.table()
     deviations, errors = (
         np.stack([table[f"{what}slope_sd"], table[f"{what}intercept_sd"]], 1)
         for what in ("", "se_")
     )
     return [
-        _Shown(_text(level, number), _effects(by_level, number), *of_level)
-        for number, (level, *of_level) in enumerate(
+        _DrawnLevel(_text(level, number), _effects(by_level, number), *spreads)
+        for number, (level, *spreads) in enumerate(
             zip(by_level.each, deviations, errors, strict=True)
         )
     ]
@@ -129,7 +129,7 @@ def _effects(by_level: Levels, number: int) -> NDArray[Any]:
     return level.mean - above.mean[above.places(ids.fields(level.keys)[:-1])]
 
 
-def _draw(ax: Axes, line: int, level: _Shown, parameter: int) -> None:
+def _draw(ax: Axes, line: int, level: _DrawnLevel, parameter: int) -> None:
     deviation, error = level.deviations[parameter], level.errors[parameter]
     bar: dict[str, Any] = {"color": style.ORANGE, "alpha": 0.35, "linewidth": 0, "zorder": 1}
     ax.barh(line, 2 * deviation, 2 * _HALF, -deviation, label=_BARS, **bar)

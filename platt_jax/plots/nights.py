@@ -76,17 +76,17 @@ def nights(
     return style.titled(ax, title)
 
 
-class _History(NamedTuple):
+class _SegmentHistories(NamedTuple):
     keys: NDArray[Any]  # (K,)
     evidence: Floats  # (K, nights), in powers of ten; NaN before the first rows
     alarms: Bools  # (K, nights)
 
-    def of(self, some: Integers) -> _History:
+    def of(self, some: Integers) -> _SegmentHistories:
         """Some of the segments."""
-        return _History(self.keys[some], self.evidence[some], self.alarms[some])
+        return _SegmentHistories(self.keys[some], self.evidence[some], self.alarms[some])
 
 
-def _history(tables: Sequence[Table], fdr: float) -> _History:
+def _history(tables: Sequence[Table], fdr: float) -> _SegmentHistories:
     """The evidence of all segments in the last table, which has those of all others."""
     keys, _ = ascending(_segments(tables[-1]))
     evidence = np.full((len(keys), len(tables)), np.nan)
@@ -96,7 +96,7 @@ def _history(tables: Sequence[Table], fdr: float) -> _History:
         here = place >= 0  # segments that were restarted may be missing from the last table
         evidence[place[here], night] = table["log_e_value"][here] / np.log(10)
         alarms[place[here], night] = table["q_value"][here] <= fdr
-    return _History(keys, evidence, alarms)
+    return _SegmentHistories(keys, evidence, alarms)
 
 
 def _segments(table: Table) -> NDArray[Any]:
@@ -113,7 +113,7 @@ _OF_MONITORS = (
 )
 
 
-def _chosen(history: _History, segments: Any) -> _History:
+def _chosen(history: _SegmentHistories, segments: Any) -> _SegmentHistories:
     wanted = [segments] if isinstance(segments, str) else segments
     place = get_indexer(history.keys, ids.read(wanted))
     if len(place) > len(style.CYCLE):
@@ -126,7 +126,7 @@ def _chosen(history: _History, segments: Any) -> _History:
     return history.of(place)
 
 
-def _lines(ax: Axes, history: _History) -> None:
+def _lines(ax: Axes, history: _SegmentHistories) -> None:
     at = np.arange(1, history.evidence.shape[1] + 1)
     ax.axhline(0, color=style.GREY, linewidth=0.8, zorder=0)
     texts = _texts(history.keys)
@@ -146,7 +146,7 @@ def _lines(ax: Axes, history: _History) -> None:
     style.legend(ax, title="marked: with an alarm", title_fontsize=style.SMALL)
 
 
-def _image(ax: Axes, history: _History) -> None:
+def _image(ax: Axes, history: _SegmentHistories) -> None:
     most = np.nan_to_num(history.evidence, nan=-np.inf).max(1)
     some = np.argsort(-most, kind="stable")[:_MOST_SEGMENTS]
     number = history.evidence.shape[1]

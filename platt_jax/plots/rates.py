@@ -14,7 +14,7 @@ from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.places import places
 from platt_jax.inference.triage import q_values
-from platt_jax.metrics.count_p_values import Counts, Predicted, count_p_values, counts
+from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, count_p_values, counts
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central
@@ -75,13 +75,13 @@ def rate_funnel(
     codes = numbered.of(slice(0, None))
     if weights is not None:
         codes = codes[np.broadcast_to(weights, codes.shape) != 0]
-    of_rows = Predicted(p, w, codes)
-    by_segment = counts(of_rows, y, numbered.numbers)
+    predictions = GroupedPredictions(p, w, codes)
+    by_segment = counts(predictions, y, numbered.numbers)
     used = by_segment.expected > 0
     if not used.any():
         raise ValueError("proba: expected some above 0, got none")
-    unseen = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
-    p_value = count_p_values(of_rows, by_segment)[used]
+    undrawn = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
+    p_value = count_p_values(predictions, by_segment)[used]
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
     marked = _reliably_off(p_value) if judged is None else _flagged(judged, keys)
@@ -95,7 +95,7 @@ def rate_funnel(
     scale = scale_of(expected, ratio, marked[0], limits)
     about = f"expected positives of the {label}"
     drawn = Funnel(expected, about, scale.heights(ratio), *marked, p_value, keys, label)
-    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), unseen)
+    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), undrawn)
     scale.set_ticks(ax)
     return style.titled(ax, title)
 
@@ -180,11 +180,11 @@ class Scale(NamedTuple):
 def scale_of(expected: Floats, ratio: Floats, marked: Bools, limits: Limits) -> Scale:
     """An axis with most ratios, all marked ones, and the limits of a segment of median size."""
     positive = np.log(ratio[ratio > 0]) if (ratio > 0).any() else np.zeros(1)
-    of_marked = np.log(ratio[marked & (ratio > 0)])
+    marked_log = np.log(ratio[marked & (ratio > 0)])
     typical = int(np.searchsorted(limits.sizes, np.median(expected)))
-    of_typical = [ends[typical] for pair in limits.ends for ends in pair]
-    of_limits = np.log([x for x in of_typical if x > 0])
-    shown = np.concatenate([of_limits, of_marked, central(positive, pad=0.1)])
+    typical_ends = [ends[typical] for pair in limits.ends for ends in pair]
+    limits_log = np.log([x for x in typical_ends if x > 0])
+    shown = np.concatenate([limits_log, marked_log, central(positive, pad=0.1)])
     low, high = float(np.exp(shown.min() - 0.02)), float(np.exp(shown.max() + 0.02))
     zero = low * (low / high) ** _NO_POSITIVES if (ratio == 0).any() else None
     return Scale(low, high, zero)

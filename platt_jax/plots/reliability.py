@@ -277,8 +277,8 @@ def reliability_diagram(
     ax.set_box_aspect(1)
     reliability_parts.note_beyond(ax, rows, limits)
     if numbers:
-        of_models = dict(zip(models, rows, strict=True))
-        reliability_parts.write_numbers(ax, of_models, strategy, n_bins, level)
+        rows_by_model = dict(zip(models, rows, strict=True))
+        reliability_parts.write_numbers(ax, rows_by_model, strategy, n_bins, level)
     if histogram:
         ax.set_anchor("S")
         reliability_parts.draw_histograms(ax, rows, limits)

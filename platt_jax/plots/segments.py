@@ -80,8 +80,8 @@ def segment_sigmoids(
         raise ValueError(
             f"chosen: {chosen_ids[places.index(-1)]!r} was not among the segments fitted"
         )
-    rows = _of_places(calibrator, scores, labels, segments, weights, places)
-    of_own = axes is None
+    rows = _rows_at_places(calibrator, scores, labels, segments, weights, places)
+    own_axes = axes is None
     axes = _grid_of_axes(axes, len(places))
     low, high = np.array([scores_to_draw(each)[[0, -1]] for each in rows]).T
     grid = np.linspace(low.min(), high.max(), POINTS)
@@ -97,7 +97,7 @@ def segment_sigmoids(
     lows, highs = zip(*drawn, strict=True)
     for ax in axes.flat[: len(drawn)]:
         ax.set_ylim(*probability_limits(min(lows), max(highs)))
-    if of_own:
+    if own_axes:
         _finish(axes, len(places))
     return axes
 
@@ -130,7 +130,7 @@ def _column_names(chosen: Any) -> list[Any] | None:
     return list(chosen) if isinstance(chosen, Mapping) else None
 
 
-def _of_places(
+def _rows_at_places(
     calibrator: SegmentCalibrator,
     scores: Column,
     labels: Column,

@@ -99,8 +99,8 @@ def _moves(
     few = np.linspace(0, len(by_rows) - 1, min(len(by_rows), _MOVES)).astype(np.intp)
     some = by_rows[few]
     x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
-    of_all = style.counted(len(by_rows), label)
-    which = "" if len(few) == len(by_rows) else f", {len(few)} of {of_all}"
+    total = style.counted(len(by_rows), label)
+    which = "" if len(few) == len(by_rows) else f", {len(few)} of {total}"
     texts = ["mean of the population", "unpooled", f"partially pooled{which}"]
     window: style.Window = across, central(np.append(start, end), share=0.96, pad=0.1)
     place, window = axes.room_for_legend(ax, x, start, window, texts)

@@ -116,13 +116,13 @@ def draw_sigmoid(
     Returns:
         The smallest and the largest probability drawn.
     """
-    color, of_level = style.shade(ax, style.BLUE), style.percent(level)
+    color, percent = style.shade(ax, style.BLUE), style.percent(level)
     lower, upper = fit.band(grid, level)
     ax.fill_between(grid, lower, upper, color=color, alpha=0.2, linewidth=0)
-    ax.plot(grid, fit.predict_proba(grid), color=color, label=f"{label}, {of_level} band")
+    ax.plot(grid, fit.predict_proba(grid), color=color, label=f"{label}, {percent} band")
     rates = rows.rates(n_bins, strategy, level)
     ink = style.shade(ax, style.BLACK)
-    intervals(ax, rates, color=ink, label=f"observed, {of_level} interval")
+    intervals(ax, rates, color=ink, label=f"observed, {percent} interval")
     ax.set_xlim(*grid[[0, -1]])
     drawn = np.concatenate([lower, upper, rates.lower, rates.upper])
     return float(np.nanmin(drawn)), float(np.nanmax(drawn))

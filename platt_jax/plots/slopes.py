@@ -75,9 +75,9 @@ def slope_funnel(
         raise ValueError(f"fits: expected problems with a slope, {what}")
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")
-    unseen = style.counted_once(left_out)
+    undrawn = style.counted_once(left_out)
     if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
-        _draw_pooled(ax, fits, usable, unseen, kind)
+        _draw_pooled(ax, fits, usable, undrawn, kind)
         return style.titled(ax, title)
     precision = 1 / np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
     z = _distances(fits, fit, usable)
@@ -87,7 +87,7 @@ def slope_funnel(
     about = f"1 / standard error of the slope of the {kind}"
     drawn = Funnel(precision, about, z, off, marks, p_value, keys[usable], kind)
     window = funnels.across(precision), _ends(z, off)
-    funnels.draw(ax, drawn, _limits(precision, p_value), window, unseen)
+    funnels.draw(ax, drawn, _limits(precision, p_value), window, undrawn)
     ax.set_ylabel("(slope - expected) / error")
     return style.titled(ax, title)
 
@@ -151,7 +151,7 @@ def _limits(precision: Floats, p_value: Floats) -> Limits:
 
 
 def _draw_pooled(
-    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, unseen: dict[str, int], kind: str
+    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, undrawn: dict[str, int], kind: str
 ) -> None:
     """Slopes of partially pooled fits, with the mean and the range of the population."""
     rows = _rows(calibrator.fit)[usable]
@@ -172,5 +172,5 @@ def _draw_pooled(
     ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
     points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))
     axes.log_axis(ax.xaxis, window[0])
-    style.note_undrawn(ax, (slope < window[1][0]) | (slope > window[1][1]), unseen)
+    style.note_undrawn(ax, (slope < window[1][0]) | (slope > window[1][1]), undrawn)
     axes.legend_at(ax, place)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from platt_jax.arrays import Bools
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.plots import names
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LUMINANCE = (0.2126, 0.7152, 0.0722)  # of red, green and blue
 
 def pyplot() -> Any:
     """matplotlib.pyplot."""
-    with needing("platt_jax.plots needs matplotlib", "platt-jax[plots]"):
+    with install_hint("platt_jax.plots needs matplotlib", "platt-jax[plots]"):
         import matplotlib.pyplot as plt
     return plt
 

@@ -21,7 +21,7 @@ from platt_jax.options import Options
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.threads import run_concurrently
 
 # Scores sampled to find coordinates.
@@ -60,19 +60,21 @@ class ChunkedSegments(Segments):
         dtype: np.dtype[Any] = self._rows.dtype
         return dtype
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         context = self._context(options, stage)._replace(checkpoint=self._checkpoint)
         return fit_problems(self._rows.problems, given, context)
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         context = self._context(replace(options, non_finite="omit"), stage)
         fit = fit_problems(self._rows.pooled, given, context, loss=False)
         one: Fit = jax.tree.map(lambda x: x[0, ...], fit)
         return one
 
-    def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
+    def both(
+        self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
+    ) -> tuple[Fit, Fit]:
         """See `Segments`."""
         pooled, each = run_concurrently(
             lambda: self.pooled(shared, options, SILENT), lambda: self.fit(given, options, stage)
@@ -103,7 +105,7 @@ def coordinates_of(sample: NDArray[np.float64], dtype: np.dtype[Any]) -> Coordin
     with np.errstate(over="ignore", invalid="ignore"):  # such a width is refused
         low, middle, high, deviation = quartiles(sample[:, 0], sample[:, 1], np)
         width = (high - low) / MIDDLE_HALF or deviation
-    return Coordinates.of_scores(middle, width, dtype)
+    return Coordinates.from_center_and_width(middle, width, dtype)
 
 
 def coordinates_of_parts(

@@ -20,7 +20,7 @@ _MOST_PAIRS = 1 << 22
 _AT_ONCE = 1 << 22  # numbers per array
 
 
-class Reduction(NamedTuple):
+class Elimination(NamedTuple):
     """What the elimination takes off the precision of the dense part."""
 
     precision: _Array  # (2R, 2R)
@@ -40,7 +40,7 @@ class Carried(NamedTuple):
 class Couplings(Protocol):
     """The couplings of the eliminated level, for one set of likelihoods."""
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> Elimination:
         """What the elimination takes off."""
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:
@@ -66,7 +66,7 @@ class Layout:
     def __init__(self, codes: _Codes, places: list[_Codes], values: int, number: int) -> None:
         self.codes, self.places, self.values, self.number = codes, places, values, number
         where = np.concatenate([codes * number + at for at in places])
-        pairs, self.of_rows = np.unique(where, return_inverse=True)
+        pairs, self.pair_codes = np.unique(where, return_inverse=True)
         self.value, self.place = np.divmod(pairs, number)
         self._counts = np.bincount(self.value, minlength=values)
         self.sparse = bool((self._counts.astype(float) ** 2).sum() <= _MOST_PAIRS)
@@ -89,11 +89,11 @@ class Layout:
             precision: (K, 2, 2), of the segments' likelihoods.
             left: (V, 2, 2), the covariances of the effects if all else is known.
         """
-        kind = _Sparse if self.sparse else _Dense
+        kind = _SparseCouplings if self.sparse else _DenseCouplings
         return kind(self, precision, left)
 
 
-class _Sparse(Couplings):
+class _SparseCouplings(Couplings):
     """Blocks of the pairs alone."""
 
     def __init__(self, layout: Layout, precision: _Array, left: _Array) -> None:
@@ -101,11 +101,11 @@ class _Sparse(Couplings):
         repeated = len(layout.places)
         self._shared = np.empty((len(layout.value), 2, 2))
         for i, j in UPPER:
-            entry = np.bincount(layout.of_rows, np.tile(precision[:, i, j], repeated))
+            entry = np.bincount(layout.pair_codes, np.tile(precision[:, i, j], repeated))
             self._shared[:, i, j] = self._shared[:, j, i] = entry
         self._by_rest = left[layout.value] @ self._shared
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> Elimination:
         """See `Couplings`."""
         layout, R = self._layout, self._layout.number
         where = layout.place[layout.one] * R + layout.place[layout.other]
@@ -116,7 +116,9 @@ class _Sparse(Couplings):
                 entry = one[:, i, 0] * other[:, 0, j] + one[:, i, 1] * other[:, 1, j]
                 precision[:, i, :, j] = np.bincount(where, entry, R * R).reshape(R, R)
                 average[i, :, j] = np.bincount(layout.place, self._by_rest[:, i, j], R)
-        return Reduction(precision.reshape(2 * R, 2 * R), average.reshape(2, 2 * R) / layout.values)
+        return Elimination(
+            precision.reshape(2 * R, 2 * R), average.reshape(2, 2 * R) / layout.values
+        )
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:
         """See `Couplings`."""
@@ -134,7 +136,7 @@ class _Sparse(Couplings):
         return Carried(
             self._by_value(with_rest @ self._by_rest.swapaxes(1, 2)),
             self._by_value(self._by_rest @ with_mean),
-            entries(with_rest[:, :, None])[layout.of_rows]
+            entries(with_rest[:, :, None])[layout.pair_codes]
             .reshape(len(layout.places), -1, 3)
             .sum(0),
         )
@@ -147,7 +149,7 @@ class _Sparse(Couplings):
         return np.stack(columns, -1).reshape(-1, 2, 2)
 
 
-class _Dense(Couplings):
+class _DenseCouplings(Couplings):
     """Whole matrices, for some of the values at once."""
 
     def __init__(self, layout: Layout, precision: _Array, left: _Array) -> None:
@@ -172,7 +174,7 @@ class _Dense(Couplings):
                 coupling[:, i, :, j] = coupling[:, j, :, i] = found
             yield some, segments, coupling.reshape(number, 2, 2 * R)
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> Elimination:
         """See `Couplings`."""
         width = 2 * self._layout.number
         precision, average = np.zeros((width, width)), np.zeros((2, width))
@@ -181,7 +183,7 @@ class _Dense(Couplings):
             half = (root[values].swapaxes(1, 2) @ coupling).reshape(-1, width)
             precision += half.T @ half  # BLAS takes half of the products of a symmetric matrix
             average += (root[values] @ half.reshape(coupling.shape)).sum(0)
-        return Reduction(precision, average / self._layout.values)
+        return Elimination(precision, average / self._layout.values)
 
     def carried(self, covariance: _Array, average: _Array) -> Carried:
         """See `Couplings`."""
@@ -193,9 +195,9 @@ class _Dense(Couplings):
             with_rest = (by_rest.reshape(-1, 2 * R) @ covariance).reshape(by_rest.shape)
             spread[values] = with_rest @ by_rest.swapaxes(1, 2)
             with_average[values] = with_rest @ average.T
-            of_pairs = entries(with_rest.reshape(-1, 2, R, 2))
+            pair_entries = entries(with_rest.reshape(-1, 2, R, 2))
             rows = (layout.codes[segments] - values.start) * R
-            between[segments] = sum(of_pairs[rows + at[segments]] for at in layout.places)
+            between[segments] = sum(pair_entries[rows + at[segments]] for at in layout.places)
         return Carried(spread, with_average, between)
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.couplings import UPPER, Couplings, Layout, Reduction, entries
+from platt_jax.population.couplings import UPPER, Couplings, Elimination, Layout, entries
 from platt_jax.population.levels import (
     LevelPosteriors,
-    Moments,
+    NormalMoments,
     summed,
     times,
 )
@@ -39,7 +39,7 @@ class _Pairs(NamedTuple):
 
     eliminated: _Codes  # (M,)
     other: _Codes  # (M,)
-    of_segments: _Codes  # (K,), the pair of each segment
+    codes: _Codes  # (K,), the pair of each segment
 
 
 class _Eliminated(NamedTuple):
@@ -48,16 +48,16 @@ class _Eliminated(NamedTuple):
     likelihoods: Likelihoods
     left: _Array  # (V, 2, 2), the covariances of its effects if all else is known
     couplings: Couplings
-    reduction: Reduction
+    reduction: Elimination
 
 
-class _Dense(NamedTuple):
+class _DensePart(NamedTuple):
     """The dense part: the mean curve, followed by the values of the small levels."""
 
     covariance: _Array  # (2R, 2R), of the posterior, with the eliminated level integrated out
     entries: _Array  # (R R, 3), from `couplings.entries`
     couplings: Couplings  # of the eliminated level
-    average: _Array  # (2, 2R), from `Reduction`
+    average: _Array  # (2, 2R), from `Elimination`
 
 
 class Crossed:
@@ -99,8 +99,8 @@ class Crossed:
     def _pairs_with(self, level: int) -> _Pairs:
         size = self.sizes[level]
         both = self._codes[self._eliminated] * size + self._codes[level]
-        pairs, of_segments = np.unique(both, return_inverse=True)
-        return _Pairs(*np.divmod(pairs, size), of_segments)
+        pairs, codes = np.unique(both, return_inverse=True)
+        return _Pairs(*np.divmod(pairs, size), codes)
 
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
@@ -114,7 +114,7 @@ class Crossed:
         left = Symmetric.of(own).inverse().matrices  # if all else is known
         dense = self._dense(precision, priors, self._elimination(likelihoods, left))
         means = self._means(likelihoods, center, precision, priors, left, dense)
-        root, effects, of_segments = means
+        root, effects, segment_means = means
 
         spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
         R = self._number
@@ -129,11 +129,11 @@ class Crossed:
         for level in self._others:
             spreads[level] = self._couple(level, precision, priors, left, spreads, around)
         around += spreads[self._eliminated][eliminated]
-        made = [Moments(*x) for x in zip(effects, spreads, strict=True)]
-        mean_curve = Moments(root[None], diagonal[:1])
+        made = [NormalMoments(*x) for x in zip(effects, spreads, strict=True)]
+        mean_curve = NormalMoments(root[None], diagonal[:1])
         with_average = left / values + carried.with_average
         centred = self._centred(mean_curve, made, dense, with_average, left.mean(0) / values)
-        return LevelPosteriors(mean_curve, made, Moments(of_segments, around), *centred)
+        return LevelPosteriors(mean_curve, made, NormalMoments(segment_means, around), *centred)
 
     def _elimination(self, likelihoods: Likelihoods, left: _Array) -> _Eliminated:
         """The elimination; the latest one is kept, for the spreads of other levels leave it be."""
@@ -148,7 +148,7 @@ class Crossed:
             self._kept = kept
         return kept
 
-    def _dense(self, precision: _Array, priors: list[_Array], without: _Eliminated) -> _Dense:
+    def _dense(self, precision: _Array, priors: list[_Array], without: _Eliminated) -> _DensePart:
         """The dense part, from its precision with the eliminated level integrated out."""
         R = self._number
         total: _Array = np.zeros((R, 2, R, 2))
@@ -170,8 +170,8 @@ class Crossed:
         taken = without.reduction
         covariance = np.linalg.inv(total - taken.precision)
         covariance = (covariance + covariance.T) / 2
-        of_pairs = entries(covariance.reshape(R, 2, R, 2))
-        return _Dense(covariance, of_pairs, without.couplings, taken.average)
+        pair_entries = entries(covariance.reshape(R, 2, R, 2))
+        return _DensePart(covariance, pair_entries, without.couplings, taken.average)
 
     def _means(
         self,
@@ -180,7 +180,7 @@ class Crossed:
         precision: _Array,
         priors: list[_Array],
         left: _Array,
-        dense: _Dense,
+        dense: _DensePart,
     ) -> tuple[_Array, list[_Array], _Array]:
         """The means of the mean curve (2,), of the effects, and of the segments' (A, B)."""
         eliminated, values = self._codes[self._eliminated], self.sizes[self._eliminated]
@@ -192,28 +192,28 @@ class Crossed:
             .matrices
             for level in self._others
         }
-        of_others = sum(
+        others_effect = sum(
             (self._latest[level][self._codes[level]] for level in self._others),
             np.zeros_like(likelihoods.pull),
         )
         for _ in range(_MOST_SWEEPS):
-            pull = likelihoods.pull - times(precision, of_others)
+            pull = likelihoods.pull - times(precision, others_effect)
             own = summed(eliminated, pull, values)
             passed_on = pull - times(precision, times(left, own)[eliminated])
             at: Any = sum(summed(places, passed_on, self._number) for places in self._places)
             at[0] += MEAN_PRECISION * center
             rest: Any = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
-            of_rest = sum(rest[places] for places in self._places)
-            own -= summed(eliminated, times(precision, of_rest), values)
+            rest_effect = sum(rest[places] for places in self._places)
+            own -= summed(eliminated, times(precision, rest_effect), values)
             effects_here = times(left, own)
-            of_segments = of_rest + effects_here[eliminated] + of_others
+            segment_means = rest_effect + effects_here[eliminated] + others_effect
             moved = 0.0
             for level, inverse in others.items():
                 codes, before = self._codes[level], self._latest[level]
-                residual = likelihoods.pull - times(precision, of_segments - before[codes])
+                residual = likelihoods.pull - times(precision, segment_means - before[codes])
                 after = times(inverse, summed(codes, residual, self.sizes[level]))
-                of_segments += (after - before)[codes]
-                of_others = of_others + (after - before)[codes]
+                segment_means += (after - before)[codes]
+                others_effect = others_effect + (after - before)[codes]
                 self._latest[level] = after
                 moved = max(moved, np.abs(after - before).max())
             if moved <= _SETTLED:
@@ -224,9 +224,9 @@ class Crossed:
             effects[level] = rest[part]
         for level in self._others:
             effects[level] = self._latest[level]
-        return rest[0], effects, of_segments
+        return rest[0], effects, segment_means
 
-    def _within_dense(self, dense: _Dense) -> _Array:
+    def _within_dense(self, dense: _DensePart) -> _Array:
         """(K, 2, 2), the covariance of each segment's sum over the dense part."""
         total = np.zeros((len(self._places[0]), 3))
         for number, at in enumerate(self._places):
@@ -250,7 +250,7 @@ class Crossed:
         covariances of the eliminated level's effects and of the segments.
         """
         pairs = self._pairs[level]
-        shared = summed(pairs.of_segments, precision, len(pairs.other))
+        shared = summed(pairs.codes, precision, len(pairs.other))
         own = summed(self._codes[level], precision, self.sizes[level]) + priors[level]
         by_other = left[pairs.eliminated] @ shared
         own -= summed(pairs.other, shared @ by_other, self.sizes[level])
@@ -259,17 +259,17 @@ class Crossed:
         more = between @ by_other.swapaxes(1, 2)
         spreads[self._eliminated] += summed(pairs.eliminated, more, len(left))
         around += spread[self._codes[level]]
-        around -= (between + between.swapaxes(1, 2))[pairs.of_segments]
+        around -= (between + between.swapaxes(1, 2))[pairs.codes]
         return spread
 
     def _centred(
         self,
-        root: Moments,
-        effects: list[Moments],
-        dense: _Dense,
+        root: NormalMoments,
+        effects: list[NormalMoments],
+        dense: _DensePart,
         with_average: _Array,
         left_of_average: _Array,
-    ) -> tuple[Moments, list[Moments]]:
+    ) -> tuple[NormalMoments, list[NormalMoments]]:
         """The effects minus their averages, which are added to the mean curve.
 
         Sums of these for prediction are nearly independent, unlike those of the effects: only the
@@ -283,14 +283,16 @@ class Crossed:
             average = mean.mean(0)
             total = total + average
             if level == self._eliminated:
-                of_average = with_average.mean(0)
-                covariance = covariance - with_average - with_average.swapaxes(1, 2) + of_average
+                average_covariance = with_average.mean(0)
+                covariance = (
+                    covariance - with_average - with_average.swapaxes(1, 2) + average_covariance
+                )
             elif level in self._small:
                 part = self._slices[self._small.index(level)]
                 averages[:, part] = np.eye(2)[:, None] / self.sizes[level]
                 by_value = blocks[part, :, part].mean(2)
                 covariance = covariance - by_value - by_value.swapaxes(1, 2) + by_value.mean(0)
-            centred.append(Moments(mean - average, covariance))
+            centred.append(NormalMoments(mean - average, covariance))
         by_rest = averages.reshape(2, -1) - dense.average
         spread = by_rest @ dense.covariance @ by_rest.T + left_of_average
-        return Moments(total[None], spread[None]), centred
+        return NormalMoments(total[None], spread[None]), centred

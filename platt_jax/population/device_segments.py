@@ -21,14 +21,14 @@ class DeviceSegments(ChunkedSegments):
 
     def __init__(self, rows: DeviceSegmentRows, caller: Caller) -> None:
         self._there = rows
-        of_rows: Any = rows  # all that the other methods use
-        super().__init__(of_rows, caller)
+        segment_rows: Any = rows  # all that the other methods use
+        super().__init__(segment_rows, caller)
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""
         low, middle, high, deviation = self._there.quartiles(SAMPLED_ROWS)
         width = (high - low) / MIDDLE_HALF or deviation
-        return Coordinates.of_scores(middle, width, self.dtype)
+        return Coordinates.from_center_and_width(middle, width, self.dtype)
 
 
 def on_device(rows: DeviceSegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:

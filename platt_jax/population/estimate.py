@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import recentring
-from platt_jax.population.integral import Known, over_populations
+from platt_jax.population.integral import PosteriorMoments, over_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
@@ -84,7 +84,7 @@ def _integrated(
     found: Estimate,
     center: NDArray[np.float64],
     progress: bool | Listener,
-) -> tuple[Likelihoods, Known]:
+) -> tuple[Likelihoods, PosteriorMoments]:
     """The distributions of the segments, and the likelihoods that they are made from.
 
     Normal likelihoods hold near the population under which a pass made them. If the estimate is
@@ -118,10 +118,10 @@ def _integrated(
 def _recentred(
     segments: StandardizedSegments,
     likelihoods: Likelihoods,
-    known: Known,
+    known: PosteriorMoments,
     center: NDArray[np.float64],
     stage: Stage,
-) -> Known:
+) -> PosteriorMoments:
     """The distributions around the mean that the rows ask for; see `recentring`."""
     precision = likelihoods.precision.matrices
     response = np.linalg.inv(np.eye(2) + known.new_covariance @ precision)[:, :, 1]
@@ -160,15 +160,15 @@ def _ratios(covariance: NDArray[Any], root: NDArray[Any]) -> tuple[Any, Any]:
     return values, vectors
 
 
-def tell_of_population(likelihoods: Likelihoods) -> bool:
+def identifies_population(likelihoods: Likelihoods) -> bool:
     """Whether likelihoods of segments, in standardized coordinates, say enough of a population."""
-    of_all = likelihoods.precision.matrices.sum(0)
+    total = likelihoods.precision.matrices.sum(0)
     informed = np.count_nonzero(likelihoods.precision.BB)
-    return bool(informed >= 2 and np.linalg.eigvalsh(of_all)[0] >= _LITTLE)
+    return bool(informed >= 2 and np.linalg.eigvalsh(total)[0] >= _LITTLE)
 
 
 def _result(
-    found: Estimate, likelihoods: Likelihoods, known: Known, coordinates: Coordinates
+    found: Estimate, likelihoods: Likelihoods, known: PosteriorMoments, coordinates: Coordinates
 ) -> Population:
     """The population in the coordinates of the original scores."""
     back = np.linalg.inv(coordinates.matrix)

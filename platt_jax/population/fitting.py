@@ -9,7 +9,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.given import given_to, shared_prior
+from platt_jax.execution.given import problem_inputs, shared_prior
 from platt_jax.execution.non_finite import ARE_NAN, report_non_finite
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
@@ -38,8 +38,8 @@ def fit_by_segment(
     """`platt_jax.fit_segments` for these segments, with its arguments and a caller for warnings."""
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
-    given = given_to(segments.keys.shape, segments.dtype, prior, start)
-    shared = given_to((1,), segments.dtype, shared_prior(prior))
+    given = problem_inputs(segments.keys.shape, segments.dtype, prior, start)
+    shared = problem_inputs((1,), segments.dtype, shared_prior(prior))
     each: Any = None
     population = by_level = None
     if levelled := pooling in ("nested", "crossed"):
@@ -90,5 +90,5 @@ def report_search(population: Population, caller: Caller) -> None:
 
 def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
     """The fit of all rows, repeated for each segment with the segment's own row counts."""
-    alike: Fit = jax.tree.map(lambda x, of_each: np.broadcast_to(x, of_each.shape), pooled, each)
+    alike: Fit = jax.tree.map(lambda x, own: np.broadcast_to(x, own.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)

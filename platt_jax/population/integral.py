@@ -28,7 +28,7 @@ _FIRST = np.geomspace(0.01, 10, 24)
 _ROUNDS = 3
 
 
-class Known(NamedTuple):
+class PosteriorMoments(NamedTuple):
     """Means and covariances of (A, B), including the uncertainty of the population."""
 
     mean: NDArray[np.float64]  # (K, 2), for the segments
@@ -40,26 +40,26 @@ class Known(NamedTuple):
 class _Spreads(NamedTuple):
     """Covariances as standard deviations and the inverse hyperbolic tangent of the correlation."""
 
-    of_A: NDArray[np.float64]
-    of_B: NDArray[np.float64]
+    sd_A: NDArray[np.float64]
+    sd_B: NDArray[np.float64]
     angle: NDArray[np.float64]
 
     @property
     def covariance(self) -> NDArray[np.float64]:
         """The covariances, (G, 2, 2)."""
-        AB = np.tanh(self.angle) * self.of_A * self.of_B
-        return Symmetric(self.of_A**2, AB, self.of_B**2).matrices
+        AB = np.tanh(self.angle) * self.sd_A * self.sd_B
+        return Symmetric(self.sd_A**2, AB, self.sd_B**2).matrices
 
     @property
     def log_prior(self) -> NDArray[np.float64]:
         """The log prior density, (G,), up to a constant."""
-        square = (self.of_A**2 + self.of_B**2) / SCALE**2
+        square = (self.sd_A**2 + self.sd_B**2) / SCALE**2
         # Both 1 - r^2 and the derivative of r by the angle are 1 / cosh^2.
         log_prior: NDArray[np.float64] = -square / 2 - 4 * np.log(np.cosh(self.angle))
         return log_prior
 
 
-class _Under(NamedTuple):
+class _PopulationGrid(NamedTuple):
     """Likelihood and mean of populations with given covariances (G,)."""
 
     log_likelihood: NDArray[np.float64]  # (G,), with the mean integrated out
@@ -73,7 +73,7 @@ def over_populations(
     center: NDArray[np.float64],
     certain: bool,
     total: Total,
-) -> Known:
+) -> PosteriorMoments:
     """The distributions of the segments, and of a segment without rows.
 
     Args:
@@ -96,8 +96,12 @@ def over_populations(
     spread = square - own[:, :, None] * own[:, None, :]
     new = weights @ under.mean
     off = under.mean - new
-    of_new = np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
-    return Known(own @ back.T, back @ spread @ back.T, back @ new, back @ of_new @ back.T)
+    new_covariance = (
+        np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
+    )
+    return PosteriorMoments(
+        own @ back.T, back @ spread @ back.T, back @ new, back @ new_covariance @ back.T
+    )
 
 
 def _drawn(
@@ -105,7 +109,7 @@ def _drawn(
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
-) -> tuple[NDArray[np.float64], _Under, NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], _PopulationGrid, NDArray[np.float64]]:
     """Covariances, likelihoods and means under each, and their weights.
 
     By importance sampling: the three numbers of a covariance are drawn independently, from
@@ -182,7 +186,7 @@ def _under(
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
-) -> _Under:
+) -> _PopulationGrid:
     """Likelihood and mean of populations with covariances S (G, 2, 2).
 
     A segment with precision P and pull h informs on the mean with precision V = (P^-1 + S)^-1 and
@@ -191,21 +195,21 @@ def _under(
     h' S r = (h' S h + |S| h' P* h) / D. So every sum over segments has terms divided by D.
     """
     S = Symmetric.of(covariance)
-    of_S = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
+    S_terms = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
 
-    def of_some(some: slice) -> NDArray[np.float64]:
+    def sums_of_some(some: slice) -> NDArray[np.float64]:
         """The sums over some segments, (13, G)."""
         P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
-        of_P = np.stack([np.ones_like(h_A), *P, P.determinant])
-        D = of_S.T @ of_P
+        P_terms = np.stack([np.ones_like(h_A), *P, P.determinant])
+        D = S_terms.T @ P_terms
         q_A, q_B = P.adjugate.times(h_A, h_B)
         squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
-        terms = np.stack([*of_P[1:], h_A, h_B, q_A, q_B, *squares])
+        terms = np.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
         return np.concatenate([terms @ (1 / D).T, np.log(D).sum(1)[None]])
 
     some = blocks(len(likelihoods.pull_A), len(covariance))
-    of_these = sum(ordered_map(of_some, some), start=np.zeros((13, len(covariance))))
-    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(of_these)
+    some_sums = sum(ordered_map(sums_of_some, some), start=np.zeros((13, len(covariance))))
+    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(some_sums)
     T = S.adjugate
     precision = Symmetric(
         AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB
@@ -216,13 +220,13 @@ def _under(
     gain = mean[:, 0] * A + mean[:, 1] * B
     gain += S.AA * h_AA + 2 * S.AB * h_AB + S.BB * h_BB + S.determinant * hq
     log_likelihood = (gain - log_D - np.log(precision.determinant)) / 2
-    return _Under(log_likelihood, mean, inverse.matrices)
+    return _PopulationGrid(log_likelihood, mean, inverse.matrices)
 
 
 def _mixture(
     likelihoods: Likelihoods,
     covariance: NDArray[np.float64],
-    under: _Under,
+    under: _PopulationGrid,
     weights: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The mean (K, 2) and the second moments (K, 2, 2) of each segment.
@@ -233,7 +237,7 @@ def _mixture(
     S, M = (Symmetric.of(x[..., None]) for x in (covariance, under.mean_covariance))
     T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
 
-    def of_some(some: slice) -> NDArray[np.float64]:
+    def sums_of_some(some: slice) -> NDArray[np.float64]:
         """(5, K), the moments A, B, AA, AB and BB."""
         P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
         Q = P.adjugate
@@ -253,6 +257,6 @@ def _mixture(
         BB = m_B * m_B + S.BB * over_D + within * Q.BB + K_BA * J_BA + K_BB * J_BB
         return np.stack([weights @ x for x in (m_A, m_B, AA, AB, BB)])
 
-    each = ordered_map(of_some, blocks(len(likelihoods.pull_A), len(weights)))
+    each = ordered_map(sums_of_some, blocks(len(likelihoods.pull_A), len(weights)))
     A, B, *square = np.concatenate(list(each), -1)
     return np.stack([A, B], -1), Symmetric(*square).matrices

@@ -13,7 +13,7 @@ from platt_jax.ids.vocabulary import distinct
 from platt_jax.options import Options
 from platt_jax.population.crossed import Crossed
 from platt_jax.population.level_search import EstimatedLevels, estimate_levels
-from platt_jax.population.levels import Design, Moments, Scoring
+from platt_jax.population.levels import Design, NormalMoments, Scoring
 from platt_jax.population.nested import Nested
 from platt_jax.population.search import covariance_errors
 from platt_jax.population.segments import Segments
@@ -126,7 +126,7 @@ def _assembled(
     """The estimate in the coordinates of the original scores."""
     rows = fit.n_pos + fit.n_neg
     back = np.linalg.inv(found.coordinates.matrix)
-    spreads = [_Spread.of(step, back) for step in found.steps]
+    spreads = [_LevelCovariance.of(step, back) for step in found.steps]
     variance = np.array([np.trace(step.covariance) for step in found.steps])
     root = _mapped(found.posteriors.root_for_prediction, back)
     each = tuple(
@@ -165,7 +165,7 @@ def _design(values: list[_Values], kind: str) -> Design:
     return Nested(parents)
 
 
-class _Spread(NamedTuple):
+class _LevelCovariance(NamedTuple):
     """Covariance of a level's effects in the original coordinates, with standard errors.
 
     They are NaN where the search holds a standard deviation at its minimum.
@@ -175,29 +175,29 @@ class _Spread(NamedTuple):
     errors: _Array
 
     @classmethod
-    def of(cls, step: Scoring, back: _Array) -> "_Spread":
+    def of(cls, step: Scoring, back: _Array) -> "_LevelCovariance":
         root = back @ np.linalg.cholesky(step.covariance)
         errors = covariance_errors(root, step.spread)
         return cls(root @ root.T, np.where(errors > 0, errors, np.nan))
 
 
-def _mapped(moments: Moments, matrix: _Array) -> Moments:
-    return Moments(moments.mean @ matrix.T, matrix @ moments.covariance @ matrix.T)
+def _mapped(moments: NormalMoments, matrix: _Array) -> NormalMoments:
+    return NormalMoments(moments.mean @ matrix.T, matrix @ moments.covariance @ matrix.T)
 
 
 def _population(
-    found: EstimatedLevels, spreads: list[_Spread], root: Moments, back: _Array
+    found: EstimatedLevels, spreads: list[_LevelCovariance], root: NormalMoments, back: _Array
 ) -> Population:
     """The segments as a population: the mean curve with the spreads of all levels."""
     own = found.likelihoods.transformed(back)
     segments = _mapped(found.posteriors.segments, back)
-    of_mean = _mapped(found.posteriors.root, back)
+    mean_curve = _mapped(found.posteriors.root, back)
     covariance = sum((x.covariance for x in spreads), np.zeros((2, 2)))
-    left = np.linalg.solve(found.others.covariance, found.posteriors.segments.covariance)
+    left = np.linalg.solve(found.cavity.covariance, found.posteriors.segments.covariance)
     return Population(
-        mean=of_mean.mean[0],
+        mean=mean_curve.mean[0],
         covariance=covariance,
-        mean_covariance=of_mean.covariance[0],
+        mean_covariance=mean_curve.covariance[0],
         covariance_errors=np.sqrt(np.nansum([x.errors**2 for x in spreads], axis=0)),
         status=found.status,
         likelihood_precision=own.precision.matrices,

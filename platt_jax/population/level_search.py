@@ -18,7 +18,7 @@ from platt_jax.options import Options
 from platt_jax.population import quadrature, recentring
 from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
 from platt_jax.population.level_uncertainty import is_certain, over_spreads, with_joint_errors
-from platt_jax.population.levels import Design, LevelPosteriors, Moments, Scoring, scored
+from platt_jax.population.levels import Design, LevelPosteriors, NormalMoments, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
@@ -48,7 +48,7 @@ class EstimatedLevels(NamedTuple):
     unseen: list[NDArray[np.float64]]  # (2, 2) for each level, of an unseen value's effect
     steps: list[Scoring]  # the last step of each level
     likelihoods: Likelihoods  # of the segments
-    others: Normals  # what all other segments say about each segment's (A, B)
+    cavity: Normals  # the cavity: what all other segments say about each segment's (A, B)
     status: Status
     coordinates: Coordinates
 
@@ -77,18 +77,18 @@ def estimate_levels(
     standardized = StandardizedSegments(segments, coordinates, options)
     steps = _first_steps(design)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    others = normals(mean, START_SPREAD**2 * np.eye(2))
-    first = standardized.modes(others, None, Stage.of(progress, "first fit", last=False))
-    nodes = standardized.around(first, others)
+    cavity = normals(mean, START_SPREAD**2 * np.eye(2))
+    first = standardized.modes(cavity, None, Stage.of(progress, "first fit", last=False))
+    nodes = standardized.around(first, cavity)
     grid, passes, fine_passes = COARSE, 0, 0
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         losses = standardized.losses(grid, nodes, stage)
-        found = quadrature.posteriors(grid, losses, nodes, others, standardized.total)
-        likelihoods = Likelihoods.of(found, others)
+        found = quadrature.posteriors(grid, losses, nodes, cavity, standardized.total)
+        likelihoods = Likelihoods.of(found, cavity)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
-        nodes, others = _around(posteriors, likelihoods)
+        nodes, cavity = _around(posteriors, likelihoods)
         if grid is COARSE:
             if moved <= _TOLERANCE or passes >= _MOST_COARSE:
                 grid = fine(float(len(segments.keys)))
@@ -106,10 +106,10 @@ def estimate_levels(
     if not is_certain(steps):
         stage = Stage.of(progress, "levels, mean", last=False)
         posteriors = _recentred(standardized, design, likelihoods, mean, steps, posteriors, stage)
-    fit = standardized.modes(others, nodes.mean, Stage.of(progress))
-    _, others = _around(posteriors, likelihoods)
+    fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))
+    _, cavity = _around(posteriors, likelihoods)
     status = _status(steps)
-    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, others, status, coordinates)
+    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, cavity, status, coordinates)
 
 
 def _recentred(
@@ -135,17 +135,17 @@ def _recentred(
     moved = posteriors_around(center + np.array([0.0, 1.0]))
     by_center = moved.root.mean[0, 1] - before.root.mean[0, 1]
     response = (moved.segments.mean - before.segments.mean) / by_center
-    of_segments, total = posteriors.segments, 0.0
+    own, total = posteriors.segments, 0.0
     for _ in range(recentring.STEPS):
         off = float(posteriors.root.mean[0, 1] + total - center[1])
-        at = normals(of_segments.mean + response * total, of_segments.covariance)
+        at = normals(own.mean + response * total, own.covariance)
         total += recentring.step_of_mean(segments, COARSE, at, off, response, stage)
     part = total / by_center
 
-    def shifted(x: Moments, before: Moments, moved: Moments) -> Moments:
+    def shifted(x: NormalMoments, before: NormalMoments, moved: NormalMoments) -> NormalMoments:
         return x._replace(mean=x.mean + part * (moved.mean - before.mean))
 
-    is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
+    is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
     made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, moved, is_leaf=is_moments)
     return made._replace(root=posteriors.root)
 
@@ -179,7 +179,7 @@ def _scored(
 
 
 def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Normals, Normals]:
-    """The segments' posteriors, and what all other segments say of each."""
+    """The segments' posteriors, and their cavities: what all others say of each."""
     mean, covariance = posteriors.segments
     spread = Symmetric.of(covariance)
     precision = spread.inverse()
@@ -188,9 +188,9 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     rest = Symmetric(*(a - b for a, b in zip(less, least, strict=True))).positive_part()
     rest = Symmetric(*(a + b for a, b in zip(rest, least, strict=True)))
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
-    of_rest = rest.inverse()
-    others = Normals(*of_rest.times(*pull.T), *of_rest.factor())
-    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), others
+    rest_covariance = rest.inverse()
+    cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
+    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
 
 
 def _decrement(steps: list[Scoring]) -> float:

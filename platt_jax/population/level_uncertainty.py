@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from platt_jax.population.levels import (
     Design,
     LevelPosteriors,
-    Moments,
+    NormalMoments,
     Scoring,
     changed,
     derivatives,
@@ -96,13 +96,13 @@ def over_spreads(
         found.append(design.posteriors(likelihoods, covariances, center))
         unseen.append(covariances)
 
-    def mixed(*each: Moments) -> Moments:
+    def mixed(*each: NormalMoments) -> NormalMoments:
         means = np.stack([moments.mean for moments in each])
         off = means - means.mean(0)
         between = np.einsum("g...a,g...b->...ab", off, off) / len(each)
-        return Moments(means.mean(0), np.mean([x.covariance for x in each], 0) + between)
+        return NormalMoments(means.mean(0), np.mean([x.covariance for x in each], 0) + between)
 
-    is_moments = lambda x: isinstance(x, Moments)  # noqa: E731
+    is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
     averaged: LevelPosteriors = jax.tree.map(mixed, *found, is_leaf=is_moments)
     return averaged, [np.mean(each, 0) for each in zip(*unseen, strict=True)]
 
@@ -134,9 +134,9 @@ def _uncertain_errors(steps: list[Scoring]) -> _Array:
 def _errors(step: Scoring) -> _Array:
     """(2,), standard errors of the log standard deviations of the effects on A and on B."""
     root = np.linalg.cholesky(step.covariance)
-    of_A, (g, h) = np.array([1.0, 0, 0]), root[1]
-    of_B = np.array([g * g, g * h, h * h]) / (g * g + h * h)
-    return np.sqrt([max(float(by @ step.spread @ by), 0.0) for by in (of_A, of_B)])
+    by_A, (g, h) = np.array([1.0, 0, 0]), root[1]
+    by_B = np.array([g * g, g * h, h * h]) / (g * g + h * h)
+    return np.sqrt([max(float(by @ step.spread @ by), 0.0) for by in (by_A, by_B)])
 
 
 def _moved(step: Scoring, moved: _Array) -> _Array:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.population_prior import of_spread
+from platt_jax.population.population_prior import spread_log_prior
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -21,7 +21,7 @@ NO_SPREAD = 1e-2
 _LONGEST = 0.7
 
 
-class Moments(NamedTuple):
+class NormalMoments(NamedTuple):
     """Means (V, 2) and covariances (V, 2, 2) of the (A, B) of V values or segments."""
 
     mean: _Array
@@ -31,12 +31,12 @@ class Moments(NamedTuple):
 class LevelPosteriors(NamedTuple):
     """Posteriors of all effects, given the covariance of each level's effects."""
 
-    root: Moments  # (1,), the mean curve
-    effects: list[Moments]  # of the values of each level
-    segments: Moments  # of the segments' (A, B)
+    root: NormalMoments  # (1,), the mean curve
+    effects: list[NormalMoments]  # of the values of each level
+    segments: NormalMoments  # of the segments' (A, B)
     # Sums of effects for prediction, see `results.levels.Level`.
-    root_for_prediction: Moments
-    for_prediction: list[Moments]
+    root_for_prediction: NormalMoments
+    for_prediction: list[NormalMoments]
 
 
 class Design(Protocol):
@@ -69,7 +69,7 @@ class Scoring(NamedTuple):
     part: float = 1.0  # the part of it that was taken
 
 
-def scored(effects: Moments, before: Scoring) -> Scoring:
+def scored(effects: NormalMoments, before: Scoring) -> Scoring:
     """One more step towards the most probable covariance.
 
     Few values do not determine all of a covariance, and steps overshoot: a step back is halved.
@@ -95,7 +95,7 @@ def scored(effects: Moments, before: Scoring) -> Scoring:
     return Scoring(covariance, decrement, spread, not free.all(), step, part)
 
 
-def derivatives(effects: Moments, root: _Array) -> tuple[_Array, _Array]:
+def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
     """Gradient (3,) and information (3, 3) of the log density of a level's covariance.
 
     The gradient is the mean score under the posterior (Fisher's identity). In units of the prior,
@@ -120,7 +120,7 @@ def derivatives(effects: Moments, root: _Array) -> tuple[_Array, _Array]:
             [2 * b @ b, 2 * b @ c, 2 * c @ c],
         ]
     )
-    prior = of_spread(root)
+    prior = spread_log_prior(root)
     return gradient + prior.gradient, information + prior.positive_information
 
 

@@ -57,8 +57,8 @@ class Likelihoods(NamedTuple):
         """Maps from coordinates in which the population is N(0, I) to those of the population."""
         AA, BA, BB = population.factor_AA, population.factor_BA, population.factor_BB
         made = self._by_inverse(1 / AA, np.zeros_like(AA), -BA / (AA * BB), 1 / BB)
-        of_mean = made.precision.times(population.mean_A, population.mean_B)
-        return made._replace(pull_A=made.pull_A + of_mean[0], pull_B=made.pull_B + of_mean[1])
+        prior_pull = made.precision.times(population.mean_A, population.mean_B)
+        return made._replace(pull_A=made.pull_A + prior_pull[0], pull_B=made.pull_B + prior_pull[1])
 
     def transformed(self, matrix: NDArray[Any]) -> "Likelihoods":
         """The likelihoods of `matrix @ (A, B)`, with a matrix (2, 2)."""

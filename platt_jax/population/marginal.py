@@ -36,7 +36,7 @@ class Likeliest(NamedTuple):
     log_likelihood: float
 
 
-class _At(NamedTuple):
+class _ProfilePoint(NamedTuple):
     """The likelihood at a covariance, maximized over the mean."""
 
     mean: NDArray[np.float64]  # (2,)
@@ -45,14 +45,14 @@ class _At(NamedTuple):
     curvature: NDArray[np.float64]  # (3, 3), without negative eigenvalues
 
 
-class _Told(NamedTuple):
+class _MeanLikelihood(NamedTuple):
     """The segments' likelihoods of the population's mean: precisions V = (P^-1 + S)^-1, pulls r."""
 
     V: NDArray[np.float64]  # (K, 2, 2)
     r: NDArray[np.float64]  # (K, 2)
     log_likelihood: float  # at mean 0
 
-    def of(self, mean: NDArray[np.float64]) -> float:
+    def at(self, mean: NDArray[np.float64]) -> float:
         """The log-likelihood of a mean."""
         V, r = self.V.sum(0), self.r.sum(0)
         return float(self.log_likelihood + mean @ (r - V @ mean / 2))
@@ -62,7 +62,7 @@ def log_likelihood(
     likelihoods: Likelihoods, mean: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> float:
     """The log-likelihood of a population, up to a constant."""
-    return _told(likelihoods, covariance).of(mean)
+    return _mean_likelihood(likelihoods, covariance).at(mean)
 
 
 def likeliest(
@@ -80,8 +80,8 @@ def likeliest(
     """
     free = np.array([x is None for x in held])
     fixed = np.array([0.0 if x is None else x for x in held])
-    told = np.array([likelihoods.precision.AA.mean(), likelihoods.precision.BB.mean()])
-    unit = 1 / np.sqrt(np.maximum(told, np.finfo(float).tiny))
+    precision = np.array([likelihoods.precision.AA.mean(), likelihoods.precision.BB.mean()])
+    unit = 1 / np.sqrt(np.maximum(precision, np.finfo(float).tiny))
     unit = np.minimum(unit, WIDEST / max(_STARTS))
     starts = [np.array([scale * unit[0], 0, scale * unit[1]]) for scale in _STARTS]
     if start is not None:
@@ -122,15 +122,15 @@ def _factor(entries: NDArray[np.float64]) -> NDArray[np.float64]:
     return factor
 
 
-def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
+def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _ProfilePoint:
     """The likelihood at a factor, by G, its derivative by the covariance.
 
     The curvature is the expected information. Where G has negative eigenvalues, their part of the
     second derivative by the factor is added: it dominates near a factor of 0.
     """
     F = _factor(entries)
-    told = _told(likelihoods, F @ F.T)
-    V, r, _ = told
+    mean_likelihood = _mean_likelihood(likelihoods, F @ F.T)
+    V, r, _ = mean_likelihood
     mean = np.linalg.lstsq(V.sum(0), r.sum(0))[0]
     u = r - V @ mean
     G = (u.T @ u - V.sum(0)) / 2
@@ -142,10 +142,12 @@ def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _At:
     values, vectors = np.linalg.eigh(-G)
     turning = (vectors * np.maximum(values, 0)) @ vectors.T
     curvature += 2 * np.array([[np.trace(D.T @ turning @ E) for E in _UNITS] for D in _UNITS])
-    return _At(mean, told.of(mean), np.array([slope[entry] for entry in ENTRIES]), curvature)
+    return _ProfilePoint(
+        mean, mean_likelihood.at(mean), np.array([slope[entry] for entry in ENTRIES]), curvature
+    )
 
 
-def _told(likelihoods: Likelihoods, S: NDArray[Any]) -> _Told:
+def _mean_likelihood(likelihoods: Likelihoods, S: NDArray[Any]) -> _MeanLikelihood:
     """V = (1 + P S)^-1 P and r = (1 + P S)^-1 h; the precisions P may be singular."""
     P, h_A, h_B = likelihoods
     T_AA, T_AB = 1 + P.AA * S[0, 0] + P.AB * S[0, 1], P.AA * S[0, 1] + P.AB * S[1, 1]
@@ -159,4 +161,6 @@ def _told(likelihoods: Likelihoods, S: NDArray[Any]) -> _Told:
     r_A, r_B = (T_BB * h_A - T_AB * h_B) / determinant, (T_AA * h_B - T_BA * h_A) / determinant
     gain = h_A * (S[0, 0] * r_A + S[0, 1] * r_B) + h_B * (S[0, 1] * r_A + S[1, 1] * r_B)
     V = np.stack([np.stack([V_AA, V_AB], -1), np.stack([V_AB, V_BB], -1)], -2)
-    return _Told(V, np.stack([r_A, r_B], -1), float(np.sum(gain - np.log(determinant)) / 2))
+    return _MeanLikelihood(
+        V, np.stack([r_A, r_B], -1), float(np.sum(gain - np.log(determinant)) / 2)
+    )

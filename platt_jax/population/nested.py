@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax.population.levels import (
     LevelPosteriors,
-    Moments,
+    NormalMoments,
     summed,
     times,
 )
@@ -48,10 +48,10 @@ class Nested:
         """See `levels.Design`."""
         nodes, precision, pull = self._up(likelihoods, covariances)
         root = np.linalg.inv(precision + MEAN_PRECISION * np.eye(2))
-        mean_curve = at = Moments(times(root, pull + MEAN_PRECISION * center), root)
+        mean_curve = at = NormalMoments(times(root, pull + MEAN_PRECISION * center), root)
         effects, curves = [], []
         for node, parents in zip(nodes, self._parents, strict=True):
-            own, at = _below(node, Moments(at.mean[parents], at.covariance[parents]))
+            own, at = _below(node, NormalMoments(at.mean[parents], at.covariance[parents]))
             effects.append(own)
             curves.append(at)
         return LevelPosteriors(mean_curve, effects, at, mean_curve, curves)
@@ -76,14 +76,16 @@ class Nested:
         return nodes[::-1], precision, pull
 
 
-def _below(node: _Node, parent: Moments) -> tuple[Moments, Moments]:
+def _below(node: _Node, parent: NormalMoments) -> tuple[NormalMoments, NormalMoments]:
     """The posteriors of the values' effects and of their (A, B), from those of their parents."""
-    of_parent = node.left @ node.prior
+    parent_response = node.left @ node.prior
     mean = times(node.left, node.pull + parent.mean @ node.prior)
-    less = of_parent - np.eye(2)
+    less = parent_response - np.eye(2)
 
     def spread(by: _Array) -> _Array:
         made: _Array = node.left + by @ parent.covariance @ by.swapaxes(1, 2)
         return made
 
-    return Moments(mean - parent.mean, spread(less)), Moments(mean, spread(of_parent))
+    return NormalMoments(mean - parent.mean, spread(less)), NormalMoments(
+        mean, spread(parent_response)
+    )

@@ -34,7 +34,7 @@ class LogDensity(NamedTuple):
         return positive
 
 
-def of_spread(factor: NDArray[Any]) -> LogDensity:
+def spread_log_prior(factor: NDArray[Any]) -> LogDensity:
     """The prior at the covariance F F', with derivatives by a change [exp(a), 0; b, exp(c)] of F.
 
     Args:
@@ -53,14 +53,14 @@ def of_spread(factor: NDArray[Any]) -> LogDensity:
     )
 
 
-def of_population(off: NDArray[np.float64], factor: NDArray[np.float64]) -> LogDensity:
+def population_log_prior(off: NDArray[np.float64], factor: NDArray[np.float64]) -> LogDensity:
     """The prior of a population, with derivatives by the moves of its mean, F u, and of F.
 
     Args:
         off: (2,), the mean minus the (A, B) of all rows.
         factor: (2, 2), F.
     """
-    spread = of_spread(factor)
+    spread = spread_log_prior(factor)
     information = np.zeros((5, 5))
     information[:2, :2] = MEAN_PRECISION * factor.T @ factor
     information[2:, 2:] = spread.information

@@ -57,13 +57,13 @@ class Profile(NamedTuple):
             mean, covariance = self._normal(at.population)
             at = self._moved(at, mean, _widened(_held(covariance, held)))
         for _ in range(_MOST_STEPS):
-            told, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
-            found = likeliest(told, held, factor)
+            likelihoods, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
+            found = likeliest(likelihoods, held, factor)
             new = found.mean, _widened(found.factor @ found.factor.T)
-            of_new = log_likelihood(told, *new)
+            new_log_likelihood = log_likelihood(likelihoods, *new)
             # Of a singular covariance, which no pass is made at.
-            narrowed = found.log_likelihood - of_new
-            if of_new - log_likelihood(told, *here) <= _CLOSE:
+            narrowed = found.log_likelihood - new_log_likelihood
+            if new_log_likelihood - log_likelihood(likelihoods, *here) <= _CLOSE:
                 break
             trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):

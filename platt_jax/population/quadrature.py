@@ -187,12 +187,12 @@ def posteriors(
     """
     at = _relative(nodes, population)
 
-    def of_some(some: slice) -> _Moments:
+    def moments_of_some(some: slice) -> _FisherScoreMoments:
         return _moments(grid, losses[some], jax.tree.map(lambda x: x[some], at))
 
-    each = list(ordered_map(of_some, blocks(len(losses), len(grid.z))))
+    each = list(ordered_map(moments_of_some, blocks(len(losses), len(grid.z))))
     mean = np.concatenate([some.mean for some in each], -1)
-    sums = _Sums(
+    sums = _FisherScoreSums(
         np.array(float(len(losses))),
         np.array(sum(some.log_likelihood for some in each)),
         mean.sum(1),
@@ -219,7 +219,7 @@ _HIGHEST = 4  # degree of their products
 _MONOMIALS = [(a, b) for a in range(_HIGHEST + 1) for b in range(_HIGHEST + 1 - a)]
 
 
-class _Moments(NamedTuple):
+class _FisherScoreMoments(NamedTuple):
     """Moments of the scores s of some segments, under their posteriors."""
 
     log_likelihood: float  # the sum over these segments
@@ -227,7 +227,7 @@ class _Moments(NamedTuple):
     second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
 
-class _Sums(NamedTuple):
+class _FisherScoreSums(NamedTuple):
     """Sums over segments."""
 
     segments: NDArray[np.float64]  # (), number of segments
@@ -236,11 +236,11 @@ class _Sums(NamedTuple):
     products: NDArray[np.float64]  # (5, 5), the sum of E s E s'
     second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
-    def over_all(self, total: Total) -> "_Sums":
+    def over_all(self, total: Total) -> "_FisherScoreSums":
         """The sums over all segments, in one exchange as one array."""
         flat = total(np.concatenate([x.ravel() for x in self]))
         ends = np.cumsum([x.size for x in self])[:-1]
-        return _Sums(
+        return _FisherScoreSums(
             *(x.reshape(of.shape) for x, of in zip(np.split(flat, ends), self, strict=True))
         )
 
@@ -268,7 +268,7 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
     )
 
 
-def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
+def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _FisherScoreMoments:
     """The moments by quadrature. The nodes are relative to the population.
 
     Sums over all nodes are taken axis by axis: first of the powers of u2, then of those of u1.
@@ -276,12 +276,12 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
     z, n = grid.axis[:, None], len(grid.axis)
     u1 = at.mean_A + at.factor_AA * z  # (n, K)
     u2 = (at.mean_B + at.factor_BA * z)[:, None] + at.factor_BB * z  # (n, n, K)
-    of_axis = z * z / 2 + grid.log_weight[:, None]
+    axis_terms = z * z / 2 + grid.log_weight[:, None]
     # In place: another array of this size costs more than the arithmetic.
     terms: Any = u2 * u2
     terms *= -0.5
-    terms += of_axis
-    terms += (of_axis - u1 * u1 / 2)[:, None]
+    terms += axis_terms
+    terms += (axis_terms - u1 * u1 / 2)[:, None]
     terms -= losses.T.reshape(n, n, -1)
     most = terms.max((0, 1))
     terms -= most
@@ -303,7 +303,7 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _Moments:
         ]
         for (a, b), i in _SCORES
     ]
-    return _Moments(
+    return _FisherScoreMoments(
         float(np.sum(most + np.log(total) + np.log(at.factor_AA * at.factor_BB))),
         np.stack([of[monomial] - constant for monomial, constant in _SCORES]),
         np.array(second),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.population_prior import LogDensity, of_population
+from platt_jax.population.population_prior import LogDensity, population_log_prior
 from platt_jax.population.quadrature import (
     COARSE,
     MANY,
@@ -112,7 +112,7 @@ class Position(NamedTuple):
 
     def prior(self, center: NDArray[np.float64]) -> LogDensity:
         """The prior of the population, around the mean `center` (2,)."""
-        return of_population(self.population.mean - center, self.population.factor)
+        return population_log_prior(self.population.mean - center, self.population.factor)
 
     def log_density(self, center: NDArray[np.float64]) -> float:
         """The log posterior density of the population, up to a constant."""

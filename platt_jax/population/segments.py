@@ -9,7 +9,7 @@ from platt_jax.execution.progress import Stage
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 # Widths of scores for which a population can be represented. Errors of covariances of A in float64,
 # and covariances of A in float32, are fourth and second powers of 1 / width.
@@ -23,7 +23,9 @@ class Coordinates(NamedTuple):
     scale: float
 
     @classmethod
-    def of_scores(cls, center: float, width: float, dtype: np.dtype[Any]) -> "Coordinates":
+    def from_center_and_width(
+        cls, center: float, width: float, dtype: np.dtype[Any]
+    ) -> "Coordinates":
         """The coordinates of scores with this center and width.
 
         Args:
@@ -63,17 +65,19 @@ class Segments(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the scores."""
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """The fit of each segment; given arrays have leading axis (K,)."""
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """The fit of all finite rows as one problem, without a loss.
 
         Given arrays have leading axis (1,). Non-finite rows are left out: a single one must not
         cost unseen segments their calibration.
         """
 
-    def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
+    def both(
+        self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
+    ) -> tuple[Fit, Fit]:
         """The fit of each segment, and of all rows; fitted together where that saves passes."""
         return self.fit(given, options, stage), self.pooled(shared, options, stage)
 

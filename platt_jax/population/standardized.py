@@ -14,7 +14,7 @@ from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import Grid, Nodes, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 class StandardizedSegments(NamedTuple):
@@ -42,7 +42,7 @@ class StandardizedSegments(NamedTuple):
         )
         begin = np.nan if start is None else start @ to_original.T
         pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)
-        return segments.fit(Given(prior, pair), self.options, stage)
+        return segments.fit(ProblemInputs(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
         """Normal approximations at the modes, or the population where a fit has none."""
@@ -73,10 +73,10 @@ class StandardizedSegments(NamedTuple):
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
         """The loss (K, J) of each segment at its nodes, in one pass over the rows."""
         segments = self.segments
-        of_each = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
+        by_segment = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
         placed = Nodes(
             Normals(*(x.astype(segments.dtype) for x in nodes)),
-            Standardization(*of_each),  # type: ignore[arg-type]
+            Standardization(*by_segment),  # type: ignore[arg-type]
         )
         losses = segments.node_losses(grid, placed, self.options, stage)
         # Segments with non-finite rows have a flat likelihood.

@@ -17,7 +17,7 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.threads import run_programs
 
 
@@ -46,7 +46,7 @@ class SummedSegments(Segments):
         """See `Segments`."""
         return self._dtype
 
-    def fit(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         return self.fit_rows(self._rows, self._sizes, given, options, stage)
 
@@ -54,7 +54,7 @@ class SummedSegments(Segments):
         self,
         rows: Rows,
         sizes: Integers,
-        given: Given,
+        given: ProblemInputs,
         options: Options,
         stage: Stage,
         loss: bool = True,
@@ -79,7 +79,7 @@ class SummedSegments(Segments):
         )
         middle = _median(mean, total)
         width = np.hypot(deviation, mean - middle)
-        return Coordinates.of_scores(
+        return Coordinates.from_center_and_width(
             middle, _median(width, total) or float(width.max()), self._dtype
         )
 
@@ -94,7 +94,7 @@ class SummedSegments(Segments):
         return losses
 
     def _node_losses(self, grid: Grid, nodes: Nodes, options: Options) -> NDArray[Any]:
-        losses = grid.losses.of_blocks(self._rows, nodes, options)
+        losses = grid.losses.on_host(self._rows, nodes, options)
         bad = self._rows.score_ranges(options).bad
         return np.where(bad[:, None], np.nan, losses)
 

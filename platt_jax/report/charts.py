@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import plots, validation
-from platt_jax.plots.explorer import Judged
+from platt_jax.plots.explorer import JudgedSegments
 from platt_jax.plots.reliability import is_rare
-from platt_jax.report.rows import Predicted
+from platt_jax.report.rows import ReportRows
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MOST_VECTORS = 500
 _OF_A_BIN, _MOST_BINS = 5, 10
 
 
-def reliability(predicted: Predicted) -> tuple[str, str]:
+def reliability(predicted: ReportRows) -> tuple[str, str]:
     """Reliability diagrams before and after, and a caption."""
     rows, some = predicted.rows, predicted.rows.usable
     proba = {"before": predicted.before[some], "after": rows.proba[some]}
@@ -52,7 +52,9 @@ def reliability(predicted: Predicted) -> tuple[str, str]:
     return _svg(draw, what)[0], f"{caption}, 95 % intervals."
 
 
-def worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> list[str]:
+def worst(
+    calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments
+) -> list[str]:
     """The sigmoids of the most urgent segments, those of `shown`."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
@@ -71,7 +73,7 @@ def worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -
     return _svg(draw, what, number=len(chosen), small=True) if chosen else []
 
 
-def shown(judged: Judged) -> NDArray[np.intp]:
+def shown(judged: JudgedSegments) -> NDArray[np.intp]:
     """The numbers of the drawn segments: the first ones with a test and a fit."""
     drawable = (judged.place >= 0) & np.isfinite(judged.table["p_value"])
     return np.flatnonzero(drawable)[:MOST_SEGMENTS]

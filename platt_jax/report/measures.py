@@ -55,8 +55,8 @@ def measures(
         "Expected calibration error": lambda p: _calibration_errors(labels, p),
     }
     made = {}
-    for name, of_rows in by_row.items():
-        earlier, later = of_rows(before), of_rows(after)
+    for name, losses in by_row.items():
+        earlier, later = losses(before), losses(after)
         error = _error_of_mean(later - earlier, segments)
         made[name] = Measure(float(earlier.mean()), float(later.mean()), error)
     earlier, later = (metrics.ece_by_chance(labels, p, n_bins=_BINS) for p in (before, after))

@@ -8,12 +8,12 @@ from html import escape
 from typing import Literal
 
 from platt_jax.columns import Column
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.inference.verdict import verdict
 from platt_jax.plots import explorer, names
-from platt_jax.plots.explorer import Judged
+from platt_jax.plots.explorer import JudgedSegments
 from platt_jax.report import charts, rows, sections
-from platt_jax.report.rows import Predicted
+from platt_jax.report.rows import ReportRows
 from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
@@ -76,7 +76,7 @@ def to_html(
     """
     require_segment_calibrator(calibrator, "calibrator")
     path = destination(path)
-    with needing("platt_jax.report needs matplotlib", "platt-jax[report]"):
+    with install_hint("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
     predicted, judged = rows.read(calibrator, scores, labels, segments, before, FDR)
     page = _page(calibrator, predicted, judged, title)
@@ -86,8 +86,8 @@ def to_html(
 
 def _page(
     calibrator: SegmentCalibrator,
-    predicted: Predicted,
-    judged: Judged,
+    predicted: ReportRows,
+    judged: JudgedSegments,
     title: str,
 ) -> str:
     script = f'"use strict";\n{{\n{explorer.script()}\n{resource("report.js")}}}\n'
@@ -120,14 +120,14 @@ def _page(
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], resource("report.html"))
 
 
-def _reliability(predicted: Predicted) -> str:
+def _reliability(predicted: ReportRows) -> str:
     if not predicted.rows.usable.any():
         return "<p>No row has a finite score, label and probability.</p>"
     svg, caption = charts.reliability(predicted)
     return f'<figure class="chart">{svg}<figcaption>{caption}</figcaption></figure>'
 
 
-def _worst(calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged) -> str:
+def _worst(calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments) -> str:
     drawn = charts.worst(calibrator, predicted, judged)
     if not drawn:
         return "<p>No segment of these rows was fitted and could be tested.</p>"

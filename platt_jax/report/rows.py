@@ -9,7 +9,7 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.inference.triage import triage
-from platt_jax.plots.explorer import Judged, JudgedRows, judged_rows
+from platt_jax.plots.explorer import JudgedSegments, PredictedRows, judged_rows
 from platt_jax.report.measures import Measure, measures
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -19,7 +19,7 @@ _BY_POOLED = "the sigmoid of all fitted rows pooled, as the scores do not all li
 _BEFORE, _POOLED = "before calibration", "one curve for all"
 
 
-class Predicted(NamedTuple):
+class ReportRows(NamedTuple):
     """N rows and their predictions.
 
     Attributes:
@@ -30,7 +30,7 @@ class Predicted(NamedTuple):
         pooled: (N,) probabilities by one curve for all; None if these are `before`, or NaN.
     """
 
-    rows: JudgedRows
+    rows: PredictedRows
     before: Floats
     source: str
     pooled: Floats | None
@@ -47,9 +47,9 @@ class Predicted(NamedTuple):
             others = {_POOLED: self.before}
         if not some.any():
             return {}
-        of_rows = rows.proba[some], rows.segments[some]
+        calibrated = rows.proba[some], rows.segments[some]
         return {
-            name: measures(rows.labels[some], other[some], *of_rows)
+            name: measures(rows.labels[some], other[some], *calibrated)
             for name, other in others.items()
             if other is not None
         }
@@ -63,7 +63,7 @@ class Judgement(NamedTuple):
 
 
 def changed(
-    calibrator: SegmentCalibrator, rows: JudgedRows, judged: Judged, fdr: float
+    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
 ) -> Judgement:
     """The segments that `triage` flags against the fit, among those of which enough is known."""
     known = posteriors(calibrator, judged.keys, judged.place).usable
@@ -83,7 +83,7 @@ def read(
     segments: Column,
     before: Column,
     fdr: float,
-) -> tuple[Predicted, Judged]:
+) -> tuple[ReportRows, JudgedSegments]:
     """The rows and their segments; `before` as in `to_html`."""
     rows, judged = judged_rows(calibrator, scores, labels, segments, fdr)
     earlier, source = _before(calibrator, rows.scores, before)
@@ -92,7 +92,7 @@ def read(
     if source != _BY_POOLED:
         pooled = calibrator.fallback.predict_proba(rows.scores)
         pooled = pooled if np.isfinite(pooled[rows.usable]).all() else None
-    return Predicted(rows, earlier, source, pooled), judged
+    return ReportRows(rows, earlier, source, pooled), judged
 
 
 def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[Floats, str]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.plots.explorer import Judged
+from platt_jax.plots.explorer import JudgedSegments
 from platt_jax.report.charts import shown
 from platt_jax.report.measures import Measure
-from platt_jax.report.rows import Judgement, Predicted
+from platt_jax.report.rows import Judgement, ReportRows
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import flag_counts, status_counts
 from platt_jax.status import Flag, Status
@@ -24,7 +24,7 @@ def resource(name: str) -> str:
 
 
 def summary(
-    calibrator: SegmentCalibrator, predicted: Predicted, judged: Judged, changed: Judgement
+    calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments, changed: Judgement
 ) -> str:
     """The numbers of segments that are off, and that have changed, and eight other numbers."""
     table = judged.table
@@ -85,7 +85,7 @@ def _with_error(spread: float, error: float) -> str:
 
 
 def measured(compared: dict[str, dict[str, Measure]]) -> str:
-    """A table of metrics for each comparison of `Predicted.measured`."""
+    """A table of metrics for each comparison of `ReportRows.measured`."""
     return "".join(_table(name, metrics) for name, metrics in compared.items())
 
 
@@ -119,7 +119,7 @@ def _difference(of: Measure) -> str:
     return f"{of.difference:+.5f} ± {of.error:.5f}".replace("-", "\N{MINUS SIGN}")
 
 
-def urgent(judged: Judged) -> str:
+def urgent(judged: JudgedSegments) -> str:
     """What the segments drawn are, by chance or not."""
     drawn = judged.table["flagged"][shown(judged)]
     if not len(drawn):

@@ -64,7 +64,7 @@ def read_archive(
         ValueError: the file is something else, is damaged, or is from a newer version.
         OSError, MemoryError: the fault is the machine's, not the file's.
     """
-    with open(path, "rb") as file, refusing(source, problem):
+    with open(path, "rb") as file, as_value_error(source, problem):
         archive = npz.open_archive(file)
         text = npz.read_array(archive, "header")
         if header_bytes is not None and text.nbytes > header_bytes:
@@ -77,7 +77,7 @@ def read_archive(
 
 
 @contextmanager
-def refusing(source: str, problem: str) -> Iterator[None]:
+def as_value_error(source: str, problem: str) -> Iterator[None]:
     """Turns errors of a damaged file or text into a ValueError "source: problem".
 
     Raises:

@@ -13,7 +13,7 @@ _POINTS = 25
 _LOGIT = 4.0  # a typical curve is drawn where its log-odds are in this distance of 0
 
 
-class Curves(NamedTuple):
+class CurveDrawings(NamedTuple):
     """Drawings of some fits over the same scores."""
 
     low: float  # the first score
@@ -26,7 +26,9 @@ class Curves(NamedTuple):
         return f"curve: P(y=1) from 0 to 1 for scores from {self.low:.3g} to {self.high:.3g}"
 
 
-def drawn(A: Floats, B: Floats, covariance: Floats, shown: NDArray[np.intp]) -> Curves | None:
+def drawn(
+    A: Floats, B: Floats, covariance: Floats, shown: NDArray[np.intp]
+) -> CurveDrawings | None:
     """Curves of some fits; None where no fit has a slope.
 
     Args:
@@ -50,7 +52,7 @@ def drawn(A: Floats, B: Floats, covariance: Floats, shown: NDArray[np.intp]) -> 
     variance = variance_of_logit(scores, *entries)
     logit = -(A[:, None] * scores + B[:, None])
     middle, (lower, upper) = expit(logit), band(logit, variance, critical_value(0.95, False))
-    return Curves(low, high, [_svg(*x) for x in zip(middle, lower, upper, strict=True)])
+    return CurveDrawings(low, high, [_svg(*x) for x in zip(middle, lower, upper, strict=True)])
 
 
 def _svg(middle: Floats, lower: Floats, upper: Floats) -> str:

@@ -60,7 +60,7 @@ def proba_by_class(
     """`OneVsRestCalibrator.predict_proba` for scores (N, C) on an accelerator."""
     dtype = _result_dtype(scores, A)
     own = scores, A.astype(dtype), B.astype(dtype), _offset(offset, scores)
-    work = partial(_of_classes, *own, normalize=normalize)
+    work = partial(_class_probabilities, *own, normalize=normalize)
     proba: jax.Array = run_programs(work, x64=True)
     return proba
 
@@ -96,7 +96,7 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
         ids.require_length(ids.length(read), rows, name)
         return indexer(keys, read, name)(slice(None)).astype(np.int32)
     if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
-        raise validation.of_codes(name, segments)
+        raise validation.segment_codes_error(name, segments)
     ids.require_length(len(segments), rows, name)
     if keys.dtype.kind not in "iu":
         raise ValueError(
@@ -122,10 +122,10 @@ def _found(keys: jax.Array, segments: jax.Array, below: jax.Array) -> jax.Array:
 def _proba(
     scores: jax.Array, places: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None
 ) -> jax.Array:
-    of_rows = -(A[places] * scores.astype(A.dtype) + B[places])
+    log_odds = -(A[places] * scores.astype(A.dtype) + B[places])
     if offset is not None:
-        of_rows += offset.astype(A.dtype)
-    proba: jax.Array = expit(of_rows)
+        log_odds += offset.astype(A.dtype)
+    proba: jax.Array = expit(log_odds)
     return proba
 
 
@@ -137,14 +137,14 @@ def _mean(
     offset: jax.Array | None,
     dtype: np.dtype[Any],
 ) -> jax.Array:
-    of_rows = normal[places]
+    row_parameters = normal[places]
     if offset is not None:
-        of_rows = of_rows.at[:, 1].add(-offset.astype(normal.dtype))
-    return mean_where_rows_are(scores.astype(normal.dtype), of_rows).astype(dtype)
+        row_parameters = row_parameters.at[:, 1].add(-offset.astype(normal.dtype))
+    return mean_where_rows_are(scores.astype(normal.dtype), row_parameters).astype(dtype)
 
 
 @partial(xla.jit, static_argnames=("normalize",), wide=True)
-def _of_classes(
+def _class_probabilities(
     scores: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None, normalize: bool
 ) -> jax.Array:
     logit = -(A[None] * scores.astype(A.dtype) + B[None])

@@ -117,16 +117,16 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     if (name := _KINDS[kind].ids) is None:
         _check_fields(arrays, arrays["A"].shape)
     else:
-        of_ids = np.asarray(getattr(calibrator, name))
-        check_ids(name, of_ids)
-        _check_fields(arrays, of_ids.shape)
-        layout, columns = ids_to_arrays(name, of_ids)
+        keys = np.asarray(getattr(calibrator, name))
+        check_ids(name, keys)
+        _check_fields(arrays, keys.shape)
+        layout, columns = ids_to_arrays(name, keys)
         if layout != ONE_PLAIN_COLUMN:
             about["ids"] = layout
         arrays.update(columns)
     if (levels := getattr(calibrator, "by_level", None)) is not None:
-        about["levels"], of_levels = level_files.described(levels)
-        arrays |= of_levels
+        about["levels"], level_arrays = level_files.described(levels)
+        arrays |= level_arrays
     if "n_pos" in arrays:
         about["rows"] = float(np.nansum(arrays["n_pos"]) + np.nansum(arrays["n_neg"]))
     about["fingerprint"] = fingerprint(calibrator)
@@ -190,23 +190,23 @@ def assembled(
             fields += [f"population_{name}" for name in SHAPES]
         if "shift" in names:
             fields.append("shift")
-    of_levels = level_files.names(about["levels"]) if "levels" in about else []
-    if set(names) != {*columns, *fields, *of_levels}:
+    level_names = level_files.names(about["levels"]) if "levels" in about else []
+    if set(names) != {*columns, *fields, *level_names}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
-    of_ids = None
+    keys = None
     if kind.ids is not None:
-        of_ids = arrays_to_ids(kind.ids, layout, read)
-        check_ids(kind.ids, of_ids)
-    batch = arrays["A"].shape if of_ids is None else of_ids.shape
+        keys = arrays_to_ids(kind.ids, layout, read)
+        check_ids(kind.ids, keys)
+    batch = arrays["A"].shape if keys is None else keys.shape
     if batch == (0,):  # an empty JSON list has no shape
         arrays = {
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
             for name, array in arrays.items()
         }
     _check_fields(arrays, batch)
-    made = _from_arrays(about, arrays, of_ids, read)
+    made = _from_arrays(about, arrays, keys, read)
     if about["fingerprint"] != fingerprint(made):
         raise ValueError("not the arrays that were saved")
     return made
@@ -237,8 +237,8 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     if owner == "fallback":
         return _TRAILING.get(field, ())
     if owner == "population":
-        of_each, trailing = SHAPES[field]
-        return (batch if of_each else ()) + trailing
+        per_problem, trailing = SHAPES[field]
+        return (batch if per_problem else ()) + trailing
     return batch + _TRAILING.get(name, ())
 
 
@@ -271,7 +271,7 @@ def fit_arrays(fit: Fit) -> dict[str, Any]:
 
 
 def _from_arrays(
-    about: dict[str, Any], arrays: dict[str, Any], of_ids: Any, read: Callable[[str], NDArray[Any]]
+    about: dict[str, Any], arrays: dict[str, Any], keys: Any, read: Callable[[str], NDArray[Any]]
 ) -> Calibrator:
     kind = about["kind"]
     if kind == "Sigmoid":
@@ -281,7 +281,7 @@ def _from_arrays(
         return fit
     options = Options(**about["options"])
     if kind == "OneVsRestCalibrator":
-        return OneVsRestCalibrator(of_ids, fit, about["multilabel"] is True, options)
+        return OneVsRestCalibrator(keys, fit, about["multilabel"] is True, options)
     population = None
     if "population_mean" in arrays:
         found = {name: arrays[f"population_{name}"] for name in SHAPES}
@@ -291,7 +291,7 @@ def _from_arrays(
     if not all(isinstance(night, str) for night in about.get("nights", ())):
         raise ValueError("not names of nights")
     return SegmentCalibrator(
-        of_ids,
+        keys,
         fit,
         Sigmoid(arrays["fallback_A"], arrays["fallback_B"]),
         arrays["fallback_covariance"],

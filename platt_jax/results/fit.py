@@ -335,9 +335,9 @@ def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
     shown = urgency[: tables.ROWS_SHOWN]
     lines = "<br>".join(escape(line) for line in [*_parameters(fit), *_outcome(fit)])
     A, B, covariance = np.ravel(fit.A), np.ravel(fit.B), np.reshape(fit.covariance, (-1, 2, 2))
-    of_shown = curves.drawn(A, B, covariance, shown)
-    more = {} if of_shown is None else {"curve": of_shown.drawings}
-    notes = [] if of_shown is None else [of_shown.axes]
+    drawings = curves.drawn(A, B, covariance, shown)
+    more = {} if drawings is None else {"curve": drawings.drawings}
+    notes = [] if drawings is None else [drawings.axes]
     if rest := len(urgency) - len(shown):
         notes.insert(0, f"and {rest:,} more; see <code>table()</code>")
     note = f"<div>{'<br>'.join(notes)}</div>" if notes else ""
@@ -349,9 +349,9 @@ def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
 
 def _headline(kind: str, fit: Fit, shared_rows: bool) -> str:
     n = np.size(fit.A)
-    of_problems = np.asarray(fit.n_pos, float) + fit.n_neg
+    row_counts = np.asarray(fit.n_pos, float) + fit.n_neg
     # A class with non-finite scores has fewer rows.
-    rows = float(np.max(of_problems, initial=0) if shared_rows else np.sum(of_problems))
+    rows = float(np.max(row_counts, initial=0) if shared_rows else np.sum(row_counts))
     count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
     return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
 
@@ -360,11 +360,11 @@ def _parameters(fit: Fit) -> list[str]:
     """A and B of a single fit, with their standard errors where these are known."""
     if np.shape(fit.A) != ():
         return []
-    told = []
+    parameters = []
     for name, value, error in zip("AB", (fit.A, fit.B), fit.standard_errors, strict=True):
-        of_error = f" ± {error:.2g}" if error > 0 else ""
-        told.append(f"{name} = {value:.4g}{of_error}")
-    return [", ".join(told)]
+        plus_minus = f" ± {error:.2g}" if error > 0 else ""
+        parameters.append(f"{name} = {value:.4g}{plus_minus}")
+    return [", ".join(parameters)]
 
 
 def _outcome(fit: Fit) -> list[str]:

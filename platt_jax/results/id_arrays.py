@@ -15,9 +15,9 @@ from platt_jax.results import npz
 ONE_PLAIN_COLUMN = {"fields": None, "objects": [False]}
 
 
-def ids_to_arrays(name: str, of_ids: NDArray[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def ids_to_arrays(name: str, keys: NDArray[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The layout of ids, for a header, and their columns as plain arrays by name."""
-    columns, fields = ids.fields(of_ids), of_ids.dtype.names
+    columns, fields = ids.fields(keys), keys.dtype.names
     layout = {"fields": fields and list(fields), "objects": [x.dtype == object for x in columns]}
     arrays = dict(zip(id_names(name, layout), columns, strict=True))
     for array_name, column in arrays.items():
@@ -44,15 +44,15 @@ def id_names(name: str, layout: dict[str, Any]) -> list[str]:
     return [name] if fields is None else [f"{name}_{i}" for i in range(len(fields))]
 
 
-def check_ids(name: str, of_ids: NDArray[Any]) -> None:
+def check_ids(name: str, keys: NDArray[Any]) -> None:
     """Refuses ids that are not flat, or not distinct, or keys that are not ascending."""
     distinct: bool | np.bool_
     # Without segments a calibrator is only its fallback; without classes it is useless.
-    if of_ids.ndim != 1 or not (len(of_ids) or name.endswith("keys")):
-        raise ValueError(f"{name}: expected a flat array of ids, got shape {of_ids.shape}")
-    if of_ids.dtype.kind in npz.KINDS and name.endswith("keys"):
-        distinct = (of_ids[:-1] < of_ids[1:]).all()
+    if keys.ndim != 1 or not (len(keys) or name.endswith("keys")):
+        raise ValueError(f"{name}: expected a flat array of ids, got shape {keys.shape}")
+    if keys.dtype.kind in npz.KINDS and name.endswith("keys"):
+        distinct = (keys[:-1] < keys[1:]).all()
     else:
-        distinct = len(set(of_ids.tolist())) == len(of_ids)
+        distinct = len(set(keys.tolist())) == len(keys)
     if not distinct:
         raise ValueError(f"{name}: expected distinct ids, and keys in ascending order")

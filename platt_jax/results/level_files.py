@@ -56,13 +56,13 @@ def assembled(header: dict[str, Any], read: Callable[[str], NDArray[Any]]) -> Le
         keys = arrays_to_ids(_keys(number), about["ids"], read)
         check_ids(_keys(number), keys)
         fields: dict[str, Any] = {
-            name: _checked(read(_field(number, name)), keys.shape * of_each + axes)
-            for name, (of_each, axes) in _SHAPES.items()
+            name: _checked(read(_field(number, name)), keys.shape * per_value + axes)
+            for name, (per_value, axes) in _SHAPES.items()
         }
         fields["share"] = float(fields["share"])
         each.append(Level(str(about["name"]), keys, **fields))
-    of_all = {name: _checked(read(f"levels_{name}"), axes) for name, axes in _OF_ALL.items()}
-    return Levels(header["kind"], tuple(each), **of_all)
+    shared = {name: _checked(read(f"levels_{name}"), axes) for name, axes in _OF_ALL.items()}
+    return Levels(header["kind"], tuple(each), **shared)
 
 
 def _checked(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -51,18 +51,18 @@ class Level(ComparedByValue):
         values = columns[0] if names is None else ids.structured(names, columns)
         return get_indexer(self.keys, split_columns(values))
 
-    def moved(self, places: NDArray[Any], change: _Array, of_others: float) -> "Level":
+    def moved(self, places: NDArray[Any], change: _Array, unseen_change: float) -> "Level":
         """The level with B of each value changed by the mean of its segments.
 
         Args:
             places: (K,) the places of the segments' values.
             change: (K,), the changes of the segments' B.
-            of_others: the change of values without a segment.
+            unseen_change: the change of values without a segment.
         """
         number = np.bincount(places, minlength=len(self.keys))
         total = np.bincount(places, change, len(self.keys))
         mean = self.mean.copy()
-        mean[:, 1] += np.where(number > 0, total / np.maximum(number, 1), of_others)
+        mean[:, 1] += np.where(number > 0, total / np.maximum(number, 1), unseen_change)
         return replace(self, mean=mean)
 
 
@@ -155,7 +155,7 @@ class Levels(ComparedByValue):
         last = replace(last, **{name: getattr(last, name)[kept] for name in fields})
         return replace(self, each=(*above, last))
 
-    def moved(self, keys: NDArray[Any], change: _Array, of_others: float) -> "Levels":
+    def moved(self, keys: NDArray[Any], change: _Array, unseen_change: float) -> "Levels":
         """The levels of segments whose B has changed.
 
         The mean curve of a value of a nested level changes by the mean of its segments. Effects of
@@ -164,16 +164,16 @@ class Levels(ComparedByValue):
         Args:
             keys: (K,) the segments.
             change: (K,), what is added to B of each segment.
-            of_others: what is added to B of the mean curve, and of values without a segment.
+            unseen_change: what is added to B of the mean curve, and of values without a segment.
         """
         each = self.each
         if self.kind == "nested":
             columns = ids.fields(keys)
             each = tuple(
-                level.moved(level.places(columns[: number + 1]), change, of_others)
+                level.moved(level.places(columns[: number + 1]), change, unseen_change)
                 for number, level in enumerate(each)
             )
-        return replace(self, each=each, mean=self.mean + np.array([0.0, of_others]))
+        return replace(self, each=each, mean=self.mean + np.array([0.0, unseen_change]))
 
     def table(self) -> Table:
         """A row per level; see `SegmentCalibrator.levels`."""

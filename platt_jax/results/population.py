@@ -78,34 +78,34 @@ class Population(ComparedByValue):
     def not_estimated(cls, segments: int, status: Status = Status.NOT_ESTIMATED) -> "Population":
         """The population of K segments without an estimate."""
         unknown: dict[str, Any] = {
-            name: np.full((segments,) * of_each + axes, np.nan)
-            for name, (of_each, axes) in SHAPES.items()
+            name: np.full((segments,) * per_segment + axes, np.nan)
+            for name, (per_segment, axes) in SHAPES.items()
         }
         given = {"status": status, "shrinkage": np.ones(segments)}
         return cls(**unknown | given)
 
     def only(self, where: NDArray[np.bool_]) -> "Population":
         """The same population with the fields of some of the segments."""
-        names = [name for name, (of_each, _) in SHAPES.items() if of_each]
+        names = [name for name, (per_segment, _) in SHAPES.items() if per_segment]
         return replace(self, **{name: getattr(self, name)[where] for name in names})
 
-    def moved(self, change: NDArray[Any], of_others: float) -> "Population":
+    def moved(self, change: NDArray[Any], unseen_change: float) -> "Population":
         """The population of segments whose B has changed.
 
         Args:
             change: (K,), what is added to B of each segment; or one number.
-            of_others: what is added to B of the population's mean, and of unseen segments.
+            unseen_change: what is added to B of the population's mean, and of unseen segments.
         """
-        of_each = np.zeros_like(self.posterior_mean)
-        of_each[:, 1] = change
-        pull = (self.likelihood_precision @ of_each[..., None])[..., 0]
-        of_mean = np.array([0.0, of_others])
+        changes = np.zeros_like(self.posterior_mean)
+        changes[:, 1] = change
+        pull = (self.likelihood_precision @ changes[..., None])[..., 0]
+        mean_change = np.array([0.0, unseen_change])
         return replace(
             self,
-            mean=self.mean + of_mean,
+            mean=self.mean + mean_change,
             likelihood_pull=self.likelihood_pull + pull,
-            posterior_mean=self.posterior_mean + of_each,
-            predictive_mean=self.predictive_mean + of_mean,
+            posterior_mean=self.posterior_mean + changes,
+            predictive_mean=self.predictive_mean + mean_change,
         )
 
     @property
@@ -126,7 +126,7 @@ class Population(ComparedByValue):
     def __repr__(self) -> str:
         if not self.estimated:
             return f"Population: {self.status.name}. {self.status.message}"
-        of_A, of_B = (
+        lines_A, lines_B = (
             f"mean {mean:.4g} (standard error {error:.2g}), standard deviation {variance**0.5:.4g}"
             for mean, error, variance in zip(
                 self.mean, self.mean_errors, np.diag(self.covariance), strict=True
@@ -135,8 +135,8 @@ class Population(ComparedByValue):
         number = len(self.shrinkage)
         lines = [
             f"Population of {number:,} segments, {self.status.name}",
-            f"A: {of_A}",
-            f"B: {of_B}",
+            f"A: {lines_A}",
+            f"B: {lines_B}",
         ]
         if number:
             median = np.median(self.shrinkage)
@@ -154,8 +154,8 @@ class Population(ComparedByValue):
         """
         scores = validation.numbers(scores, "scores").astype(np.float64)
         normal = np.append(self.predictive_mean, self.predictive_covariance.ravel()[[0, 1, 3]])
-        of_each = np.broadcast_to(normal, (scores.size, 5))
-        return mean_probability(scores.ravel(), of_each).reshape(scores.shape)
+        each_normal = np.broadcast_to(normal, (scores.size, 5))
+        return mean_probability(scores.ravel(), each_normal).reshape(scores.shape)
 
 
 def _gain(shrinkage: float) -> str:

@@ -216,10 +216,10 @@ class SegmentCalibrator(ComparedByValue, ById):
         def proba(f: NDArray[Any], which: Integers, normal: Any, offset: Any) -> list[NDArray[Any]]:
             if normal is None:
                 return [expit(with_offset(-(A[which] * f + B[which]), offset))]
-            of_rows = normal.take(which, axis=0)
+            row_parameters = normal.take(which, axis=0)
             if offset is not None:
-                of_rows[:, 1] -= offset
-            return [mean_probability(f, of_rows)]
+                row_parameters[:, 1] -= offset
+            return [mean_probability(f, row_parameters)]
 
         return self._by_row(proba, 1, scores, segments, offset)[0]
 
@@ -254,11 +254,11 @@ class SegmentCalibrator(ComparedByValue, ById):
         """
         critical = critical_value(level, simultaneous)
         if self.predictive() is None:
-            of_fits, of_fallback = self.fit.covariance, self.fallback_covariance
+            covariances, fallback_covariance = self.fit.covariance, self.fallback_covariance
             A, B, *covariance = self._with_fallback(
                 (self.fit.A, self.fallback.A),
                 (self.fit.B, self.fallback.B),
-                *((of_fits[:, i, j], of_fallback[i, j]) for i, j in UPPER),
+                *((covariances[:, i, j], fallback_covariance[i, j]) for i, j in UPPER),
             )
             curves = np.column_stack([A, B, *covariance])
 
@@ -379,8 +379,8 @@ class SegmentCalibrator(ComparedByValue, ById):
         """
         change = change_of_B(from_rate, to_rate, self.keys.shape)
         # Without segments one rate still moves the fallback.
-        of_others = change.mean() if change.size else 0.0
-        change = np.append(np.broadcast_to(change, self.keys.shape), of_others)
+        unseen_change = change.mean() if change.size else 0.0
+        change = np.append(np.broadcast_to(change, self.keys.shape), unseen_change)
         before = 0.0 if self.shift is None else self.shift
         return replace(self._moved(change), shift=before + change)
 
@@ -398,14 +398,14 @@ class SegmentCalibrator(ComparedByValue, ById):
 
     def _moved(self, change: NDArray[Any]) -> "SegmentCalibrator":
         """The calibrator with changes (K + 1,) added to B of its segments, and of unseen ones."""
-        of_each, of_others = change[:-1], float(change[-1])
+        segment_changes, unseen_change = change[:-1], float(change[-1])
         population, by_level = self.population, self.by_level
         return replace(
             self,
-            fit=replace(self.fit, B=self.fit.sigmoid._moved(of_each).B),
-            fallback=self.fallback._moved(of_others),
-            population=population and population.moved(of_each, of_others),
-            by_level=by_level and by_level.moved(self.keys, of_each, of_others),
+            fit=replace(self.fit, B=self.fit.sigmoid._moved(segment_changes).B),
+            fallback=self.fallback._moved(unseen_change),
+            population=population and population.moved(segment_changes, unseen_change),
+            by_level=by_level and by_level.moved(self.keys, segment_changes, unseen_change),
         )
 
     @staticmethod

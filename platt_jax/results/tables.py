@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.model.objective import Array
 from platt_jax.results import display
 from platt_jax.status import Flag, Status
@@ -56,7 +56,7 @@ class Table(dict[str, NDArray[Any]]):
         Raises:
             ImportError: pandas is not installed.
         """
-        with needing("to_pandas() needs pandas", "platt-jax[pandas]"):
+        with install_hint("to_pandas() needs pandas", "platt-jax[pandas]"):
             import pandas as pd
         return pd.DataFrame(dict(self))
 
@@ -67,7 +67,7 @@ class Table(dict[str, NDArray[Any]]):
             ImportError: polars is not installed.
             ValueError: ids have several types, or a type that polars lacks.
         """
-        with needing("to_polars() needs polars", "polars"):
+        with install_hint("to_polars() needs polars", "polars"):
             import polars as pl
 
         def series(name: str, values: Any) -> Any:
@@ -84,7 +84,7 @@ class Table(dict[str, NDArray[Any]]):
             ImportError: pyarrow is not installed.
             ValueError: ids have several types, or a type that pyarrow lacks.
         """
-        with needing("to_arrow() needs pyarrow", "pyarrow"):
+        with install_hint("to_arrow() needs pyarrow", "pyarrow"):
             import pyarrow as pa
         return pa.table(self._converted(lambda _, x: arrow_array(x), "pyarrow"))
 

@@ -39,7 +39,7 @@ class FiniteRows(NamedTuple):
     weights: NDArray[Any]  # (K, N)
 
 
-class Checked(NamedTuple):
+class CheckedArguments(NamedTuple):
     """The arguments of a fit, checked."""
 
     rows: FiniteRows
@@ -149,12 +149,12 @@ def _fit_each(rows: tuple[jax.Array, jax.Array, jax.Array], scaler: Scaler[F]) -
         return jax.vmap(scaler._fit_one)(*rows)
 
 
-def checked(scores: Column, labels: Column, weights: Column) -> Checked:
+def checked(scores: Column, labels: Column, weights: Column) -> CheckedArguments:
     """The rows of a fit, checked."""
     f = validation.scores(scores)
-    of_classes = validation.a_problem_per_class("scores")
+    class_advice = validation.a_problem_per_class("scores")
     y, w, spoilt = validation.labelled_rows(
-        f, labels, weights, "scores", of_classes=of_classes
+        f, labels, weights, "scores", class_advice=class_advice
     ).flat()
     batch, f = f.shape[:-1], f.reshape(y.shape)
     bad, empty = np.any(spoilt, axis=1), np.all(w == 0, axis=1)
@@ -165,7 +165,7 @@ def checked(scores: Column, labels: Column, weights: Column) -> Checked:
     heaviest = w.argmax(axis=1)[:, None]
     f = np.where(w > 0, f, np.take_along_axis(f, heaviest, 1))
     y = np.where(w > 0, y, np.take_along_axis(y, heaviest, 1))
-    return Checked(FiniteRows(f, y == 1, w), batch, bad, empty)
+    return CheckedArguments(FiniteRows(f, y == 1, w), batch, bad, empty)
 
 
 def along_rows(x: Array) -> Any:

@@ -21,7 +21,7 @@ class Optimum(NamedTuple):
     converged: jax.Array  # bool
 
 
-class _State(NamedTuple):
+class _LineSearchState(NamedTuple):
     parameters: jax.Array
     loss: jax.Array
     direction: jax.Array
@@ -69,13 +69,13 @@ def fit_logistic(
         gradient = free * jnp.einsum("pbr,br->bp", features, -w * wrong * side).sum(0)
         return jnp.sum(jnp.sum(w * jax.nn.softplus(-margin), 0)), gradient, hessian
 
-    def step(state: _State) -> _State:
+    def step(state: _LineSearchState) -> _LineSearchState:
         trial = state.parameters + state.length * state.direction
         loss, gradient, hessian = evaluate(trial)
         # Near the optimum, the change of the loss is dominated by rounding.
         allowed = _ARMIJO * state.length * state.slope + 4 * eps * state.loss
         direction = -_solve(hessian, gradient, eps)
-        moved = _State(
+        moved = _LineSearchState(
             parameters=trial,
             loss=loss,
             direction=direction,
@@ -84,21 +84,23 @@ def fit_logistic(
             passes=state.passes,
         )
         stayed = state._replace(length=state.length / 2)
-        new: _State = jax.tree.map(partial(jnp.where, loss <= state.loss + allowed), moved, stayed)
+        new: _LineSearchState = jax.tree.map(
+            partial(jnp.where, loss <= state.loss + allowed), moved, stayed
+        )
         return new._replace(passes=state.passes + 1)
 
-    def decrement(state: _State) -> jax.Array:
+    def decrement(state: _LineSearchState) -> jax.Array:
         return jnp.sqrt(jnp.maximum(-state.slope, 0))
 
-    def wants_more(state: _State) -> jax.Array:
+    def unfinished(state: _LineSearchState) -> jax.Array:
         within = (state.passes < _MOST_PASSES) & (state.length > _SHORTEST_STEP)
         return needed & ((state.passes == 0) | (within & (decrement(state) > tol)))
 
     zero, unknown = jnp.zeros_like(free), jnp.asarray(jnp.inf, features.dtype)
-    start = _State(
+    start = _LineSearchState(
         zero, unknown, zero, jnp.zeros_like(unknown), jnp.ones_like(unknown), jnp.int32(0)
     )
-    end = jax.lax.while_loop(wants_more, step, start)
+    end = jax.lax.while_loop(unfinished, step, start)
     return Optimum(end.parameters, end.loss, decrement(end) <= tol)
 
 

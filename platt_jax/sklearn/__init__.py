@@ -3,9 +3,9 @@
 Not imported by `import platt_jax`; scikit-learn 1.7 or newer is needed.
 """
 
-from platt_jax.extras import needing as _needing
+from platt_jax.extras import install_hint as _install_hint
 
-with _needing("platt_jax.sklearn needs scikit-learn", "platt-jax[sklearn]"):
+with _install_hint("platt_jax.sklearn needs scikit-learn", "platt-jax[sklearn]"):
     import sklearn as _sklearn  # noqa: F401 - checks that it is installed
 
 from platt_jax.sklearn.classifier import PlattCalibratedClassifier

@@ -39,9 +39,9 @@ class PairwiseCalibrator(Inspectable):
         A pair without any row predicts 1/2.
         """
         A, B = self.fit.A, self.fit.B
-        of_first = expit(-(A * scores + B))
-        of_first[:, self.fit.status == Status.EMPTY] = 0.5
-        return couple(of_first)
+        pairwise = expit(-(A * scores + B))
+        pairwise[:, self.fit.status == Status.EMPTY] = 0.5
+        return couple(pairwise)
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         i, j = np.triu_indices(len(self.classes), 1)

@@ -88,12 +88,12 @@ def corrected(
     rest_B = 3 * (old.g_B - at.g_B) + m_AB * d_A + m_BB * d_B
     t_A = a * (c_AA * s_A + c_AB * s_B + a * rest_A)
     t_B = a * (c_AB * s_A + c_BB * s_B + a * rest_B)
-    telling = once(jnp.abs(t_A * s_A + t_B * s_B) <= decrement * decrement / 2)
+    telling = computed_once(jnp.abs(t_A * s_A + t_B * s_B) <= decrement * decrement / 2)
     t_A, t_B = jnp.where(telling, t_A, 0), jnp.where(telling, t_B, 0)
     return descent(factors, at.g_A + t_A, at.g_B + t_B)
 
 
-def once(condition: jax.Array) -> jax.Array:
+def computed_once(condition: jax.Array) -> jax.Array:
     """The condition, computed once.
 
     XLA recomputes cheap expressions for each use, here for each field of the state. That would be

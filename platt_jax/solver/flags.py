@@ -57,13 +57,13 @@ def separable(
 ) -> jax.Array:
     """Whether a threshold splits the classes, ties included; it is 0 without an intercept."""
     if not options.intercept:
-        return both_classes(n_pos, n_neg) & apart_at_zero(ranges)
+        return both_classes(n_pos, n_neg) & separated_at_zero(ranges)
     low, high = ranges.overall()
     apart = (ranges.high_neg <= ranges.low_pos) | (ranges.high_pos <= ranges.low_neg)
     return both_classes(n_pos, n_neg) & apart & (low < high)
 
 
-def apart_at_zero(ranges: ScoreRanges) -> jax.Array:
+def separated_at_zero(ranges: ScoreRanges) -> jax.Array:
     """Whether 0 splits the classes or bounds the only class; False if all scores are 0."""
     low, high = ranges.overall()
     rising = (ranges.high_neg <= 0) & (ranges.low_pos >= 0)

@@ -33,7 +33,7 @@ def optimum(
     if prior is not None:
         return search.optimum(rows, targets, prior, problem, options, loss=loss)
 
-    def of_problem(rows: Rows, numbers: tuple[Targets, Problem]) -> Solution:
+    def solve(rows: Rows, numbers: tuple[Targets, Problem]) -> Solution:
         targets, problem = numbers
         problem = problem._replace(bad=problem.bad > 0, unbounded=problem.unbounded > 0)
         made = search.optimum(rows, targets, None, problem, options, _IN_KERNEL, loss)
@@ -44,7 +44,7 @@ def optimum(
     real: Any = problem.A.dtype
     whole: Any = jnp.dtype(jnp.int32)
     dtypes = Solution(real, real, real, Derivatives(*[real] * 5), *[whole] * 4)
-    found: Solution = rows.by_problem(of_problem, (targets, numbers), dtypes)
+    found: Solution = rows.by_problem(solve, (targets, numbers), dtypes)
     return found._replace(pinned=found.pinned > 0)
 
 

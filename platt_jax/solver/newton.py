@@ -111,8 +111,8 @@ def step(
         constants: constants of the problem.
         options: how to fit.
     """
-    unseen = state.step_size == 0  # a start needs no decrease
-    sufficient = unseen | _proves_decrease(state, at, constants)
+    at_start = state.step_size == 0  # a start needs no decrease
+    sufficient = at_start | _proves_decrease(state, at, constants)
     if change is not None:
         sufficient |= change < _ARMIJO * state.step_size * _slope(state)
     moved, stayed = _accept(state, at, constants, options), _reject(state, options)
@@ -120,10 +120,10 @@ def step(
     finite = jnp.abs(total) < jnp.inf  # not jnp.isfinite, which Mosaic does not have
     going = running(state)
     stayed = stayed._replace(
-        status=jnp.where(unseen & ~finite, int(Status.NON_FINITE), stayed.status)
+        status=jnp.where(at_start & ~finite, int(Status.NON_FINITE), stayed.status)
     )
     stayed = jax.tree.map(partial(jnp.where, going), stayed, state)
-    accepted = direction.once(going & finite & sufficient)
+    accepted = direction.computed_once(going & finite & sufficient)
     new: State = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
     new = new._replace(passes=jnp.where(going, state.passes + 1, state.passes))
     return _pin(new) if options.monotone else new

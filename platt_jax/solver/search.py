@@ -134,8 +134,8 @@ def optimum(
         loss: whether to compute the loss of the rows, which takes a pass; otherwise it is 0.
     """
     state = _search(rows, targets, prior, problem, options, runner)
-    of_rows = rows.loss((state.A, state.B), targets) if loss else jnp.zeros_like(state.A)
-    return runner.decide(_solution)(state, of_rows, prior, problem)
+    loss_of_rows = rows.loss((state.A, state.B), targets) if loss else jnp.zeros_like(state.A)
+    return runner.decide(_solution)(state, loss_of_rows, prior, problem)
 
 
 def _search(

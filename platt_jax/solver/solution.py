@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 from platt_jax import xla
 from platt_jax.model import objective, standardization, start
 from platt_jax.model import prior as priors
-from platt_jax.model.objective import Point, Remembered, Targets
+from platt_jax.model.objective import EarlierCounts, Point, Targets
 from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
@@ -27,21 +27,21 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import implicit, search
-from platt_jax.solver.flags import apart_at_zero, both_classes, raised_flags, separable
+from platt_jax.solver.flags import both_classes, raised_flags, separable, separated_at_zero
 from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Status
 
 
-class Given(NamedTuple):
+class ProblemInputs(NamedTuple):
     """What users may give for each problem besides rows; arrays have the problems' leading axes."""
 
     prior: CenteredPrior | None = None
     start: Point | None = None  # (A, B), for the original scores
-    remembered: Remembered | None = None  # the rows behind the prior, for Platt's targets
+    remembered: EarlierCounts | None = None  # the rows behind the prior, for Platt's targets
 
 
-def solve_checked(columns: Columns, given: Given, options: Options) -> Fit:
+def solve_checked(columns: Columns, given: ProblemInputs, options: Options) -> Fit:
     """`solve` for arguments that were checked.
 
     Args:
@@ -89,7 +89,7 @@ def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..
 @partial(xla.jit_or_inline, static_argnames=("run", "sharding"))
 def _solve_sharded(
     columns: Columns,
-    given: Given,
+    given: ProblemInputs,
     run: Callable[..., Fit],
     sharding: NamedSharding,
 ) -> Fit:
@@ -98,9 +98,9 @@ def _solve_sharded(
     The compiler alone would gather the rows.
     """
     scores = columns.scores
-    *of_problems, of_rows = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
-    along, over = PartitionSpec(*of_problems, of_rows), PartitionSpec(*of_problems)
-    axes = of_rows if isinstance(of_rows, tuple) else (of_rows,)
+    *problem_axes, row_axes = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
+    along, over = PartitionSpec(*problem_axes, row_axes), PartitionSpec(*problem_axes)
+    axes = row_axes if isinstance(row_axes, tuple) else (row_axes,)
 
     def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """Reshards an array as explicit axes require."""
@@ -113,7 +113,7 @@ def _solve_sharded(
     others = jax.tree.map(as_scores, columns._replace(scores=None))
     given = jax.tree.map(lambda x: place(x, over), given)
     return jax.shard_map(
-        partial(run, axes=() if of_rows is None else axes),
+        partial(run, axes=() if row_axes is None else axes),
         mesh=sharding.mesh,
         in_specs=(along, over),
         out_specs=over,
@@ -123,7 +123,7 @@ def _solve_sharded(
 
 @partial(xla.jit_or_inline, static_argnames=("options", "axes"))
 def _solve_dense(
-    columns: Columns, given: Given, options: Options, axes: tuple[str, ...] = ()
+    columns: Columns, given: ProblemInputs, options: Options, axes: tuple[str, ...] = ()
 ) -> Fit:
     """Fits the problems of dense arrays, on all rows of the devices along these axes of a mesh."""
     batch = columns.scores.shape[:-1]
@@ -138,7 +138,7 @@ def _solve_dense(
 
 def fit_rows(
     rows: Rows,
-    given: Given,
+    given: ProblemInputs,
     options: Options,
     optimum: Callable[..., Solution] = search.optimum,
     runner: Runner = TRACED,
@@ -167,7 +167,7 @@ def _rough(ranges: ScoreRanges, options: Options) -> Standardization:
 
 
 def _set_up(
-    ranges: ScoreRanges, moments: tuple[Moments, Moments], given: Given, options: Options
+    ranges: ScoreRanges, moments: tuple[Moments, Moments], given: ProblemInputs, options: Options
 ) -> tuple[Targets, CenteredPrior | None, Problem]:
     """The targets, and everything else the search needs besides the rows.
 
@@ -239,17 +239,17 @@ def _unbounded(
     if options.intercept:
         unbounded = ~both_classes(n_pos, n_neg) | separable(ranges, n_pos, n_neg, options)
     else:
-        unbounded = apart_at_zero(ranges)
+        unbounded = separated_at_zero(ranges)
     if prior is None:
         return unbounded
-    return unbounded & jnp.all(prior.of_centered.precision == 0, (-1, -2))
+    return unbounded & jnp.all(prior.centered.precision == 0, (-1, -2))
 
 
 def _coordinates_and_start(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
 ) -> tuple[Standardization, Point, Point | None]:
     """The coordinates to solve in; in these the start (A, B) without offsets, and their line."""
-    classes = start.by_target(moments, targets)
+    classes = start.target_moments(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
     own, shape = start.moment_standardization(_rough(ranges, options), *classes)
@@ -305,8 +305,8 @@ def _report(
     gradient, hessian = standardization.derivatives_to_original(own, derivatives)
     covariance = standardization.covariance_to_original(own, derivatives, solution.pinned)
     if not options.intercept:
-        of_A = np.array([[True, False], [False, False]])
-        hessian, covariance = (jnp.where(of_A, matrix, 0) for matrix in (hessian, covariance))
+        is_A = np.array([[True, False], [False, False]])
+        hessian, covariance = (jnp.where(is_A, matrix, 0) for matrix in (hessian, covariance))
     return Fit(
         A=answer(A),
         B=answer(B),

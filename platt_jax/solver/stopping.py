@@ -100,13 +100,13 @@ def _rounding(
     rows are fitted well.
     """
     at, kind = accepted.derivatives, jnp.finfo(accepted.decrement.dtype)
-    of_weight = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * accepted.factors.over_pivot, 1)
+    weight_noise = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * accepted.factors.over_pivot, 1)
     weight = constants.total_weight + at.h_AA + at.h_BB
     square = accepted.decrement * accepted.decrement  # compares squares: a root is slower
     tol = min(10 * _tol(options), float(kind.max) ** 0.5)  # whose square is finite
-    noise = square <= jnp.maximum(tol**2, 16 * of_weight * weight)
+    noise = square <= jnp.maximum(tol**2, 16 * weight_noise * weight)
     most = max(MOST_NOISE[kind.dtype.name], tol)
-    near = jnp.maximum(square, of_weight * at.h_BB) <= most**2
+    near = jnp.maximum(square, weight_noise * at.h_BB) <= most**2
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 
 

@@ -9,9 +9,9 @@ rounding, but not bitwise, because an engine adds up in its own order.
 `pip install 'platt-jax[sql]'`; `import platt_jax` does not import this package.
 """
 
-from platt_jax.extras import needing as _needing
+from platt_jax.extras import install_hint as _install_hint
 
-with _needing("platt_jax.sql needs pyarrow and sqlglot", "platt-jax[sql]"):
+with _install_hint("platt_jax.sql needs pyarrow and sqlglot", "platt-jax[sql]"):
     import pyarrow as _pyarrow  # noqa: F401 - checks that it is installed
     import sqlglot as _sqlglot  # noqa: F401
 

@@ -13,13 +13,13 @@ from sqlglot import exp
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import factorize
 from platt_jax.sql import queries
-from platt_jax.sql.engines import Engine
-from platt_jax.sql.names import Names
+from platt_jax.sql.engines import QueryEngine
+from platt_jax.sql.names import RelationColumns
 from platt_jax.sql.relations import check_columns
 from platt_jax.sql.values import numbers
 
 
-class Columns(NamedTuple):
+class ColumnArguments(NamedTuple):
     """Names of columns, and the label of class 1, as in `fit_segments`."""
 
     score: str
@@ -33,14 +33,16 @@ class Columns(NamedTuple):
 class CheckedRows(NamedTuple):
     """Rows in an engine."""
 
-    engine: Engine
-    names: Names
+    engine: QueryEngine
+    names: RelationColumns
     keys: NDArray[Any]  # (K,) segments, ascending
     found: pa.Table  # the result of `queries.summary`, in their order
 
 
 @contextmanager
-def checked_rows(engine: Engine, named: Columns, snapshot: bool) -> Iterator[CheckedRows]:
+def checked_rows(
+    engine: QueryEngine, named: ColumnArguments, snapshot: bool
+) -> Iterator[CheckedRows]:
     """The rows of an engine's relation, as long as the context lasts.
 
     Raises:
@@ -55,7 +57,7 @@ def checked_rows(engine: Engine, named: Columns, snapshot: bool) -> Iterator[Che
         check_columns(columns, numeric, segments, {"label": named.label})
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
     positive = None if named.pos_label is None else _literal(named.pos_label)
-    names = Names(
+    names = RelationColumns(
         named.score, named.label, segments, named.weight, booleans, positive, named.offset
     )
     optional = (x for x in (named.weight, named.offset) if x is not None)
@@ -66,24 +68,24 @@ def checked_rows(engine: Engine, named: Columns, snapshot: bool) -> Iterator[Che
         yield CheckedRows(held, names, *_ascending(found, names))
 
 
-def _ascending(found: pa.Table, names: Names) -> tuple[NDArray[Any], pa.Table]:
+def _ascending(found: pa.Table, names: RelationColumns) -> tuple[NDArray[Any], pa.Table]:
     """The segment ids in ascending order, and the result of `queries.summary` in that order."""
     if not found.num_rows:
         return np.empty(0, np.int64), found
     columns = found.select(names.keys).rename_columns(names.segment)
-    of_rows = factorize(ids.read(columns, "segment"))
-    place = of_rows.of(slice(None))
+    numbered = factorize(ids.read(columns, "segment"))
+    place = numbered.of(slice(None))
     order = np.argsort(place, kind="stable")
     used = place[order]
     if (used[1:] == used[:-1]).any():
         raise ValueError(
             "segment: expected ids that are equal where the engine calls them equal, got "
-            f"{of_rows.named(used[:-1][used[1:] == used[:-1]])[0]!r} twice"
+            f"{numbered.named(used[:-1][used[1:] == used[:-1]])[0]!r} twice"
         )
-    return of_rows.named(used), found.take(pa.array(order))
+    return numbered.named(used), found.take(pa.array(order))
 
 
-def _check_values(found: pa.Table, names: Names) -> None:
+def _check_values(found: pa.Table, names: RelationColumns) -> None:
     """Check the rows, given the result of `queries.summary`."""
     if not found.num_rows:
         return
@@ -108,7 +110,7 @@ def _check_values(found: pa.Table, names: Names) -> None:
         raise ValueError(f"{name}: expected one of the codings {coding}, got 0 and -1 together")
 
 
-def _check_two_labels(found: pa.Table, names: Names) -> None:
+def _check_two_labels(found: pa.Table, names: RelationColumns) -> None:
     """Check that labels have at most one value besides pos_label."""
     ends = {x for name in ("min_other", "max_other") for x in found[name].to_pylist()} - {None}
     if len(ends) > 1:

@@ -11,11 +11,11 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from platt_jax.sql.engines import POINTS, ROWS, Engine, schema, with_tables
+from platt_jax.sql.engines import POINTS, ROWS, QueryEngine, schema, with_tables
 from platt_jax.sql.expressions import quoted
 from platt_jax.sql.names import COMPUTED_ONCE
-from platt_jax.sql.points import Sent, as_arrays, as_json, sql_type
-from platt_jax.sql.transactions import execute, left_as_it_came, repeatable
+from platt_jax.sql.points import ParameterizedQuery, as_arrays, as_json, sql_type
+from platt_jax.sql.transactions import execute, repeatable, restored_transaction
 
 _SAMPLED_ROWS = 1000
 _MATERIALIZING = "sqlite", "postgres"  # dialects with AS MATERIALIZED
@@ -60,10 +60,10 @@ class Database:
         self._table = sqlglot.to_table(table, dialect=self._dialect)
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         with (
             closing(self._connection.cursor()) as cursor,
-            left_as_it_came(self._connection, self._dialect),
+            restored_transaction(self._connection, self._dialect),
             self._sent(cursor, query, points) as sent,
         ):
             _execute(cursor, sent)
@@ -75,7 +75,7 @@ class Database:
         return pa.table([_array(*x) for x in zip(columns, padded, strict=True)], names=names)
 
     def columns(self) -> dict[str, pa.DataType]:
-        """See `Engine`; elsewhere than in SQLite, types are those of the first rows."""
+        """See `QueryEngine`; elsewhere than in SQLite, types are those of the first rows."""
         if self._dialect != "sqlite":
             return schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
         # SQLite's columns have no types, but each value has one.
@@ -88,21 +88,21 @@ class Database:
         return dict(zip(names, map(_common, there), strict=True))
 
     def extended(self, query: str, points: pa.Table) -> Any:
-        """See `Engine`: a cursor over the result."""
+        """See `QueryEngine`: a cursor over the result."""
         cursor = self._connection.cursor()
-        with left_as_it_came(self._connection, self._dialect):
+        with restored_transaction(self._connection, self._dialect):
             sent = self._as_parameters(query, points)
             if sent is None:  # the table has to stay as long as the cursor
                 table = f"{POINTS}_{secrets.token_hex(8)}"
                 self._upload(cursor, points, table)
-                sent = Sent(self._text(query, table, points), [])
-        with left_as_it_came(self._connection, self._dialect):
+                sent = ParameterizedQuery(self._text(query, table, points), [])
+        with restored_transaction(self._connection, self._dialect):
             _execute(cursor, sent)
         return cursor
 
     @contextmanager
-    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[Engine]:
-        """See `Engine`."""
+    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[QueryEngine]:
+        """See `QueryEngine`."""
         state = repeatable if self._dialect == "postgres" else nullcontext
         with (
             state(self._connection) as fixed,
@@ -111,28 +111,30 @@ class Database:
             yield engine
 
     @contextmanager
-    def _copied(self, columns: Sequence[str], wanted: bool) -> Iterator[Engine]:
+    def _copied(self, columns: Sequence[str], wanted: bool) -> Iterator[QueryEngine]:
         """This engine or, if wanted, one over a copy of the columns."""
         if not wanted:
             yield self
             return
         table = f"{ROWS}_{secrets.token_hex(8)}"
         chosen = f"SELECT {', '.join(map(quoted, columns))} FROM {ROWS}"
-        with left_as_it_came(self._connection, self._dialect):
+        with restored_transaction(self._connection, self._dialect):
             create = self._text(f"CREATE TEMPORARY TABLE {table} AS {chosen}")
             execute(self._connection, create)
         try:
             yield Database(table, self._connection, self._dialect)
         finally:
             # After an error PostgreSQL drops the table itself, and refuses statements until then.
-            with suppress(Exception), left_as_it_came(self._connection, self._dialect):
+            with suppress(Exception), restored_transaction(self._connection, self._dialect):
                 execute(self._connection, f"DROP TABLE {table}")
 
     @contextmanager
-    def _sent(self, cursor: Any, query: str, points: pa.Table | None) -> Iterator[Sent]:
+    def _sent(
+        self, cursor: Any, query: str, points: pa.Table | None
+    ) -> Iterator[ParameterizedQuery]:
         """The query in the database's dialect, with its points there as long as the context."""
         if points is None:
-            yield Sent(self._text(query), [])
+            yield ParameterizedQuery(self._text(query), [])
             return
         sent = self._as_parameters(query, points) if self._dialect == "postgres" else None
         if sent is not None:
@@ -141,11 +143,11 @@ class Database:
         table = f"{POINTS}_{secrets.token_hex(8)}"
         try:
             self._upload(cursor, points, table)
-            yield Sent(self._text(query, table, points), [])
+            yield ParameterizedQuery(self._text(query, table, points), [])
         finally:
             execute(self._connection, f"DROP TABLE IF EXISTS {table}")
 
-    def _as_parameters(self, query: str, points: pa.Table) -> Sent | None:
+    def _as_parameters(self, query: str, points: pa.Table) -> ParameterizedQuery | None:
         """The query with its points as parameters; None where they need a table."""
         sent = None
         if self._dialect == "postgres" and self._style in ("format", "pyformat"):
@@ -185,7 +187,7 @@ class Database:
         cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows))
 
 
-def _execute(cursor: Any, sent: Sent) -> None:
+def _execute(cursor: Any, sent: ParameterizedQuery) -> None:
     # Without parameters some drivers leave each % as it is.
     cursor.execute(sent.query, *([sent.parameters] if sent.parameters else []))
 

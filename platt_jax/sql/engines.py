@@ -15,7 +15,7 @@ from platt_jax.sql.expressions import quoted
 ROWS, POINTS = "platt_jax_rows", "platt_jax_points"
 
 
-class Engine(Protocol):
+class QueryEngine(Protocol):
     """Runs queries over one relation, which is called `ROWS` in them."""
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
@@ -27,7 +27,7 @@ class Engine(Protocol):
     def extended(self, query: str, points: pa.Table) -> Any:
         """The result of a query as another relation of this engine, with its rows left there."""
 
-    def held(self, columns: Sequence[str], snapshot: bool) -> "AbstractContextManager[Engine]":
+    def held(self, columns: Sequence[str], snapshot: bool) -> "AbstractContextManager[QueryEngine]":
         """An engine over these columns for the queries of a fit, which is ended with the context.
 
         Args:
@@ -43,21 +43,21 @@ class DuckDB:
         self._relation = relation
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         return self.extended(query, points).to_arrow_table()
 
     def columns(self) -> dict[str, pa.DataType]:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         return schema(self._relation.limit(0).to_arrow_table())
 
     def extended(self, query: str, points: pa.Table | None) -> Any:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         platt_jax_points = points  # noqa: F841 - DuckDB finds this variable by its name
         return self._relation.query(ROWS, query)
 
     @contextmanager
-    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[Engine]:
-        """See `Engine`."""
+    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[QueryEngine]:
+        """See `QueryEngine`."""
         if not snapshot:
             yield self
             return
@@ -69,22 +69,22 @@ class DuckDB:
             self._relation.query(ROWS, f"DROP TABLE {table}")
 
 
-class Spark:
+class SparkSQL:
     """A DataFrame of Spark."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
 
     def run(self, query: str, points: pa.Table | None = None) -> pa.Table:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         return self.extended(query, points).toArrow()
 
     def columns(self) -> dict[str, pa.DataType]:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         return schema(self._frame.limit(0).toArrow())
 
     def extended(self, query: str, points: pa.Table | None) -> Any:
-        """See `Engine`."""
+        """See `QueryEngine`."""
         from pyspark.sql.functions import broadcast
 
         session = self._frame.sparkSession
@@ -100,13 +100,13 @@ class Spark:
         return session.sql(text, **frames)
 
     @contextmanager
-    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[Engine]:
-        """See `Engine`. Unlike a cache, a checkpoint that is lost is not computed again."""
+    def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[QueryEngine]:
+        """See `QueryEngine`. Unlike a cache, a checkpoint that is lost is not computed again."""
         if not snapshot:
             yield self
             return
         names = ["`" + name.replace("`", "``") + "`" for name in columns]
-        yield Spark(self._frame.select(*names).localCheckpoint())
+        yield SparkSQL(self._frame.select(*names).localCheckpoint())
 
 
 def with_tables(query: str, tables: Mapping[str, Any], materialized: bool = False) -> Any:

@@ -18,9 +18,9 @@ from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.sql import moments
-from platt_jax.sql.checked import Columns, checked_rows
-from platt_jax.sql.engines import Engine
-from platt_jax.sql.names import Names
+from platt_jax.sql.checked import ColumnArguments, checked_rows
+from platt_jax.sql.engines import QueryEngine
+from platt_jax.sql.names import RelationColumns
 from platt_jax.sql.relations import engine_of
 from platt_jax.sql.rows import QueryRows
 from platt_jax.sql.segments import QuerySegments
@@ -89,7 +89,7 @@ def fit_segments(
     caller = Caller()
     # Checked before the first query.
     validation.pooling(pooling, prior, start, validation.options(options))
-    columns = Columns(score, label, segment, weight, offset, pos_label)
+    columns = ColumnArguments(score, label, segment, weight, offset, pos_label)
     with checked_rows(engine_of(relation, connection, dialect), columns, snapshot) as rows:
         held, names, keys, found = rows
         if not len(keys):
@@ -98,7 +98,7 @@ def fit_segments(
         return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
 
 
-def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
+def _rows(engine: QueryEngine, names: RelationColumns, found: pa.Table) -> QueryRows:
     """The rows of the segments and of all rows, given the result of `queries.summary`."""
 
     # Any: traced rows have JAX arrays where these are NumPy arrays.
@@ -129,6 +129,6 @@ def _rows(engine: Engine, names: Names, found: pa.Table) -> QueryRows:
         names,
         keys,
         both,
-        moments.of_columns(partial(column, missing=0), names.offset is not None),
+        moments.from_columns(partial(column, missing=0), names.offset is not None),
         np.append(good, good.sum()),
     )

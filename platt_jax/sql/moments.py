@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 
-OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
+ClassMoments: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
 
 # Maximum ratio of the sum of n squares about 0 to that about the mean, times n. A sum of n numbers
 # errs by less than n units in the last place, so at least five of 16 digits are left: enough to
@@ -22,7 +22,7 @@ OfClasses: TypeAlias = tuple[Moments, Moments]  # of class 1, of class 0
 _MOST_CANCELLED = 1e11
 
 
-def of_columns(column: Callable[[str], Any], has_offset: bool = False) -> OfClasses:
+def from_columns(column: Callable[[str], Any], has_offset: bool = False) -> ClassMoments:
     """The moments in the columns of a query's result, given a function of their names."""
     names = Moments._fields if has_offset else Moments._fields[:-2]
     pos, neg = (
@@ -32,11 +32,11 @@ def of_columns(column: Callable[[str], Any], has_offset: bool = False) -> OfClas
 
 
 def standardized(
-    plain: OfClasses, ranges: ScoreRanges, standardization: Standardization
-) -> OfClasses:
+    plain: ClassMoments, ranges: ScoreRanges, standardization: Standardization
+) -> ClassMoments:
     """The moments of the standardized scores, given those of the original scores."""
     constant = _constant_at_center(ranges, standardization)
-    pos, neg = (_moved(of_class, *standardization, constant) for of_class in plain)
+    pos, neg = (_moved(one_class, *standardization, constant) for one_class in plain)
     return pos, neg
 
 
@@ -57,15 +57,15 @@ def _as_numpy(sums: Any) -> Any:
 
 
 def lost_digits(
-    plain: OfClasses,
+    plain: ClassMoments,
     ranges: ScoreRanges,
     standardization: Standardization,
     good: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """The segments for which `standardized` loses too many digits, or lacks some of `good` rows."""
     _, scale = standardization
-    _, _, squares, rows = _of_both(*plain)
-    total, first, second, _ = _of_both(*standardized(plain, ranges, standardization))
+    _, _, squares, rows = _both_classes(*plain)
+    total, first, second, _ = _both_classes(*standardized(plain, ranges, standardization))
     with np.errstate(all="ignore"):
         about_mean = second - first * (first / total)
         kept = rows * (scale * (scale * squares)) <= _MOST_CANCELLED * about_mean
@@ -73,7 +73,7 @@ def lost_digits(
     return ~(kept & (rows == good))
 
 
-def _of_both(pos: Moments, neg: Moments) -> Any:
+def _both_classes(pos: Moments, neg: Moments) -> Any:
     """The moments of both classes, without those of the offsets."""
     return (np.asarray(p) + np.asarray(n) for p, n in zip(pos[:4], neg[:4], strict=True))
 
@@ -83,22 +83,20 @@ def _constant_at_center(ranges: ScoreRanges, standardization: Standardization) -
     return (low == standardization.center) & (high == standardization.center)
 
 
-def with_all(
-    of_segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]
-) -> Moments:
+def with_all(segments: Moments, center: NDArray[np.float64], scale: NDArray[np.float64]) -> Moments:
     """Moments of the segments and, last, of all rows, given the coordinates of both."""
-    total, first, second, rows, offset, offset_first = of_segments
+    total, first, second, rows, offset, offset_first = segments
     # A segment's score g is stretch * g + shift in the coordinates of all rows.
     stretch = scale[-1] / scale[:-1]
     shift = (np.where(rows > 0, center[:-1], center[-1]) - center[-1]) * scale[-1]
-    of_all: tuple[Any, ...] = (
+    pooled: tuple[Any, ...] = (
         total,
         stretch * first + shift * total,
         stretch * (stretch * second + 2 * shift * first) + shift * shift * total,
         rows,
     )
     if offset is not None:
-        of_all += (offset, stretch * offset_first + shift * offset)
-    each: Any = of_segments
-    both: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(each, of_all, strict=False))
+        pooled += (offset, stretch * offset_first + shift * offset)
+    each: Any = segments
+    both: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(each, pooled, strict=False))
     return Moments(*both)

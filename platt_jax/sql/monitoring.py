@@ -25,10 +25,10 @@ from platt_jax.monitoring.summaries import to_table
 from platt_jax.results.segment_calibrator import parameters
 from platt_jax.results.tables import Table
 from platt_jax.sql import queries
-from platt_jax.sql.checked import CheckedRows, Columns, checked_rows
+from platt_jax.sql.checked import CheckedRows, ColumnArguments, checked_rows
 from platt_jax.sql.engines import POINTS
 from platt_jax.sql.expressions import deviation_of_logit, literal, mean_probability
-from platt_jax.sql.names import Names
+from platt_jax.sql.names import RelationColumns
 from platt_jax.sql.relations import engine_of
 from platt_jax.sql.values import numbers
 
@@ -86,7 +86,7 @@ def monitor_sums(
     if monitor.night_sd:
         raise ValueError("monitor: expected a night_sd of 0; Monitor.update and sums take others")
     caller = Caller()
-    columns = Columns(score, label, segment, offset=offset)
+    columns = ColumnArguments(score, label, segment, offset=offset)
     with checked_rows(engine_of(relation, connection, dialect), columns, snapshot=False) as rows:
         if not len(rows.keys):
             no_keys = monitor.calibrator.keys[:0]
@@ -96,15 +96,15 @@ def monitor_sums(
         usable = before.usable & np.isfinite(curves).all(1)
         tell_unusable(rows.keys, before.usable, caller)
         names = ["A", "B"] if curves.shape[1] == 2 else list(_CURVE)
-        points = dict(zip(names, curves.T, strict=True)) | _of_margin(before)
+        points = dict(zip(names, curves.T, strict=True)) | _margin_points(before)
         found = _run(rows, monitor, points, usable)
     return to_table(*found)
 
 
-def _of_margin(before: BeforeNight) -> dict[str, Any]:
+def _margin_points(before: BeforeNight) -> dict[str, Any]:
     covariance = before.covariance
-    of_margin = {} if covariance is None else dict(zip(_MARGIN, covariance, strict=True))
-    return {"turn": before.pivot} | of_margin
+    margin = {} if covariance is None else dict(zip(_MARGIN, covariance, strict=True))
+    return {"turn": before.pivot} | margin
 
 
 def _run(rows: CheckedRows, monitor: Monitor, points: dict[str, Any], usable: Any) -> Any:
@@ -129,7 +129,7 @@ def _run(rows: CheckedRows, monitor: Monitor, points: dict[str, Any], usable: An
     return rows.keys[place], night
 
 
-def _query(names: Names, points: list[str], margin: float) -> str:
+def _query(names: RelationColumns, points: list[str], margin: float) -> str:
     """The query; the columns r0, r1, ... are as in `evidence.py`, without the sizes of shifts.
 
     What is used often is computed once: DuckDB would repeat it wherever it is used.

@@ -15,10 +15,10 @@ ALL = "_all"
 COMPUTED_ONCE = ("summarized", "at_points", "with_e", "terms")
 
 # The search's numbers for the problem of all rows, by name.
-OfAll: TypeAlias = Mapping[str, float]
+PooledNumbers: TypeAlias = Mapping[str, float]
 
 
-class Names(NamedTuple):
+class RelationColumns(NamedTuple):
     """The columns of a relation."""
 
     score: str

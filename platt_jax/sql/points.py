@@ -29,7 +29,7 @@ _IN_JSON = (
 )
 
 
-class Sent(NamedTuple):
+class ParameterizedQuery(NamedTuple):
     """A table of points in a query.
 
     Attributes:
@@ -49,15 +49,15 @@ def sql_type(kind: pa.DataType, dialect: str) -> str:
     return exp.DataType.build(name, dialect="duckdb").sql(dialect=dialect)
 
 
-def as_arrays(points: pa.Table) -> Sent:
+def as_arrays(points: pa.Table) -> ParameterizedQuery:
     """An array for each column, in PostgreSQL."""
     arrays = ", ".join(f"%s::{sql_type(field.type, 'postgres')}[]" for field in points.schema)
-    return Sent(
+    return ParameterizedQuery(
         f"SELECT * FROM UNNEST({arrays})", [column.to_pylist() for column in points.columns]
     )
 
 
-def as_json(points: pa.Table) -> Sent | None:
+def as_json(points: pa.Table) -> ParameterizedQuery | None:
     """A JSON text of all rows, in SQLite; None if JSON has no such values.
 
     SQLite reads decimals between 1e-17 and 1e17 exactly, and others within two units in the last
@@ -71,7 +71,7 @@ def as_json(points: pa.Table) -> Sent | None:
     rows = json.dumps([[_in_json(x) for x in row] for row in zip(*columns, strict=True)])
     each = ", ".join(f"JSON_EXTRACT(value, '$[{i}]')" for i in range(points.num_columns))
     # Without LIMIT, SQLite would read the text again for every row that is joined.
-    return Sent(f"SELECT {each} FROM JSON_EACH(?) LIMIT -1", [rows])
+    return ParameterizedQuery(f"SELECT {each} FROM JSON_EACH(?) LIMIT -1", [rows])
 
 
 def _in_json(x: Any) -> Any:

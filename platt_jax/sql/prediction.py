@@ -20,7 +20,7 @@ from platt_jax.sql.expressions import (
     quoted,
 )
 from platt_jax.sql.levels import Joined, parameter
-from platt_jax.sql.names import Names
+from platt_jax.sql.names import RelationColumns
 from platt_jax.sql.relations import check_columns, engine_of
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
@@ -74,15 +74,15 @@ def predict(
     """
     segments = [segment] if isinstance(segment, str) else list(segment)
     engine = engine_of(relation, connection, dialect)
-    names = Names(score, "", segments, offset=offset)
+    names = RelationColumns(score, "", segments, offset=offset)
     columns = engine.columns()
     check_columns(columns, {"score": score, "offset": offset}, segments)
     _check_kinds(columns, calibrator, segments)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    of_each, root, parts = _found(calibrator)
+    parameters, root, parts = _found(calibrator)
     query = _query(names, list(columns), root, parts, name)
-    return engine.extended(query, _points(calibrator, names, of_each, parts))
+    return engine.extended(query, _points(calibrator, names, parameters, parts))
 
 
 def _found(
@@ -101,9 +101,9 @@ def _check_kinds(
     """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
     for name, fitted in zip(segments, ids.fields(calibrator.keys), strict=False):
         there, kind = columns[name], fitted.dtype  # the number of columns is checked later
-        of_text = pa.types.is_string(there) or pa.types.is_large_string(there)
-        of_numbers = pa.types.is_integer(there) or pa.types.is_floating(there)
-        if (kind.kind == "U" and of_numbers) or (kind.kind in "iuf" and of_text):
+        is_text = pa.types.is_string(there) or pa.types.is_large_string(there)
+        is_numeric = pa.types.is_integer(there) or pa.types.is_floating(there)
+        if (kind.kind == "U" and is_numeric) or (kind.kind in "iuf" and is_text):
             raise ValueError(
                 f"segment, column {name!r}: expected ids of the kind that was fitted, {kind}, got "
                 f"{there}"
@@ -111,7 +111,11 @@ def _check_kinds(
 
 
 def _query(
-    names: Names, columns: list[str], root: NDArray[np.float64], parts: list[Part], name: str
+    names: RelationColumns,
+    columns: list[str],
+    root: NDArray[np.float64],
+    parts: list[Part],
+    name: str,
 ) -> str:
     score = f"CAST({ROWS}.{quoted(names.score)} AS DOUBLE)"
     # Without a population there are A and B only.
@@ -126,9 +130,9 @@ def _query(
         return f"SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} {joined}"
     # A mean has many terms in two columns, which are computed once.
     s = deviation_of_logit(score, *covariance)
-    of_rows = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
+    row_columns = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
     return f"""
-        SELECT {of_rows}, {mean_probability("platt_z", "platt_s")} AS {quoted(name)} FROM (
+        SELECT {row_columns}, {mean_probability("platt_z", "platt_s")} AS {quoted(name)} FROM (
             SELECT {ROWS}.*, {z} AS platt_z, {s} AS platt_s {joined}
         ) platt_rows
     """
@@ -152,7 +156,7 @@ def _parameter(place: int, of: str, root: float, parts: list[Part]) -> str:
     return parameter(Joined(f"{POINTS}.known", f"{POINTS}.{of}"), literal(root), levels)
 
 
-def _joined(names: Names, parts: list[Part]) -> str:
+def _joined(names: RelationColumns, parts: list[Part]) -> str:
     """The rows with their segments' points and those of the values of each level."""
     pairs = list(zip(names.segment, names.keys, strict=True))
     joins = [(POINTS, POINTS, pairs, _SEGMENTS)]
@@ -170,8 +174,8 @@ def _joined(names: Names, parts: list[Part]) -> str:
 
 def _points(
     calibrator: SegmentCalibrator,
-    names: Names,
-    of_each: NDArray[np.float64],
+    names: RelationColumns,
+    parameters: NDArray[np.float64],
     parts: list[Part],
 ) -> pa.Table:
     """The segments and their parameters, and behind them the values of each level with theirs."""
@@ -193,7 +197,7 @@ def _points(
     columns["known"] = np.ones(sum(sizes), int)
     if parts:
         columns[_LEVEL] = np.repeat(np.arange(_SEGMENTS, len(parts)), sizes)
-    numbers = np.concatenate([of_each, *(part.normal for part in parts)])
+    numbers = np.concatenate([parameters, *(part.normal for part in parts)])
     return pa.table({**columns, **dict(zip(_PARAMETERS, numbers.T, strict=False))})
 
 
@@ -207,7 +211,7 @@ def _keys(place: int, column: NDArray[Any], parts: list[Part]) -> Any:
             end += len(part.keys)
         else:
             places.append(np.full(len(part.keys), -1))
-    whole, of_rows = np.concatenate(values), np.concatenate(places)
+    whole, row_places = np.concatenate(values), np.concatenate(places)
     # Arrow ends an array's bytes at the first that is 0, but not those of Python.
     made = arrow_array(whole.tolist() if whole.dtype.kind in "OS" else whole)
-    return made.take(pa.array(of_rows, mask=of_rows < 0)) if parts else made
+    return made.take(pa.array(row_places, mask=row_places < 0)) if parts else made

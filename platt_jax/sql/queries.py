@@ -13,20 +13,20 @@ from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import FAR, LARGEST, literal, quoted
-from platt_jax.sql.names import ALL, SAME, Names, OfAll
+from platt_jax.sql.names import ALL, SAME, PooledNumbers, RelationColumns
 
 # Range in which products of three numbers, and sums of many products, neither overflow nor vanish.
 _SMALL, _LARGE = "1e-100", "1e100"
 
 
-def summary(names: Names) -> str:
+def summary(names: RelationColumns) -> str:
     """For every segment: counts, checks, and the ranges and moments of the scores.
 
     The moments are those of the original scores, over rows where no square overflows or underflows.
     """
     ends = ", ".join(
-        f"{end}(CASE WHEN kind = 1 AND y {of_class} THEN f END) AS {name}"
-        for end, of_class, name in (
+        f"{end}(CASE WHEN kind = 1 AND y {is_class} THEN f END) AS {name}"
+        for end, is_class, name in (
             ("MIN", "= 1", "low_pos"),
             ("MAX", "= 1", "high_pos"),
             ("MIN", "<> 1", "low_neg"),
@@ -55,28 +55,28 @@ def summary(names: Names) -> str:
     """
 
 
-def scores(names: Names) -> str:
+def scores(names: RelationColumns) -> str:
     """The scores and weights of all rows that are fitted."""
     return f"{with_rows(names)} SELECT f, w FROM checked WHERE kind = 1"
 
 
-def moments(names: Names, of_all: OfAll | None) -> str:
+def moments(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The moments of the standardized scores by segment; those of all rows follow from them."""
     return f"""
-        {_with_scores(names, of_all)}
+        {_with_scores(names, pooled)}
         SELECT j, {_same_rows(names)}, {_moments(names, "g", "kind = 1")} FROM scores GROUP BY j
     """
 
 
-def derivatives(names: Names, of_all: OfAll | None) -> str:
+def derivatives(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of `objective.analytic_derivatives`, in lower case, as some engines return names.
 
     Args:
         names: names of the columns.
-        of_all: the search's numbers for the problem of all rows; None to leave it out. Its sums
+        pooled: the search's numbers for the problem of all rows; None to leave it out. Its sums
             over the rows of each segment are columns that end in `ALL`.
     """
-    problems = _problems(of_all)
+    problems = _problems(pooled)
     exponentials = ", ".join(
         # CASE, because DuckDB is slower with LEAST and GREATEST.
         f"""EXP(CASE WHEN u{of} BETWEEN -{FAR} AND {FAR} THEN -u{of}
@@ -106,7 +106,7 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
         )
     )
     return f"""
-        {_at_points(names, of_all, "")},
+        {_at_points(names, pooled, "")},
         with_e AS (SELECT *, {exponentials} FROM at_points),
         with_p AS (SELECT *, {probabilities} FROM with_e),
         terms AS (SELECT j, f{offset}, same, {terms} FROM with_p)
@@ -114,23 +114,23 @@ def derivatives(names: Names, of_all: OfAll | None) -> str:
     """
 
 
-def loss(names: Names, of_all: OfAll | None) -> str:
+def loss(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of `objective.loss`."""
-    sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(of_all))
+    sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(pooled))
     return f"""
-        {_at_points(names, of_all, "")}
+        {_at_points(names, pooled, "")}
         SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
     """
 
 
-def loss_change(names: Names, of_all: OfAll | None) -> str:
+def loss_change(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of the loss at (A, B) minus that at (A_before, B_before), row by row."""
     sums = ", ".join(
         f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
-        for of in _problems(of_all)
+        for of in _problems(pooled)
     )
     return f"""
-        {_at_points(names, of_all, "", "_before")}
+        {_at_points(names, pooled, "", "_before")}
         SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
     """
 
@@ -142,19 +142,19 @@ def _loss(of: str, x: str) -> str:
         + CASE WHEN ABS({u}) > {FAR} THEN 0 ELSE LN(1 + EXP(-ABS({u}))) END"""
 
 
-def _moments(names: Names, score: str, counted: str) -> str:
+def _moments(names: RelationColumns, score: str, counted: str) -> str:
     """The sums of `statistics.moment_terms` for both classes, in the order of the fields."""
     terms = ["w", f"w * {score}", f"w * {score} * {score}", "1"]
     if names.offset is not None:
         terms += ["w * o", f"w * o * {score}"]
     return ", ".join(
-        f"SUM(CASE WHEN {counted} AND y {of_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
-        for of_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
+        f"SUM(CASE WHEN {counted} AND y {is_class} THEN {term} ELSE 0 END) AS {name}_{suffix}"
+        for is_class, suffix in (("= 1", "pos"), ("<> 1", "neg"))
         for name, term in zip(Moments._fields, terms, strict=False)
     )
 
 
-def _same_rows(names: Names) -> str:
+def _same_rows(names: RelationColumns) -> str:
     """What every pass tells of a segment's rows, to compare with the summary.
 
     They are the number of rows and, over those of `_in_range`, the differences between the classes
@@ -165,19 +165,19 @@ def _same_rows(names: Names) -> str:
     return f"COUNT(*) AS good, {', '.join(sums)}"
 
 
-def _in_range(names: Names) -> str:
+def _in_range(names: RelationColumns) -> str:
     """Whether no square of a good row's numbers overflows or underflows."""
     columns = ["f"] if names.offset is None else ["f", "o"]
     in_range = [f"({x} = 0 OR ABS({x}) BETWEEN {_SMALL} AND {_LARGE})" for x in columns]
     return " AND ".join([*in_range, f"ABS(w) BETWEEN {_SMALL} AND {_LARGE}"])
 
 
-def _problems(of_all: OfAll | None) -> tuple[str, ...]:
+def _problems(pooled: PooledNumbers | None) -> tuple[str, ...]:
     """The suffixes of a row's problems in column names: its segment's, and that of all rows."""
-    return ("",) if of_all is None else ("", ALL)
+    return ("",) if pooled is None else ("", ALL)
 
 
-def with_rows(names: Names) -> str:
+def with_rows(names: RelationColumns) -> str:
     """Rows with fixed column names and types; kind is 0 for weight 0, 2 for non-finite, else 1.
 
     same is the weight of a good row with label 1, its negative with another label, and 0 where a
@@ -207,7 +207,7 @@ def with_rows(names: Names) -> str:
     """
 
 
-def _number(names: Names, name: str | None) -> str:
+def _number(names: RelationColumns, name: str | None) -> str:
     """A column as a number, 1 without a column; booleans are converted, as some engines cannot."""
     if name is None:
         return "1.0"
@@ -215,11 +215,11 @@ def _number(names: Names, name: str | None) -> str:
     return f"CASE WHEN {x} THEN 1 WHEN NOT {x} THEN 0 END" if name in names.booleans else x
 
 
-def _with_scores(names: Names, of_all: OfAll | None) -> str:
+def _with_scores(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The good rows with their problems' numbers and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
-    known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (of_all or {}).items())
-    g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(of_all))
+    known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (pooled or {}).items())
+    g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(pooled))
     return f"""
         {with_rows(names)},
         joined AS (
@@ -229,9 +229,9 @@ def _with_scores(names: Names, of_all: OfAll | None) -> str:
     """
 
 
-def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
+def _at_points(names: RelationColumns, pooled: PooledNumbers | None, *which: str) -> str:
     """The rows with u at the given points, gap, and side, which is 1 for label 1 and -1 for 0."""
-    problems = _problems(of_all)
+    problems = _problems(pooled)
     gaps = ", ".join(
         f"CASE WHEN y = 1 THEN gap_pos{of} ELSE gap_neg{of} END AS gap{of}" for of in problems
     )
@@ -242,7 +242,7 @@ def _at_points(names: Names, of_all: OfAll | None, *which: str) -> str:
         for x in which
     )
     return f"""
-        {_with_scores(names, of_all)},
+        {_with_scores(names, pooled)},
         labelled AS (
             SELECT *, CASE WHEN y = 1 THEN 1 ELSE -1 END AS side, {gaps} FROM scores
         ),

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.sql.database import Database
-from platt_jax.sql.engines import DuckDB, Engine, Spark
+from platt_jax.sql.engines import DuckDB, QueryEngine, SparkSQL
 
 # The class of engines of a relation, by the top package of the relation's type.
-_ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark": Spark}
+_ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark": SparkSQL}
 
 
-def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> Engine:
+def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> QueryEngine:
     """The engine that runs queries over a relation.
 
     Raises:
@@ -34,7 +34,7 @@ def engine_of(relation: Any, connection: Any = None, dialect: str | None = None)
         return DuckDB(_parquet(str(relation)))
     package = type(relation).__module__.partition(".")[0]
     if package in _ENGINES:
-        engine: Engine = _ENGINES[package](relation)
+        engine: QueryEngine = _ENGINES[package](relation)
         return engine
     known = " or ".join(dict.fromkeys(engine.__name__ for engine in _ENGINES.values()))
     raise ValueError(
@@ -64,8 +64,8 @@ def check_columns(
         raise ValueError("segment: expected at least one column, got none")
     if len(set(segment)) < len(segment):
         raise ValueError(f"segment: expected different columns, got {list(segment)}")
-    of_ids = (("segment", column) for column in segment)
-    wanted = [*numeric.items(), *others.items(), *of_ids]
+    id_columns = (("segment", column) for column in segment)
+    wanted = [*numeric.items(), *others.items(), *id_columns]
     for role, column in wanted:
         if column is None:
             continue
@@ -84,7 +84,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def _parquet(path: str) -> Any:
-    with needing("a Parquet path needs DuckDB", "platt-jax[sql]"):
+    with install_hint("a Parquet path needs DuckDB", "platt-jax[sql]"):
         import duckdb
     try:
         # An existing file is read as such, even if its name looks like a pattern.

@@ -15,8 +15,8 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.sql import moments, queries
-from platt_jax.sql.engines import Engine
-from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, Names, OfAll
+from platt_jax.sql.engines import QueryEngine
+from platt_jax.sql.names import ALL, GAPS, SAME, STANDARDIZATION, PooledNumbers, RelationColumns
 from platt_jax.sql.same_rows import check_same_rows
 from platt_jax.sql.values import numbers
 
@@ -40,8 +40,8 @@ class QueryRows:
         standardization: standardization of the scores, or None.
     """
 
-    engine: Engine
-    names: Names
+    engine: QueryEngine
+    names: RelationColumns
     keys: pa.Table
     ranges: ScoreRanges
     plain_moments: tuple[Moments, Moments]
@@ -72,12 +72,12 @@ class QueryRows:
             sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), lost)
             found = jax.tree.map(
                 partial(np.where, lost),
-                moments.of_columns(sums.__getitem__, self.names.offset is not None),
+                moments.from_columns(sums.__getitem__, self.names.offset is not None),
                 found,
             )
         if number == len(self.good):
             return found
-        pos, neg = (moments.with_all(of_class, center, scale) for of_class in found)
+        pos, neg = (moments.with_all(one_class, center, scale) for one_class in found)
         return pos, neg
 
     def standardized(self, standardization: Standardization) -> "QueryRows":
@@ -118,8 +118,8 @@ class QueryRows:
 
     def _sums(
         self,
-        query: Callable[[Names, OfAll | None], str],
-        of_problems: Iterable[tuple[str, Array]],
+        query: Callable[[RelationColumns, PooledNumbers | None], str],
+        named_values: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:
         """The columns of a query's result; 0 for problems that have no rows, or are not active.
@@ -133,13 +133,13 @@ class QueryRows:
         active[:segments] |= has_all  # the sums over all rows come by segment
         which = np.flatnonzero(active[:segments])
         points = self.keys.take(pa.array(which)).append_column("j", pa.array(which))
-        of_all: dict[str, float] | None = {} if has_all else None
-        for name, values in of_problems:
+        pooled: dict[str, float] | None = {} if has_all else None
+        for name, values in named_values:
             values = np.broadcast_to(np.asarray(values, float), shape)
             points = points.append_column(name, pa.array(values[which]))
-            if of_all is not None:
-                of_all[name] = values[-1]
-        found = self.engine.run(query(self.names, of_all), points)
+            if pooled is not None:
+                pooled[name] = values[-1]
+        found = self.engine.run(query(self.names, pooled), points)
         check_same_rows(found, which, self.good, self.plain_moments, self.ranges.widest_offset)
         return self._placed(found, has_all)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.sql.moments import OfClasses
+from platt_jax.sql.moments import ClassMoments
 from platt_jax.sql.names import SAME
 from platt_jax.sql.values import numbers
 
@@ -18,7 +18,7 @@ def check_same_rows(
     found: pa.Table,
     which: NDArray[np.intp],
     good: NDArray[np.int64],
-    plain: OfClasses,
+    plain: ClassMoments,
     widest_offset: Any,
 ) -> None:
     """Check what a pass tells of its rows, see `queries._same_rows`.
@@ -43,22 +43,22 @@ def check_same_rows(
             f"{int(number[first]):,} rows of a segment that had {good[first]:,} are there now; "
             f"{_ADVICE}"
         )
-    for name, (expected, of_terms) in zip(SAME, _sums(plain, widest_offset), strict=False):
+    for name, (expected, size) in zip(SAME, _sums(plain, widest_offset), strict=False):
         off = np.abs(numbers(found[name]) - expected[place])
         # A sum of n terms errs by up to n units in the last place of the sum of their sizes, in
         # each of the two passes; a term itself by one.
-        if (off > 2 * (good[place] + 2) * _EPS * of_terms[place]).any():
+        if (off > 2 * (good[place] + 2) * _EPS * size[place]).any():
             raise ValueError(
                 "relation: expected the same rows in every pass, but rows changed: a segment's "
-                f"sums of {_of(name)} differ from those of the first pass; {_ADVICE}"
+                f"sums of {_name_in_words(name)} differ from those of the first pass; {_ADVICE}"
             )
 
 
-def _of(name: str) -> str:
+def _name_in_words(name: str) -> str:
     return f"{name.removeprefix('same_')}s and labels"
 
 
-def _sums(plain: OfClasses, widest_offset: Any) -> list[tuple[Any, Any]]:
+def _sums(plain: ClassMoments, widest_offset: Any) -> list[tuple[Any, Any]]:
     """The sums by the first pass, and bounds of the sums of their terms' sizes."""
     # Any: traced rows have JAX arrays where these are NumPy arrays.
     pos: Any
@@ -66,10 +66,10 @@ def _sums(plain: OfClasses, widest_offset: Any) -> list[tuple[Any, Any]]:
     pos, neg = plain
     weight = pos.total + neg.total
     # By the inequality of Cauchy and Schwarz.
-    of_scores = np.sqrt(weight) * np.sqrt(pos.second + neg.second)
+    score_bound = np.sqrt(weight) * np.sqrt(pos.second + neg.second)
     sums: list[tuple[Any, Any]] = [
         (pos.total - neg.total, weight),
-        (pos.first - neg.first, of_scores),
+        (pos.first - neg.first, score_bound),
     ]
     if widest_offset is not None:
         sums.append((pos.offset - neg.offset, weight * widest_offset[: len(weight)]))

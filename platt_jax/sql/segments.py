@@ -13,7 +13,7 @@ from platt_jax.population.chunked import SAMPLED_ROWS, coordinates_of
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.sql.rows import QueryRows
 
 _DTYPE = np.dtype(np.float64)
@@ -39,12 +39,14 @@ class QuerySegments(SummedSegments):
             return super().coordinates(options)
         return coordinates_of(self._with_all.scores(), _DTYPE)
 
-    def pooled(self, given: Given, options: Options, stage: Stage) -> Fit:
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        each = Given()
+        each = ProblemInputs()
         return self.both(each, given, options, stage)[1]
 
-    def both(self, given: Given, shared: Given, options: Options, stage: Stage) -> tuple[Fit, Fit]:
+    def both(
+        self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
+    ) -> tuple[Fit, Fit]:
         """See `Segments`."""
         together, sizes = _together(given, shared, len(self.keys)), self._with_all.good
         fit = self.fit_rows(self._with_all, sizes, together, options, stage)
@@ -52,7 +54,7 @@ class QuerySegments(SummedSegments):
         return each, pooled
 
 
-def _together(each: Given, shared: Given, segments: int) -> Given:
+def _together(each: ProblemInputs, shared: ProblemInputs, segments: int) -> ProblemInputs:
     """Priors and starts of the segments and, last, of all rows.
 
     A start of NaN means the default start, and a precision of 0 no prior.

@@ -18,7 +18,7 @@ def in_transaction(connection: Any) -> bool | None:
 
 
 @contextmanager
-def left_as_it_came(connection: Any, dialect: str) -> Iterator[None]:
+def restored_transaction(connection: Any, dialect: str) -> Iterator[None]:
     """End a transaction that begins within; in one that was there, undo only what failed."""
     before = in_transaction(connection)
     if before and dialect == "postgres":
@@ -43,7 +43,7 @@ def repeatable(connection: Any) -> Iterator[bool]:
     They do not in a transaction that was begun with a lower isolation.
     """
     before = in_transaction(connection)
-    with left_as_it_came(connection, "postgres"), closing(connection.cursor()) as cursor:
+    with restored_transaction(connection, "postgres"), closing(connection.cursor()) as cursor:
         if before is False:
             if _autocommits(connection):
                 cursor.execute("BEGIN")

@@ -13,7 +13,7 @@ Fingerprint: TypeAlias = dict[str, Any] | None
 BATCH_ROWS = 1 << 20
 
 
-class Names(NamedTuple):
+class SourceColumns(NamedTuple):
     """The column names of a source, None for columns without a name."""
 
     score: str | None
@@ -61,7 +61,7 @@ class Source(NamedTuple):
     rows: int | None  # None if unknown
 
 
-def require_names(names: Names) -> None:
+def require_names(names: SourceColumns) -> None:
     """Refuses a source with named columns if the score, label or segment has no name."""
     for argument, name in zip(("score", "label", "segment"), names, strict=False):
         if name is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
-from platt_jax.streaming.batches import Fingerprint, Names, Source
+from platt_jax.streaming.batches import Fingerprint, Source, SourceColumns
 from platt_jax.streaming.grouping import group_source
 from platt_jax.streaming.sources import open_source
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
@@ -75,8 +75,8 @@ def store_rows(
         4
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
-    opened = open_source(source, Names(score, label, segment, weight, offset), key)
-    found = _as_json(_of_call(opened, pos_label))
+    opened = open_source(source, SourceColumns(score, label, segment, weight, offset), key)
+    found = _as_json(_call_fingerprint(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     # In this order: another thread or process may put the whole cache there in between.
     occupied = cache.exists() and (not cache.is_dir() or any(cache.iterdir()))
@@ -87,7 +87,7 @@ def store_rows(
     cache.parent.mkdir(parents=True, exist_ok=True)
     with _beside(cache) as unfinished:
         group_source(opened, unfinished, found, pos_label, stage, caller)
-        if (now := _as_json(_of_call(opened, pos_label))) != found:
+        if (now := _as_json(_call_fingerprint(opened, pos_label))) != found:
             raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
         try:
             os.rename(unfinished, cache)
@@ -152,7 +152,7 @@ def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
     return rows
 
 
-def _of_call(source: Source, pos_label: Any) -> Fingerprint:
+def _call_fingerprint(source: Source, pos_label: Any) -> Fingerprint:
     """What the stored rows depend on; None if the source has no fingerprint."""
     found = source.fingerprint()
     if found is None or pos_label is None:
@@ -173,5 +173,5 @@ def _differences(old: Fingerprint, new: Fingerprint) -> str:
 
 
 def _flat(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    of_files = fingerprint.get("files", {})
-    return {**{x: y for x, y in fingerprint.items() if x != "files"}, **of_files}
+    file_hashes = fingerprint.get("files", {})
+    return {**{x: y for x, y in fingerprint.items() if x != "files"}, **file_hashes}

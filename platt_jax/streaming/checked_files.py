@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 
 # Rows of a block. A read of part of a block reads all of it; a chunk of a fit has 16 or more.
 BLOCK_ROWS = 1 << 14
@@ -43,7 +43,7 @@ class CheckedFile(NamedTuple):
         as_long = self.path.is_file() and self.path.stat().st_size == size
         return as_long and self.checksums.shape == (blocks,)
 
-    def remembering(self) -> Self:
+    def checked_once(self) -> Self:
         """The same column, whose blocks are compared in their first read only."""
         return self._replace(seen=np.zeros(len(self.checksums), bool))
 
@@ -126,7 +126,7 @@ def checksum() -> Callable[[memoryview], int]:
     Raises:
         ImportError: xxhash is missing.
     """
-    with needing("checksums of rows on disk need xxhash", "platt-jax[streaming]"):
+    with install_hint("checksums of rows on disk need xxhash", "platt-jax[streaming]"):
         from xxhash import xxh3_64_intdigest
     digest: Callable[[memoryview], int] = xxh3_64_intdigest
     return digest

@@ -6,7 +6,7 @@ from glob import glob
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 
 # What Hive writes for a missing value.
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -59,7 +59,7 @@ def file_at(place: str | os.PathLike[str]) -> File:
         ImportError: pyarrow is missing, or what the URI's file system needs.
     """
     text = os.fspath(place)
-    with needing("Parquet files need pyarrow", "platt-jax[streaming]"):
+    with install_hint("Parquet files need pyarrow", "platt-jax[streaming]"):
         from pyarrow import fs
     if not re.match(r"\w[\w+.-]+://", text):
         return File(fs.LocalFileSystem(), os.path.expanduser(text), "")

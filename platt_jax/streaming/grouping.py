@@ -45,7 +45,7 @@ _BLOCK_ROWS = 1 << 20
 _NUMBERS = "numbers"
 
 
-class _Checked(NamedTuple):
+class _CheckedBatch(NamedTuple):
     """A batch as arrays."""
 
     columns: dict[str, NDArray[Any]]  # by their names in `Columns`
@@ -120,9 +120,9 @@ def _spill(
 ) -> tuple[Vocabulary, NDArray[np.int64], dict[str, np.dtype[Any]]]:
     """Write the rows in order; returns their ids, the number of rows of each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
-    first: _Checked | None = None
+    first: _CheckedBatch | None = None
     codings, others, files = np.zeros(2, bool), set(), []
-    of_all, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
+    unit_interval, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
     with_rows = (batch for batch in source.batches() if np.shape(batch.scores) != (0,))
     with ExitStack() as open_files, reporting(_repeated(source.rows or 0), stage) as advance:
         for batch in ordered_map(check, with_rows):
@@ -139,18 +139,18 @@ def _spill(
             more = np.bincount(numbers, minlength=len(vocabulary.numbers))
             more[: len(counts)] += counts
             counts = more
-            of_all = of_all.with_more(batch.in_unit_interval)
+            unit_interval = unit_interval.with_more(batch.in_unit_interval)
             for file, column in zip(files, (*batch.columns.values(), numbers), strict=True):
                 _write(file, column)
             advance(len(numbers))
     if first is None:
         raise ValueError("source: expected rows to fit, got none")
-    if (doubt := of_all.doubt) is not None:
+    if (doubt := unit_interval.doubt) is not None:
         caller.warn_once(doubt)
     return vocabulary, counts, {name: x.dtype for name, x in first.columns.items()}
 
 
-def _check(batch: Batch, pos_label: Any) -> _Checked:
+def _check(batch: Batch, pos_label: Any) -> _CheckedBatch:
     other = np.zeros(0)
     with _naming(batch.where):
         if pos_label is not None:
@@ -164,7 +164,7 @@ def _check(batch: Batch, pos_label: Any) -> _Checked:
     in_unit_interval = validation.in_unit_interval(rows.scores)
     rows = rows._replace(scores=packing.bad_labels_as_nan(rows.scores, rows.labels))
     columns = {name: x for name, x in rows._asdict().items() if x is not None}
-    return _Checked(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
+    return _CheckedBatch(columns, *distinct(segments), coding, other, in_unit_interval, batch.where)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _naming(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _require_alike(first: _Checked, batch: _Checked, codings: NDArray[np.bool_]) -> None:
+def _require_alike(first: _CheckedBatch, batch: _CheckedBatch, codings: NDArray[np.bool_]) -> None:
     if codings.all():
         raise ValueError(
             f"labels: expected one of the codings {validation.LABEL_CODINGS} in all batches, got "
@@ -228,7 +228,7 @@ class _Buckets(NamedTuple):
 def _partition(
     spill: Path,
     directory: Path,
-    of_columns: dict[str, np.dtype[Any]],
+    dtype_by_column: dict[str, np.dtype[Any]],
     rank: NDArray[np.int32],
     buckets: _Buckets,
     advance: Callable[[int], None],
@@ -236,8 +236,8 @@ def _partition(
     """Write each row to its bucket's place, in the original order."""
     bucket = np.repeat(np.arange(buckets.number), np.diff(buckets.segments))
     bucket = bucket.astype(np.min_scalar_type(buckets.number))
-    names = [*of_columns, _NUMBERS]
-    dtypes = [*of_columns.values(), np.dtype(np.int32)]
+    names = [*dtype_by_column, _NUMBERS]
+    dtypes = [*dtype_by_column.values(), np.dtype(np.int32)]
     rows = (spill / _NUMBERS).stat().st_size // 4
 
     def read(part: slice) -> tuple[list[NDArray[Any]], list[int]]:
@@ -247,9 +247,9 @@ def _partition(
             with open(spill / name, "rb", buffering=0) as file:
                 read_at(file, part.start, columns[-1])
         columns[-1] = rank[columns[-1]]
-        of_rows = bucket[columns[-1]]
-        order = np.argsort(of_rows, kind="stable")
-        edges = np.cumsum(np.bincount(of_rows, minlength=buckets.number))
+        numbers = bucket[columns[-1]]
+        order = np.argsort(numbers, kind="stable")
+        edges = np.cumsum(np.bincount(numbers, minlength=buckets.number))
         return [column[order] for column in columns], [0, *edges.tolist()]
 
     with ExitStack() as open_files:
@@ -320,8 +320,8 @@ def _positions(
     starts = (buckets.starts[segments] - first).astype(np.int32)
     numbers = Factorized(ranks, segments.start, len(starts), None)
     positions = np.empty(rows, np.int32)
-    for of_piece, piece in row_positions(numbers, slice(0, rows), starts):
-        positions[piece] = of_piece
+    for places, piece in row_positions(numbers, slice(0, rows), starts):
+        positions[piece] = places
     return positions
 
 

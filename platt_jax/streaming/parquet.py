@@ -7,13 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.extras import needing
+from platt_jax.extras import install_hint
 from platt_jax.streaming import batches
-from platt_jax.streaming.batches import Batch, Fingerprint, Names, Source, column, require_names
+from platt_jax.streaming.batches import (
+    Batch,
+    Fingerprint,
+    Source,
+    SourceColumns,
+    column,
+    require_names,
+)
 from platt_jax.streaming.files import File
 
 
-def of_parquet(files: list[File], names: Names) -> Source:
+def parquet_source(files: list[File], names: SourceColumns) -> Source:
     """Rows of Parquet files, in order.
 
     A column that a file lacks is taken from the names of its directories, as "year=2026".
@@ -22,7 +29,7 @@ def of_parquet(files: list[File], names: Names) -> Source:
         ValueError: a file is not a Parquet file, or has no such column.
         ImportError: pyarrow is missing.
     """
-    with needing("Parquet files need pyarrow", "platt-jax[streaming]"):
+    with install_hint("Parquet files need pyarrow", "platt-jax[streaming]"):
         from pyarrow import parquet
     require_names(names)
     rows, in_files = 0, []
@@ -34,14 +41,14 @@ def of_parquet(files: list[File], names: Names) -> Source:
             raise ValueError(f"source: {file} is not a Parquet file ({error})") from None
         _require_columns(names, [*there, *file.partition], str(file))
         in_files.append([name for name in _distinct(names) if name in there])
-    of_paths = _Partitions([file.partition for file in files])
+    partitions = _Partitions([file.partition for file in files])
 
     def read() -> Iterator[Batch]:
         for file, here in zip(files, in_files, strict=True):
             with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
                 others = [name for name in _distinct(names) if name not in here]
                 tables = opened.iter_batches(batches.BATCH_ROWS, columns=here)
-                full = (of_paths.added(table, file.partition, others) for table in tables)
+                full = (partitions.added(table, file.partition, others) for table in tables)
                 yield from _batches(full, names, str(file))
 
     def fingerprint() -> Fingerprint:
@@ -50,7 +57,7 @@ def of_parquet(files: list[File], names: Names) -> Source:
     return Source(read, fingerprint, rows)
 
 
-def of_dataset(dataset: Any, names: Names, key: str | None) -> Source:
+def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Source:
     """Rows of a pyarrow.dataset.Dataset, in its order.
 
     It is identified by its files; by the key alone if it is filtered, or is not of files.
@@ -62,8 +69,8 @@ def of_dataset(dataset: Any, names: Names, key: str | None) -> Source:
 
     require_names(names)
     _require_columns(names, dataset.schema.names, "the dataset")
-    files, expressions = _of_fragments(dataset)
-    of_parquet = files and isinstance(getattr(dataset, "format", None), ParquetFileFormat)
+    files, expressions = _dataset_files(dataset)
+    in_parquet = files and isinstance(getattr(dataset, "format", None), ParquetFileFormat)
 
     def read() -> Iterator[Batch]:
         # Read ahead less than by default, which would be 16 batches of each of 4 files.
@@ -81,10 +88,10 @@ def of_dataset(dataset: Any, names: Names, key: str | None) -> Source:
         about = {"files": _about(files), "expressions of the files": expressions}
         return {**names.fingerprint, "key": key, **about}
 
-    return Source(read, fingerprint, dataset.count_rows() if of_parquet else None)
+    return Source(read, fingerprint, dataset.count_rows() if in_parquet else None)
 
 
-def _of_fragments(dataset: Any) -> tuple[list[File], str]:
+def _dataset_files(dataset: Any) -> tuple[list[File], str]:
     """The files of a dataset, none if it is not just files, and a hash of what they state."""
     try:
         fragments = list(dataset.get_fragments())
@@ -99,7 +106,7 @@ def _of_fragments(dataset: Any) -> tuple[list[File], str]:
     return files, digest.hexdigest()
 
 
-def _batches(tables: Iterable[Any], names: Names, source: str) -> Iterator[Batch]:
+def _batches(tables: Iterable[Any], names: SourceColumns, source: str) -> Iterator[Batch]:
     first = 0
     for table in tables:
         where = f"rows from {first:,} on of {source}{names}"
@@ -124,13 +131,13 @@ def _about(files: list[File]) -> dict[str, list[int | None]]:
     return about
 
 
-def _require_columns(names: Names, there: list[str], where: str) -> None:
+def _require_columns(names: SourceColumns, there: list[str], where: str) -> None:
     for name in names.columns:
         if name not in there:
             raise ValueError(f"source: expected a column {name!r} in {where}, there are {there}")
 
 
-def _distinct(names: Names) -> list[str]:
+def _distinct(names: SourceColumns) -> list[str]:
     return list(dict.fromkeys(names.columns))
 
 

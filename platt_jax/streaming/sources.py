@@ -10,16 +10,23 @@ from typing import Any
 import numpy as np
 
 from platt_jax.streaming import batches
-from platt_jax.streaming.batches import Batch, Fingerprint, Names, Source, column, require_names
+from platt_jax.streaming.batches import (
+    Batch,
+    Fingerprint,
+    Source,
+    SourceColumns,
+    column,
+    require_names,
+)
 from platt_jax.streaming.checked_files import content_hash
 from platt_jax.streaming.files import file_at, files_at
-from platt_jax.streaming.parquet import of_dataset, of_parquet
+from platt_jax.streaming.parquet import dataset_source, parquet_source
 
 _ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
 _EXPECTED = "(scores, labels, segments[, weights[, offset]])"
 
 
-def open_source(source: Any, names: Names, key: str | None) -> Source:
+def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
     """The rows of a source, given as in `store_rows`.
 
     Raises:
@@ -27,15 +34,15 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
         ImportError: the source is Parquet files, and pyarrow is missing.
     """
     if isinstance(source, str | os.PathLike):
-        return of_parquet(files_at(source), names)
+        return parquet_source(files_at(source), names)
     if isinstance(source, list | tuple) and source and _all_are(source, str | os.PathLike):
-        return of_parquet([file_at(path) for path in source], names)
+        return parquet_source([file_at(path) for path in source], names)
     if _is_dataset(source):
-        return of_dataset(source, names, key)
+        return dataset_source(source, names, key)
     if isinstance(source, Mapping):
         require_names(names)
         arrays = {name: column(source, name, "source") for name in names.columns}
-        return _of_arrays(arrays, names, key)
+        return _arrays_source(arrays, names, key)
     if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
         if len(source) not in (3, 4, 5) or any(x.ndim < 1 for x in source):
             raise ValueError(
@@ -43,7 +50,7 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
             )
         columns = _ARGUMENTS[: len(source)]
         arrays = dict(zip(columns, source, strict=True))
-        return _of_arrays(arrays, Names(*[*columns, None][:4], *columns[4:]), key)
+        return _arrays_source(arrays, SourceColumns(*[*columns, None][:4], *columns[4:]), key)
     if hasattr(source, "columns"):  # a whole table
         source = [source]
     if not isinstance(source, Iterable):
@@ -51,7 +58,7 @@ def open_source(source: Any, names: Names, key: str | None) -> Source:
             "source: expected Parquet files, a dataset, arrays or batches, got a "
             + type(source).__name__
         )
-    return _of_batches(source, names, key)
+    return _batches_source(source, names, key)
 
 
 def _is_dataset(source: Any) -> bool:
@@ -66,7 +73,7 @@ def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
+def _arrays_source(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():
@@ -79,7 +86,7 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
                 name: np.array(x[first : first + batches.BATCH_ROWS]) for name, x in arrays.items()
             }
             for array in arrays.values():
-                _let_go(array)
+                _release(array)
             where = f"rows from {first:,} on{names}"
             yield Batch(where, *(column(copies, name, where) for name in names))
 
@@ -89,7 +96,7 @@ def _of_arrays(arrays: dict[str, Any], names: Names, key: str | None) -> Source:
     return Source(read, fingerprint, rows)
 
 
-def _let_go(column: Any) -> None:
+def _release(column: Any) -> None:
     """Release the pages of a file mapped read-only, which count towards this process's memory."""
     mapped = getattr(column, "_mmap", None)
     if mapped is not None and getattr(column, "mode", None) == "r" and hasattr(mapped, "madvise"):
@@ -105,14 +112,14 @@ def _digest(column: Any) -> list[Any]:
             digest.update(repr(rows.tolist()).encode(errors="surrogatepass"))
         else:
             digest.update(rows.view(np.uint8).data)
-        _let_go(column)
+        _release(column)
     return [list(column.shape), str(column.dtype), digest.hexdigest()]
 
 
 # --- batches --------------------------------------------------------------------------------------
 
 
-def _of_batches(source: Iterable[Any], names: Names, key: str | None) -> Source:
+def _batches_source(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
     def read() -> Iterator[Batch]:
         first = 0
         for number, batch in enumerate(source):
@@ -124,7 +131,7 @@ def _of_batches(source: Iterable[Any], names: Names, key: str | None) -> Source:
     return Source(read, lambda: None if key is None else {"key": key}, None)
 
 
-def _columns(batch: Any, names: Names, where: str) -> list[Any]:
+def _columns(batch: Any, names: SourceColumns, where: str) -> list[Any]:
     if isinstance(batch, tuple | list):
         if len(batch) not in (3, 4, 5):
             raise ValueError(

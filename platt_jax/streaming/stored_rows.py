@@ -90,7 +90,7 @@ class StoredRows(SegmentRows):
     def for_one_call(self) -> Self:
         """See SegmentRows. What the call reads again is not compared with checksums again."""
         made = copy(self)
-        made._files = {name: column.remembering() for name, column in self._files.items()}
+        made._files = {name: column.checked_once() for name, column in self._files.items()}
         return made
 
     def all(self, part: slice, space: packing.Space) -> Columns:
@@ -156,10 +156,10 @@ def write_manifest(
         arrays: arrays of the segments.
         checksums: by column, those of its blocks of BLOCK_ROWS rows.
     """
-    layout, of_ids = ids_to_arrays("keys", keys)
+    layout, id_arrays = ids_to_arrays("keys", keys)
     header = {"format": FORMAT, **header, "block_rows": checked_files.BLOCK_ROWS, "ids": layout}
-    of_columns = {_CHECKSUMS + name: np.array(x, np.uint64) for name, x in checksums.items()}
-    write_archive(directory / MANIFEST, header, {**of_ids, **arrays, **of_columns})
+    checksum_arrays = {_CHECKSUMS + name: np.array(x, np.uint64) for name, x in checksums.items()}
+    write_archive(directory / MANIFEST, header, {**id_arrays, **arrays, **checksum_arrays})
 
 
 def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -68,8 +68,8 @@ def start(
     if values is None:
         return None
     if not isinstance(values, tuple | list) or len(values) != 2:
-        of_length = f" of {len(values)}" if hasattr(values, "__len__") else ""
-        raise ValueError(f"start: expected a pair (A, B), got {type(values).__name__}{of_length}")
+        length = f" of {len(values)}" if hasattr(values, "__len__") else ""
+        raise ValueError(f"start: expected a pair (A, B), got {type(values).__name__}{length}")
     pair = [numbers(x, "start").astype(dtype) for x in values]
     try:
         A, B = (np.broadcast_to(x, batch) for x in pair)

@@ -60,10 +60,10 @@ def _largest(x: NDArray[Any]) -> float:
     return max(-low, high)
 
 
-def labels(values: Column, of_classes: str = SEE_CLASSES) -> NDArray[np.int8]:
+def labels(values: Column, class_advice: str = SEE_CLASSES) -> NDArray[np.int8]:
     """Labels of LABEL_CODINGS as int8: 1, 0, and BAD_LABEL where a label is NaN or infinite.
 
-    The message about class ids gives the advice `of_classes`.
+    The message about class ids gives the advice `class_advice`.
     """
     name, read = columns.labelled("labels", values), array(values, "labels")
     if read.dtype == bool:
@@ -83,12 +83,12 @@ def labels(values: Column, of_classes: str = SEE_CLASSES) -> NDArray[np.int8]:
     finite = np.isfinite(read)
     known |= ~finite
     if not known.all():
-        raise of_odd_label(read[~known].flat[0], minus, name, of_classes)
+        raise odd_label_error(read[~known].flat[0], minus, name, class_advice)
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
-def of_odd_label(
-    odd: Any, minus: bool, name: str = "labels", of_classes: str = SEE_CLASSES
+def odd_label_error(
+    odd: Any, minus: bool, name: str = "labels", class_advice: str = SEE_CLASSES
 ) -> ValueError:
     """The error for a label outside the three codings.
 
@@ -96,13 +96,13 @@ def of_odd_label(
         odd: the label.
         minus: whether some label is -1.
         name: name of the labels, for the message.
-        of_classes: advice for class ids, for the message.
+        class_advice: advice for class ids, for the message.
     """
     if minus and odd == 0:
         return ValueError(
             f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"
         )
-    return ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {of_classes}")
+    return ValueError(f"{name}: expected {LABEL_CODINGS}, got {odd}; for class ids {class_advice}")
 
 
 def a_problem_per_class(name: str) -> str:
@@ -137,7 +137,7 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
         values = floating(values, "weights").astype(dtype, copy=False)
     if np.fmin.reduce(values, axis=None, initial=0) < 0:
-        raise of_negative_weight(values[values < 0].flat[0])
+        raise negative_weight_error(values[values < 0].flat[0])
     return values
 
 
@@ -152,9 +152,9 @@ def scaled_weights(w: Floats) -> tuple[Floats, Ints]:
         of digits; and (K,) even exponents e: the weights are the first times 2^e.
     """
     _, largest = np.frexp(w.max(axis=-1))
-    _, of_sum = np.frexp(np.ldexp(w, -largest[:, None]).sum(axis=-1))
+    _, sum_exponent = np.frexp(np.ldexp(w, -largest[:, None]).sum(axis=-1))
     # Even, so that square roots of sums are scaled by a power of two, too.
-    exponent = (largest + of_sum).astype(np.int64) // 2 * 2
+    exponent = (largest + sum_exponent).astype(np.int64) // 2 * 2
     return np.ldexp(w, -exponent[:, None]), exponent
 
 
@@ -167,12 +167,12 @@ def offset(values: Column, scores: Any) -> ArrayIfGiven:
     return broadcast(read, scores.shape, "offset")
 
 
-def of_negative_weight(weight: Any) -> ValueError:
+def negative_weight_error(weight: Any) -> ValueError:
     """The error for a negative weight."""
     return ValueError(f"weights: expected >= 0, got {weight}")
 
 
-def of_codes(name: str, segments: jax.Array) -> ValueError:
+def segment_codes_error(name: str, segments: jax.Array) -> ValueError:
     """The error for ids on an accelerator that are no integers (N,)."""
     return ValueError(
         f"{name}: expected integers (N,) for ids on a device, got {segments.dtype} of shape "
@@ -217,13 +217,13 @@ def labelled_rows(
     weight_values: Column,
     name: str,
     *,
-    of_classes: str = SEE_CLASSES,
+    class_advice: str = SEE_CLASSES,
     dtype: DTypeLike = np.float64,
 ) -> LabelledRows:
     """The rows of an array (..., N) of this name, with weights of this dtype."""
-    y = labels(label_values, of_classes)
+    y = labels(label_values, class_advice)
     w = weights(1.0 if weight_values is None else weight_values, dtype)
-    y = broadcast(y, values.shape, "labels", name, f"for class ids {of_classes}")
-    w = broadcast(w, values.shape, "weights", name, f"for class ids {of_classes}")
+    y = broadcast(y, values.shape, "labels", name, f"for class ids {class_advice}")
+    w = broadcast(w, values.shape, "weights", name, f"for class ids {class_advice}")
     spoilt = (w != 0) & ~(np.isfinite(values) & np.isfinite(w) & (y != BAD_LABEL))
     return LabelledRows(y, w, spoilt)

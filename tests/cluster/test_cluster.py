@@ -14,7 +14,7 @@ import platt_jax as pj
 from platt_jax import cluster
 from platt_jax.cluster import local
 from platt_jax.cluster.engines import parts_of
-from platt_jax.cluster.meeting import AtServer, Server
+from platt_jax.cluster.meeting import GatherClient, Server
 
 pa = pytest.importorskip("pyarrow")
 
@@ -169,7 +169,7 @@ def test_a_part_that_runs_again_gets_the_same_answers():
         address = "127.0.0.1", server.port
 
         def part(number, rounds):
-            with AtServer(address, KEY, number, 2) as gather:
+            with GatherClient(address, KEY, number, 2) as gather:
                 return [gather(b"%d of %d" % (i, number)) for i in range(rounds)]
 
         first = pool.submit(part, 0, 3)
@@ -185,8 +185,8 @@ def test_who_does_not_know_the_key_is_not_heard():
     with closing(Server(1, "127.0.0.1", KEY)) as server:
         address = "127.0.0.1", server.port
         with pytest.raises(AuthenticationError):
-            AtServer(address, b"other", 0, 1)
-        with AtServer(address, KEY, 0, 1) as gather:
+            GatherClient(address, b"other", 0, 1)
+        with GatherClient(address, KEY, 0, 1) as gather:
             assert gather(b"x") == [b"x"]
 
 
@@ -194,7 +194,7 @@ def test_an_end_of_the_meeting_ends_those_who_wait():
     with (
         closing(Server(2, "127.0.0.1", KEY)) as server,
         ThreadPoolExecutor() as pool,
-        AtServer(("127.0.0.1", server.port), KEY, 0, 2) as gather,
+        GatherClient(("127.0.0.1", server.port), KEY, 0, 2) as gather,
     ):
         waiting = pool.submit(gather, b"")
         server.close()
@@ -206,8 +206,8 @@ def test_a_server_waits_until_all_have_left():
     with closing(Server(2, "127.0.0.1", KEY)) as server, ThreadPoolExecutor() as pool:
         address = "127.0.0.1", server.port
         waiting = pool.submit(server.wait)
-        with AtServer(address, KEY, 0, 2) as gather:
-            with AtServer(address, KEY, 1, 2) as other:
+        with GatherClient(address, KEY, 0, 2) as gather:
+            with GatherClient(address, KEY, 1, 2) as other:
                 pool.submit(other, b"")
                 assert gather(b"") == [b"", b""]
             with pytest.raises(TimeoutError):

@@ -91,7 +91,7 @@ def test_rows_of_a_part_are_in_their_order():
     """Blocks may come in any order."""
     from platt_jax.cluster.engines import whole
     from platt_jax.cluster.ray import Ray
-    from platt_jax.cluster.tasks import Names
+    from platt_jax.cluster.tasks import EngineColumns
 
     frame, engine = in_engines.made_frame(20), Ray(2)
     rows = engine.select(_rows(frame), ["f", "s", "other"])
@@ -99,7 +99,7 @@ def test_rows_of_a_part_are_in_their_order():
         schema=rows.schema, to_arrow_refs=lambda: rows.to_arrow_refs()[::-1]
     )
     none = np.array([], str)
-    of_parts = engine._together(backwards, Names("f", ("s",)), none)
+    of_parts = engine._together(backwards, EngineColumns("f", ("s",)), none)
     found = [whole(ray.get(list(of_part)))["other"].to_numpy() for of_part in of_parts]
     assert all((np.diff(numbers) > 0).all() for numbers in found)
     assert sorted(np.concatenate(found)) == frame.other.tolist()

@@ -13,7 +13,7 @@ from platt_jax.execution import planning, run
 from platt_jax.model.prior import CenteredPrior
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_problems_over_the_same_rows(rng, tile_shapes, size):
         return packing.lengthen(leaf, length).reshape(chunk.grid + leaf.shape[1:])
 
     of_each = pj.GaussianPrior(mean, np.tile(np.eye(2), (6, 1, 1)))
-    given = jax.tree.map(on_grid, Given(CenteredPrior.of(of_each, float)))
+    given = jax.tree.map(on_grid, ProblemInputs(CenteredPrior.of(of_each, float)))
     with jax.enable_x64(True):
         solve = partial(run.solve_chunk, block=chunk.tile_shape.block)
         options = pj.Options().with_tol(np.float64)

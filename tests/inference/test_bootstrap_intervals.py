@@ -78,7 +78,7 @@ def test_the_acceleration_is_that_of_the_jackknife(rng):
     for i, x in enumerate((each.A, each.B)):
         u = x.mean() - x
         expected = np.sum(u**3) / (6 * np.sum(u**2) ** 1.5)
-        found = made.influence.of_parameters()[i]
+        found = made.influence.parameter_accelerations()[i]
         np.testing.assert_allclose(found, expected, rtol=0.1, atol=2e-4)
 
 
@@ -90,8 +90,10 @@ def test_moments_do_not_depend_on_pieces_nor_on_where_scores_lie(rng, monkeypatc
     np.testing.assert_allclose(parts.squares, whole.squares, rtol=1e-9)
     np.testing.assert_allclose(parts.cubes, whole.cubes, rtol=1e-9, atol=1e-12)
     far = pj.bootstrap(1e6 + 1e-3 * scores, labels, replicates=2).influence
-    np.testing.assert_allclose(far.of_parameters()[:, 0], whole.of_parameters()[:, 0], rtol=1e-4)
-    near = far.of_logits(1e6 + 1e-3 * np.ones(6)), whole.of_logits(np.ones(6))
+    np.testing.assert_allclose(
+        far.parameter_accelerations()[:, 0], whole.parameter_accelerations()[:, 0], rtol=1e-4
+    )
+    near = far.logit_accelerations(1e6 + 1e-3 * np.ones(6)), whole.logit_accelerations(np.ones(6))
     np.testing.assert_allclose(*near, rtol=1e-4)
 
 

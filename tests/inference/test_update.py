@@ -18,7 +18,7 @@ from platt_jax.inference.walks import Walk
 from platt_jax.model import objective
 from platt_jax.population import search
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.population_prior import of_population
+from platt_jax.population.population_prior import population_log_prior
 from platt_jax.results.population import Population
 
 
@@ -72,11 +72,11 @@ def test_the_log_odds_of_a_segment_are_those_of_its_prior_and_its_rows():
 
 def test_targets_of_later_rows_go_on_where_platts_end(x64):
     first, both = (objective.platt_targets(n, n) for n in (np.float64(7), np.float64(19)))
-    before = objective.Remembered(*map(np.float64, (7, 7, 1)))
+    before = objective.EarlierCounts(*map(np.float64, (7, 7, 1)))
     later = objective.later_platt_targets(np.float64(12), np.float64(12), before)
     lack = 7 * first.positive_complement + 12 * later.positive_complement
     np.testing.assert_allclose(lack, 19 * both.positive_complement, rtol=1e-14)
-    nothing = objective.Remembered(*map(np.float64, (0, 0, 1)))
+    nothing = objective.EarlierCounts(*map(np.float64, (0, 0, 1)))
     alone = objective.later_platt_targets(np.float64(7), np.float64(3), nothing)
     assert alone == objective.platt_targets(np.float64(7), np.float64(3))
 
@@ -177,7 +177,7 @@ def test_the_population_is_the_likeliest_by_memory_and_new_rows():
         each = np.stack([np.bincount(which, column, 60) for column in logs.T], 1)
         each += h @ at.T - np.einsum("ji,kil,jl->kj", at, P, at) / 2 + log_weight
         turned = to @ factor * np.sign(np.diag(factor))
-        prior = of_population(to @ (mean - of_all), turned).value
+        prior = population_log_prior(to @ (mean - of_all), turned).value
         return -logsumexp(each, axis=1).sum() - prior
 
     start = [*before.population.mean, 0.5, 0.0, 0.5]
@@ -568,7 +568,7 @@ def test_likelihoods_after_a_walk_give_the_posterior_of_a_chain(share):
     P[-1] = np.zeros((2, 2))
     pull = rng.normal(size=(4, 2)) * [[1], [1], [1], [0]]
     of_rows = Likelihoods.from_arrays(np.array(P), pull)
-    found = Walk(noise, share).of_likelihoods(of_rows, m, S)
+    found = Walk(noise, share).moved_likelihoods(of_rows, m, S)
     now = share**2 * S + noise
     for k in range(4):
         joint = np.linalg.inv(np.block([[S, share * S], [share * S, now]]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from platt_jax.metrics.count_p_values import Predicted, count_p_values, counts
+from platt_jax.metrics.count_p_values import GroupedPredictions, count_p_values, counts
 
 
 def exact(p, positives):
@@ -18,7 +18,7 @@ def of(groups, weights=None):
     """p-values of groups, each a pair of probabilities and labels."""
     p, labels = (np.concatenate(x) for x in zip(*groups, strict=True))
     number = np.repeat(np.arange(len(groups)), [len(each) for each, _ in groups])
-    rows = Predicted(p, np.ones(len(p)) if weights is None else weights, number)
+    rows = GroupedPredictions(p, np.ones(len(p)) if weights is None else weights, number)
     return count_p_values(rows, counts(rows, labels, len(groups)))
 
 
@@ -39,7 +39,7 @@ def test_they_are_those_of_poissons_binomial_distribution(rng):
 
 def test_calibrated_rows_are_rarely_unusual(rng):
     p = rng.beta(1, 8, 400_000)
-    rows = Predicted(p, np.ones(len(p)), rng.integers(0, 10_000, len(p)))
+    rows = GroupedPredictions(p, np.ones(len(p)), rng.integers(0, 10_000, len(p)))
     p_value = count_p_values(rows, counts(rows, (rng.random(len(p)) < p).astype(int), 10_000))
     for level in (0.05, 0.01):
         assert 0.3 * level < np.mean(p_value < level) < level

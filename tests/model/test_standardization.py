@@ -34,7 +34,7 @@ def test_moments_by_target_are_those_of_rows_that_belong_to_both_classes(rng, x6
     pos, neg = moments(labels == 1), moments(labels != 1)
     t = targets(labels)
     for found, weights in zip(
-        start.by_target((pos, neg), platt_targets(pos.total, neg.total)),
+        start.target_moments((pos, neg), platt_targets(pos.total, neg.total)),
         (t, 1 - t),
         strict=True,
     ):

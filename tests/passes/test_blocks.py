@@ -13,7 +13,7 @@ import platt_jax as pj
 from platt_jax.execution import oversized, run
 from platt_jax.passes import blocks, packing
 from platt_jax.passes.columns import Columns
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
 
 FIELDS = ("A", "B", "status", "flags", "iterations", "nll", "hessian", "covariance", "n_pos")
@@ -189,10 +189,10 @@ def test_any_size_runs_by_the_same_programs_and_leaves_the_rows_alone(small_bloc
     scores, labels = rows(rng)
     before = scores.copy(), labels.copy()
     pj.fit(scores, labels)
-    compiled = blocks._of_block._cache_size()
+    compiled = blocks._block_result._cache_size()
     for count in (1_001, 4_000, 6_144):
         pj.fit(scores[:count], labels[:count])
-    assert blocks._of_block._cache_size() == compiled
+    assert blocks._block_result._cache_size() == compiled
     np.testing.assert_array_equal((scores, labels), before)
 
 
@@ -220,7 +220,7 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks,
         rows_of_blocks = blocks.Blocks(
             source=[oversized.read_block(take, x) for x in oversized.block_slices(ROWS)]
         )
-        fit = oversized.fit_on_host(rows_of_blocks, Given(), options, loss=False)
+        fit = oversized.fit_on_host(rows_of_blocks, ProblemInputs(), options, loss=False)
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 

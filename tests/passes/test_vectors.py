@@ -14,7 +14,7 @@ from platt_jax import threads, xla
 from platt_jax.execution import planning, run
 from platt_jax.passes import elementary, shapes, vectors
 from platt_jax.passes.columns import Columns
-from platt_jax.solver.solution import Given
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
 
 # Side by side, and one after the other: full vectors, a row more, a row less, several blocks.
@@ -123,7 +123,7 @@ def test_the_numbers_of_one_problem_are_scalars(x64):
     chunk = next(planning.chunks(np.full(500, 1_000)))
     columns = Columns(np.zeros(chunk.capacity), np.zeros(chunk.capacity, np.int8))
     options = pj.Options().with_tol(np.float64)
-    arguments = columns, chunk.row_map(), Given()
+    arguments = columns, chunk.row_map(), ProblemInputs()
     text = run.solve_chunk.lower(*arguments, options=options, block=128).as_text()
     assert text.count("-> tensor<f64>") > 100
     assert text.count("-> tensor<1x1xf64>") < 10

@@ -7,10 +7,10 @@ from scipy.optimize import brentq
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
 from platt_jax.population.level_uncertainty import with_joint_errors
-from platt_jax.population.levels import NO_SPREAD, Moments, Scoring, changed, scored
+from platt_jax.population.levels import NO_SPREAD, NormalMoments, Scoring, changed, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
-from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, of_spread
+from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, spread_log_prior
 
 # The mean of the prior of the mean curve.
 CENTER = np.array([-1.0, 2.0])
@@ -45,7 +45,7 @@ class Whole:
     def of(self, functional):
         """Mean and covariance of linear functions (..., 2, 2n)."""
         spread = functional @ self.covariance @ np.swapaxes(functional, -1, -2)
-        return Moments(functional @ self.mean, spread)
+        return NormalMoments(functional @ self.mean, spread)
 
     def effects(self, level, size):
         each = np.zeros((size, 2, len(self.mean)))
@@ -171,11 +171,11 @@ def test_a_step_of_scoring_has_the_gradient_of_the_marginal_posterior(rng):
 
     left = np.linalg.inv(np.linalg.inv(covariance) + np.linalg.inv(noise))
     mean = seen @ np.linalg.inv(noise) @ left
-    step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), Scoring(covariance))
+    step = scored(NormalMoments(mean, np.broadcast_to(left, (200, 2, 2))), Scoring(covariance))
     slope = gradient(covariance)
     np.testing.assert_allclose(step.decrement, np.sqrt(slope @ step.spread @ slope), rtol=1e-6)
     for _ in range(30):
-        step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step)
+        step = scored(NormalMoments(mean, np.broadcast_to(left, (200, 2, 2))), step)
         left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
         mean = seen @ np.linalg.inv(noise) @ left
     np.testing.assert_allclose(gradient(step.covariance), 0, atol=1e-4)
@@ -191,7 +191,7 @@ def test_slopes_without_spread_leave_the_spread_of_intercepts_free(correlation, 
     for _ in range(40):
         left = np.linalg.inv(np.linalg.inv(step.covariance) + np.linalg.inv(noise))
         mean = seen @ np.linalg.inv(noise) @ left
-        step = scored(Moments(mean, np.broadcast_to(left, (200, 2, 2))), step)
+        step = scored(NormalMoments(mean, np.broadcast_to(left, (200, 2, 2))), step)
     assert step.at_edge
     np.testing.assert_allclose(np.sqrt(step.covariance[0, 0]), NO_SPREAD, rtol=1e-6)
     squares = np.mean(seen[:, 1] ** 2)
@@ -236,7 +236,7 @@ def test_errors_of_spreads_are_those_of_all_levels_at_once(alike, rng):
         for shared, root in zip(same, moved, strict=True):
             total += np.kron(shared, root @ root.T)
         flat = seen.ravel()
-        prior = sum(of_spread(root).value for root in moved)
+        prior = sum(spread_log_prior(root).value for root in moved)
         return prior - (flat @ np.linalg.solve(total, flat) + np.linalg.slogdet(total)[1]) / 2
 
     h = 1e-3 * np.eye(6)

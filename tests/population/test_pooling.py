@@ -77,7 +77,7 @@ def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypa
         """As if the population were known."""
         posterior = likelihoods.under(population)
         of_new = population.mean, population.covariance
-        return integral.Known(posterior.mean, posterior.covariance, *of_new)
+        return integral.PosteriorMoments(posterior.mean, posterior.covariance, *of_new)
 
     monkeypatch.setattr(estimate, "over_populations", given)
     (scores, labels, which), *_ = few

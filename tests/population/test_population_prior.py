@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import halfnorm, norm
 
-from platt_jax.population.population_prior import SCALE, of_population
+from platt_jax.population.population_prior import SCALE, population_log_prior
 
 
 @pytest.fixture(params=range(4))
@@ -22,7 +22,7 @@ def changed(off, factor, x):
 
 
 def value(population, x):
-    return of_population(*changed(*population, x)).value
+    return population_log_prior(*changed(*population, x)).value
 
 
 def test_the_density_is_that_of_the_page(population):
@@ -34,12 +34,12 @@ def test_the_density_is_that_of_the_page(population):
         return logs + np.log(1 - r * r)
 
     nearby = changed(*population, np.array([0.3, -0.2, 0.1, 0.4, -0.5]))
-    found = of_population(*nearby).value - of_population(*population).value
+    found = population_log_prior(*nearby).value - population_log_prior(*population).value
     np.testing.assert_allclose(found, written_out(*nearby) - written_out(*population), rtol=1e-12)
 
 
 def test_its_derivatives_are_differences(population):
-    found, h = of_population(*population), 1e-4 * np.eye(5)
+    found, h = population_log_prior(*population), 1e-4 * np.eye(5)
     gradient = [(value(population, x) - value(population, -x)) / 2e-4 for x in h]
     np.testing.assert_allclose(found.gradient, gradient, atol=1e-6)
     ends = [

@@ -283,7 +283,7 @@ def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
             self.relation = relation
 
     class Another:
-        """Only what `Engine` declares."""
+        """Only what `QueryEngine` declares."""
 
         def __init__(self, wrapped):
             engine = engines.DuckDB(wrapped.relation)
@@ -291,11 +291,11 @@ def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
             self.held = engine.held
 
     rows = in_duckdb(plain())["relation"]
-    with pytest.raises(ValueError, match="relation of DuckDB or Spark, a Parquet path"):
+    with pytest.raises(ValueError, match="relation of DuckDB or SparkSQL, a Parquet path"):
         sql.fit_segments(Wrapped(rows), **COLUMNS)
     monkeypatch.setitem(relations._ENGINES, Wrapped.__module__.partition(".")[0], Another)
     assert sql.fit_segments(Wrapped(rows), **COLUMNS) == sql.fit_segments(rows, **COLUMNS)
-    with pytest.raises(ValueError, match="relation of DuckDB or Spark or Another"):
+    with pytest.raises(ValueError, match="relation of DuckDB or SparkSQL or Another"):
         sql.fit_segments(3, **COLUMNS)
 
 

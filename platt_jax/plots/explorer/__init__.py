@@ -6,13 +6,13 @@
 from platt_jax.plots.explorer.assets import markup, module, script, style
 from platt_jax.plots.explorer.columns import Ids, shortened
 from platt_jax.plots.explorer.contents import Contents, contents
-from platt_jax.plots.explorer.rows import Judged, JudgedRows, judged_rows
+from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, judged_rows
 
 __all__ = [
     "Contents",
     "Ids",
-    "Judged",
-    "JudgedRows",
+    "JudgedSegments",
+    "PredictedRows",
     "contents",
     "judged_rows",
     "markup",

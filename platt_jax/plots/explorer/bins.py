@@ -6,7 +6,7 @@ import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Integers, Ints
 from platt_jax.metrics import groups
-from platt_jax.plots.explorer.rows import JudgedRows
+from platt_jax.plots.explorer.rows import PredictedRows
 
 # Maximum number of bins of all segments: three to four bytes each.
 MOST = 1_000_000
@@ -32,7 +32,7 @@ class Bins(NamedTuple):
     positives: Ints
 
 
-def bins(rows: JudgedRows, judged: int) -> Bins:
+def bins(rows: PredictedRows, judged: int) -> Bins:
     """Bins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
 
     The most urgent and the largest segments come first, until there are `MOST` bins.

@@ -12,8 +12,8 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.verdict import kinds_off
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
-from platt_jax.plots.explorer.packing import Column, Columns
-from platt_jax.plots.explorer.rows import Judged
+from platt_jax.plots.explorer.packing import Column, NamedColumns
+from platt_jax.plots.explorer.rows import JudgedSegments
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Status
 
@@ -37,16 +37,16 @@ class Order(NamedTuple):
     judged: Integers
     place: Integers
 
-    def of_rows(self, values: Array, without: float) -> Array:
+    def values_of_judged(self, values: Array, without: float) -> Array:
         """(K,) values of the segments judged, another for those without rows."""
         return np.append(values, without)[self.judged]
 
-    def of_fits(self, values: Array, without: float) -> Array:
+    def values_of_fits(self, values: Array, without: float) -> Array:
         """(K,) values of the fits, another for segments that were not fitted."""
         return np.append(np.asarray(values), without)[self.place]
 
 
-def ordered(calibrator: SegmentCalibrator, judged: Judged) -> Order:
+def ordered(calibrator: SegmentCalibrator, judged: JudgedSegments) -> Order:
     """All segments in their order."""
     fit, number = calibrator.fit, len(judged.keys)
     without = np.setdiff1d(np.arange(len(calibrator.keys)), judged.place)
@@ -59,21 +59,21 @@ def ordered(calibrator: SegmentCalibrator, judged: Judged) -> Order:
     return Order(np.where(order < number, order, -1), place[order])
 
 
-def of_rows(judged: Judged, order: Order) -> Columns:
+def row_columns(judged: JudgedSegments, order: Order) -> NamedColumns:
     """What the rows say of each segment: all that a funnel needs."""
     table = judged.table
     return {
-        "rows": Column(order.of_rows(table["rows"], 0), "u4"),
-        "positives": Column(order.of_rows(table["positives"], 0), "f4"),
-        "expected": Column(order.of_rows(table["expected"], 0), "f4", 16),
-        "q": Column(order.of_rows(table["q_value"], np.nan), "f4", 11),
-        "off": Column(order.of_rows(table["flagged"], 0), "u1"),
-        "kind": Column(order.of_rows(kinds_off(table), 0), "u1"),
-        "slope": Column(order.of_rows(table["slope"], np.nan), "f4", 8),
+        "rows": Column(order.values_of_judged(table["rows"], 0), "u4"),
+        "positives": Column(order.values_of_judged(table["positives"], 0), "f4"),
+        "expected": Column(order.values_of_judged(table["expected"], 0), "f4", 16),
+        "q": Column(order.values_of_judged(table["q_value"], np.nan), "f4", 11),
+        "off": Column(order.values_of_judged(table["flagged"], 0), "u1"),
+        "kind": Column(order.values_of_judged(kinds_off(table), 0), "u1"),
+        "slope": Column(order.values_of_judged(table["slope"], np.nan), "f4", 8),
     }
 
 
-def of_fits(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> Columns:
+def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:
     """The fit of each segment, NaN where there is none.
 
     The log-odds of class 0 at the score f are level + A (f - middle), where `middle` is that of the
@@ -86,23 +86,23 @@ def of_fits(calibrator: SegmentCalibrator, order: Order, window: list[float]) ->
     steepness, center, certainty = _errors(np.asarray(fit.covariance, float), window)
     fitted = np.asarray(fit.n_pos, float) + np.asarray(fit.n_neg, float)
     made = {
-        "A": Column(order.of_fits(A, np.nan), "f4", 16),
-        "level": Column(order.of_fits(B + A * middle, np.nan), "f4", 16),
-        "steepness": Column(order.of_fits(steepness, np.nan), "f4", 11),
-        "center": Column(order.of_fits(center, np.nan), "f4", 11),
-        "certainty": Column(order.of_fits(certainty, np.nan), "f4", 11),
-        "fitted": Column(order.of_fits(fitted, np.nan), "f4"),
-        "status": Column(order.of_fits(fit.status, _UNSEEN), "u1"),
-        "flags": Column(order.of_fits(fit.flags, 0), "u1"),
+        "A": Column(order.values_of_fits(A, np.nan), "f4", 16),
+        "level": Column(order.values_of_fits(B + A * middle, np.nan), "f4", 16),
+        "steepness": Column(order.values_of_fits(steepness, np.nan), "f4", 11),
+        "center": Column(order.values_of_fits(center, np.nan), "f4", 11),
+        "certainty": Column(order.values_of_fits(certainty, np.nan), "f4", 11),
+        "fitted": Column(order.values_of_fits(fitted, np.nan), "f4"),
+        "status": Column(order.values_of_fits(fit.status, _UNSEEN), "u1"),
+        "flags": Column(order.values_of_fits(fit.flags, 0), "u1"),
     }
     if calibrator.population is not None:
         shrinkage = calibrator.population.shrinkage
-        made["shrinkage"] = Column(order.of_fits(shrinkage, np.nan), "f4", 11)
+        made["shrinkage"] = Column(order.values_of_fits(shrinkage, np.nan), "f4", 11)
     return made
 
 
 def _errors(covariance: Floats, window: list[float]) -> tuple[Floats, Floats, Floats]:
-    """The variance of the log-odds by score, as in `of_fits`."""
+    """The variance of the log-odds by score, as in `fit_columns`."""
     middle, width = (window[0] + window[1]) / 2, window[1] - window[0]
     AA, AB, BB = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
     AA, AB, BB = AA * width**2, width * (AA * middle + AB), (AA * middle + 2 * AB) * middle + BB
@@ -136,10 +136,10 @@ class Ids(NamedTuple):
             ValueError: the id has a type that no id here can equal.
         """
         for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
-            known, of_keys = ascending(keys)
+            known, order_of_keys = ascending(keys)
             (found,) = get_indexer(known, ids.read([id_], name), name)
             if found >= 0:
-                return int(np.flatnonzero(number == np.flatnonzero(of_keys == found)[0])[0])
+                return int(np.flatnonzero(number == np.flatnonzero(order_of_keys == found)[0])[0])
         return -1
 
     def texts(self) -> list[str]:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.metrics.count_p_values import Counts, Predicted, counts
+from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
 from platt_jax.plots import funnels, rates
 from platt_jax.plots.explorer import columns, packing
 from platt_jax.plots.explorer.bins import bins
 from platt_jax.plots.explorer.columns import Ids
 from platt_jax.plots.explorer.packing import Column
-from platt_jax.plots.explorer.rows import Judged, JudgedRows
+from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
@@ -78,7 +78,7 @@ class Contents(NamedTuple):
 
 
 def contents(
-    calibrator: SegmentCalibrator, rows: JudgedRows, judged: Judged, fdr: float
+    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
 ) -> Contents:
     """All segments, fitted or in the rows.
 
@@ -87,24 +87,25 @@ def contents(
     order = columns.ordered(calibrator, judged)
     ids = Ids(judged.keys, calibrator.keys, order)
     window = _window(rows)
-    of_rows, of_fits = columns.of_rows(judged, order), columns.of_fits(calibrator, order, window)
+    row_columns = columns.row_columns(judged, order)
+    fit_columns = columns.fit_columns(calibrator, order, window)
     binned = bins(rows, len(judged.keys))
     position = np.empty(len(judged.keys), int)
     position[order.judged[order.judged >= 0]] = np.flatnonzero(order.judged >= 0)
-    of_bins = {
+    bin_columns = {
         "scores": Column(binned.scores, "f4", 11),
         "rows": Column(binned.rows, "u4"),
         "positives": Column(binned.positives, "u4"),
     }
-    of_binned = {
+    binned_columns = {
         "segment": Column(position[binned.segment], "u4"),
         "number": Column(binned.number, "u1"),
     }
     blocks = (
-        packing.packed(of_rows),
-        packing.packed(of_fits),
+        packing.packed(row_columns),
+        packing.packed(fit_columns),
         packing.packed_texts(ids.texts()),
-        packing.packed(of_binned | of_bins),
+        packing.packed(binned_columns | bin_columns),
     )
     pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
     pooled[1] += pooled[0] * (window[0] + window[1]) / 2
@@ -114,7 +115,9 @@ def contents(
     about: dict[str, Any] = {
         "number": len(order.place),
         "size": sum(map(len, blocks)),
-        "layouts": [packing.layout(x) for x in (of_rows, of_fits, of_binned, of_bins)],
+        "layouts": [
+            packing.layout(x) for x in (row_columns, fit_columns, binned_columns, bin_columns)
+        ],
         "binned": [len(binned.segment), len(binned.rows)],
         "funnel": _funnel(rows, judged),
         "window": window,
@@ -124,13 +127,13 @@ def contents(
         "fdr": fdr,
         "meanings": meanings,
     }
-    positives, expected = (of_rows[x].stored() for x in ("positives", "expected"))
+    positives, expected = (row_columns[x].stored() for x in ("positives", "expected"))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (positives.astype(float) / expected).astype(np.float32).astype(float)
     return Contents(_json(about), blocks, ids, expected.astype(float), ratio)
 
 
-def _window(rows: JudgedRows) -> list[float]:
+def _window(rows: PredictedRows) -> list[float]:
     """The axes of small curves: the ends of the scores, and the highest probability."""
     usable = rows.usable
     if not usable.any():
@@ -141,12 +144,12 @@ def _window(rows: JudgedRows) -> list[float]:
     return [float(f"{x:.4g}") for x in (low, high, min(1, 2 * rare))]
 
 
-def _funnel(rows: JudgedRows, judged: Judged) -> dict[str, Any] | None:
+def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | None:
     """Axes and limits of the funnel, as those of `rate_funnel`; None if nothing is expected."""
     usable = rows.usable
     p = rows.proba[usable]
-    of_rows = Predicted(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
-    by_segment = counts(of_rows, rows.labels[usable], len(judged.keys))
+    predictions = GroupedPredictions(p, np.ones_like(p), rows.segments[usable].astype(np.int64))
+    by_segment = counts(predictions, rows.labels[usable], len(judged.keys))
     used = by_segment.expected > 0
     if not used.any():
         return None

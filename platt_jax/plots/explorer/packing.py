@@ -38,15 +38,15 @@ class Column(NamedTuple):
         return _rounded(values, self.bits) if self.dtype == "f4" else values
 
 
-Columns: TypeAlias = Mapping[str, Column]
+NamedColumns: TypeAlias = Mapping[str, Column]
 
 
-def packed(columns: Columns) -> bytes:
+def packed(columns: NamedColumns) -> bytes:
     """The columns, one after the other, deflated."""
     return zlib.compress(b"".join(map(_planes, columns.values())), _LEVEL)
 
 
-def layout(columns: Columns) -> list[list[str]]:
+def layout(columns: NamedColumns) -> list[list[str]]:
     """Name and type of each column, by which a reader finds them in `packed`."""
     return [[name, column.dtype] for name, column in columns.items()]
 

@@ -20,7 +20,7 @@ from platt_jax.results.tables import Table
 _LEAST, _MOST = 1e-30, 1e30
 
 
-class JudgedRows(NamedTuple):
+class PredictedRows(NamedTuple):
     """N rows and their predictions.
 
     Attributes:
@@ -38,7 +38,7 @@ class JudgedRows(NamedTuple):
     segments: Integers
 
 
-class Judged(NamedTuple):
+class JudgedSegments(NamedTuple):
     """The M segments of the rows, most urgent first.
 
     Attributes:
@@ -54,7 +54,7 @@ class Judged(NamedTuple):
 
 def judged_rows(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
-) -> tuple[JudgedRows, Judged]:
+) -> tuple[PredictedRows, JudgedSegments]:
     """The rows and their segments, as in `fit_segments`."""
     f = validation.floating(scores, "scores").astype(float)
     largest = np.max(np.abs(f), where=np.isfinite(f), initial=0)
@@ -72,12 +72,12 @@ def judged_rows(
     numbered = factorize(ids.read_rows(segments, len(f)))
     used, code = np.unique(numbered.of(slice(0, None)), return_inverse=True)
     number = places(judged.keys, numbered.named(used))[code]
-    return JudgedRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
+    return PredictedRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
 
 
-def _judged(calibrator: SegmentCalibrator, rows: SegmentRows, table: Table) -> Judged:
+def _judged(calibrator: SegmentCalibrator, rows: SegmentRows, table: Table) -> JudgedSegments:
     """The table, with segment ids as one array."""
     fields = rows.keys.dtype.names
     columns = list(table.values())[: len(fields or [0])]
     keys = ids.structured(fields, columns) if fields else columns[0]
-    return Judged(table, keys, get_indexer(calibrator.keys, ids.read(keys)))
+    return JudgedSegments(table, keys, get_indexer(calibrator.keys, ids.read(keys)))

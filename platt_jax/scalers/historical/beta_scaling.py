@@ -71,8 +71,8 @@ class FittedBetaScaling(Fitted):
         return p.astype(np.result_type(f, self.curves.performance))
 
     def _scaled(self, f: NDArray[Any], region: int) -> Floats:
-        of_region = (leaf[..., region].astype(np.float64) for leaf in self.curves)
-        curve = BetaCurve(*map(along_rows, of_region))
+        parameters = (leaf[..., region].astype(np.float64) for leaf in self.curves)
+        curve = BetaCurve(*map(along_rows, parameters))
         return _scale(_ranks(_membership(f), curve), curve, curve.size)
 
 

@@ -48,7 +48,7 @@ class FittedLevenbergMarquardt(Fitted):
         return Sigmoid(self.A, self.B).predict_proba(f)
 
 
-class _At(NamedTuple):
+class _Evaluation(NamedTuple):
     """The results of Platt's code at a point."""
 
     derivatives: Derivatives
@@ -149,7 +149,9 @@ class LevenbergMarquardt(Scaler[FittedLevenbergMarquardt]):
             nll=jnp.sum(w * (linear + jnp.log1p(odds))),
         )
 
-    def _step(self, search: _Search, evaluate: Callable[[jax.Array, jax.Array], _At]) -> _Search:
+    def _step(
+        self, search: _Search, evaluate: Callable[[jax.Array, jax.Array], _Evaluation]
+    ) -> _Search:
         """One trial, which either ends the iteration or raises the stabilizer for the next one."""
         stabilizer = _make_regular(search.at, search.stabilizer)
         g_A, g_B, h_AA, h_AB, h_BB = search.at
@@ -197,7 +199,7 @@ def _make_regular(at: Derivatives, stabilizer: jax.Array) -> jax.Array:
 
 def _evaluate(
     A: jax.Array, B: jax.Array, f: jax.Array, t: jax.Array, t_of_loss: jax.Array, w: jax.Array
-) -> _At:
+) -> _Evaluation:
     odds = jnp.exp(A * f + B)
     p = 1 / (1 + odds)
     slope, curvature = w * (t - p), w * (p * (1 - p))
@@ -207,7 +209,7 @@ def _evaluate(
     def count(rows: jax.Array) -> jax.Array:
         return jnp.sum(rows & (w > 0), dtype=jnp.int32)
 
-    return _At(
+    return _Evaluation(
         derivatives=Derivatives(*(jnp.sum(x) for x in derivatives)),
         loss=loss,
         overflows=count(jnp.isinf(odds)),
