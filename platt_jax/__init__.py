@@ -1,9 +1,8 @@
 """Platt scaling for thousands of classifiers, fitted by one compiled program."""
 
-from typing import Any
-
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
 from platt_jax.environment import show_config, use_compilation_cache
+from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.execution.solve import solve
@@ -29,6 +28,7 @@ from platt_jax.version import __version__ as __version__
 
 __all__ = [
     "Bootstrap",
+    "ClassRows",
     "Drift",
     "Fit",
     "Flag",
@@ -59,13 +59,3 @@ __all__ = [
     "update",
     "use_compilation_cache",
 ]
-
-
-def _write_report(*arguments: Any, **options: Any) -> None:
-    from platt_jax.report import to_html  # imported here because fits do not need its imports
-
-    to_html(*arguments, **options)
-
-
-# The report imports calibrators, so calibrators cannot import the report.
-SegmentCalibrator._write_report = _write_report

@@ -1,34 +1,31 @@
 """The fitting functions `fit`, `fit_segments` and `fit_one_vs_rest`: check, run, report."""
 
-from typing import Any
+from typing import Any, get_args
 
-import numpy as np
 from jax.sharding import Mesh
 
 from platt_jax import accelerators, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.classes import classes_of
+from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.on_device import DeviceRows
-from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, require_each, segment_rows
 from platt_jax.execution.sending import sent_rows
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options, Pooling
-from platt_jax.passes import packing
-from platt_jax.passes.columns import Columns
+from platt_jax.options import ClassPooling, Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.results.fit import Fit, problem_names
-from platt_jax.results.one_vs_rest import OneVsRestCalibrator
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 _DEFAULT = Options()
@@ -190,19 +187,23 @@ def fit_segments(
 
 def fit_one_vs_rest(
     scores: Column,
-    labels: Column,
+    labels: Column | None = None,
     *,
     classes: Column | None = None,
     weights: Column | None = None,
     offset: Column | None = None,
+    pos_label: Any = None,
     prior: GaussianPrior | None = None,
+    start: tuple[Column, Column] | None = None,
+    pooling: ClassPooling = "none",
+    mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> OneVsRestCalibrator:
     """Fit one sigmoid per class of a classifier: each class against all others.
 
     Args:
-        scores: (N, C) numbers, a column per class.
+        scores: (N, C) numbers, a column per class; or ClassRows, which replace the arrays.
         labels: (N,) class ids, of which each row has one; or (N, C) of bool, {0, 1} or {-1, +1} for
             multilabel, where a row may be of several classes or of none. The probabilities of a
             row are divided by their sum for class ids only; see `predict_proba`.
@@ -211,7 +212,13 @@ def fit_one_vs_rest(
         weights: (N,) weights as in `fit`.
         offset: (N, C) offset as in `fit`, a column per class: known log-odds of each class against
             all others.
+        pos_label: the label of a class that is right, if the labels (N, C) are two values of any
+            other kind, such as the texts "yes" and "no".
         prior: a prior as in `fit`; or one per class, with leading axis (C,).
+        start: a start as in `fit`: numbers, or arrays (C,).
+        pooling: "none", "partial" or "complete", as in `fit_segments`: with "partial" the classes
+            are a sample from a population, so that rare classes get a useful curve.
+        mesh: devices as in `fit`.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function that is called with a
             `ProgressReport` after each chunk of the work.
@@ -230,37 +237,18 @@ def fit_one_vs_rest(
         (3, 2)
     """
     caller, stage = Caller(), Stage.of(progress)
-    scores = validation.scores_to_fit(scores)
-    if scores.ndim != 2:
-        raise ValueError(
-            f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
-            "for one binary score see fit"
+    rows = class_rows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
+    validation.require_one_of(pooling, get_args(ClassPooling), "pooling")
+    prior, start = rows.by_key(prior), rows.by_key(start)
+    if pooling == "none":
+        # No class is unseen, so no pass for the curve of all.
+        given = problem_inputs(rows.keys.shape, rows.dtype, prior, start)
+        each = fit_problems(
+            rows.problems, given, Context(options, caller, stage, mesh=checked(mesh))
         )
-    if (doubt := validation.probabilities_for_scores(scores.T)) is not None:
-        caller.warn_once(doubt)
-    columns = scores.T
-    weights = validation.weights(weights, scores.dtype)
-    if weights is not None:
-        if weights.shape not in ((), scores.shape[:1]):
-            raise ValueError(
-                f"weights: expected one per row, {scores.shape[:1]}, got shape {weights.shape}"
-                f"{validation.as_flat('weights', weights.shape, scores.shape[:1])}"
-            )
-        weights = np.broadcast_to(weights, columns.shape)
-    offset = validation.offset(offset, scores)
-    class_offset = None if offset is None else offset.T
-    given = problem_inputs(columns.shape[:1], scores.dtype, prior)
-    names, is_class, multilabel = classes_of(classes, labels, scores.shape)
-
-    def take(problems: slice, part: slice, space: packing.Space) -> Columns:
-        w, o = (
-            None if x is None else x[problems, part].reshape(-1) for x in (weights, class_offset)
-        )
-        f, y = columns[problems, part].reshape(-1), is_class(problems, part).reshape(-1)
-        return packing.flat(Columns(f, y, w, o), space)
-
-    sizes = np.broadcast_to(columns.shape[1], len(columns))
-    problems = Problems(sizes, take, scores.dtype)
-    each = fit_problems(problems, given, Context(options, caller, stage))
-    report_non_finite(each, options, "classes", names, caller)
-    return OneVsRestCalibrator(names, each, multilabel, options)
+        report_non_finite(each, options, "classes", rows.keys, caller)
+        by_class = unpooled(rows.keys, each, options)
+    else:
+        segments = ChunkedSegments(rows, caller, checked(mesh))
+        by_class = fit_by_segment(segments, prior, start, pooling, options, progress, caller)
+    return OneVsRestCalibrator(rows.classes, by_class, rows.multilabel)

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 
 # What segments share: nothing, a population, the populations of several levels, or one curve.
 Pooling: TypeAlias = Literal["none", "partial", "nested", "crossed", "complete"]
+ClassPooling: TypeAlias = Literal["none", "partial", "complete"]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def calibrators():
         "Sigmoid": sigmoid,
         "Fit": fit,
         "SegmentCalibrator": SegmentCalibrator(np.array(["a", "é"]), fit, sigmoid),
-        "OneVsRestCalibrator": OneVsRestCalibrator(np.array([3, 1]), fit),
+        "OneVsRestCalibrator": OneVsRestCalibrator.from_fit(np.array([3, 1]), fit),
     }
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 import platt_jax as pj
 from platt_jax import distributed, export, inference, metrics, sql, streaming
+from platt_jax.report import to_html
 from platt_jax.results.tables import Table
 
 
@@ -28,7 +29,7 @@ def calibrate(
 def judge(calibrator: pj.SegmentCalibrator, f: list[float], y: list[int], s: list[str]) -> Table:
     table = pj.triage(calibrator, f, y, s)
     assert_type(table, Table)
-    calibrator.to_html(Path("report.html"), f, y, s)
+    to_html(Path("report.html"), calibrator, f, y, s)
     return table
 
 

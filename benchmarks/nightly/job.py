@@ -24,6 +24,7 @@ import numpy as np
 import platt_jax as pj
 from platt_jax import SegmentCalibrator, export
 from platt_jax.environment import use_compilation_cache
+from platt_jax.report import to_html
 
 # Rows of a month ago count a little less than half.
 _FORGETTING = 0.975
@@ -89,7 +90,7 @@ class Night:
         return {"nights": monitor.night, "alarms": monitor.alarms()["segment"].tolist()}
 
     def report(self, path: Path) -> dict:
-        self.yesterday().to_html(path, self.scores, self.labels, self.routes)
+        to_html(path, self.yesterday(), self.scores, self.labels, self.routes)
         return {"bytes": path.stat().st_size}
 
     def fit(self, path: Path) -> dict:

@@ -253,7 +253,7 @@ def report(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.files[0]}: expected rows to report on")
     by_row = (rows[role] for role in ("score", "label", "segment"))
     # With --logit the probabilities before are those that the log-odds are of.
-    to_html(calibrator, arguments.out, *by_row, before="logits" if arguments.logit else None)
+    to_html(arguments.out, calibrator, *by_row, before="logits" if arguments.logit else None)
     number = len(rows["score"])
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))

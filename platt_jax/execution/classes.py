@@ -10,6 +10,7 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending, factorize
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.ids.labels import labels_by_name
 from platt_jax.results import tables
 
 
@@ -18,22 +19,29 @@ class Classes(NamedTuple):
 
     Attributes:
         names: (C,) their ids.
-        is_class: maps a slice of the classes and a slice of the rows to int8 labels.
+        is_class: maps some of the classes, by a slice or by numbers, and a slice of the rows to
+            int8 labels.
         multilabel: whether a row may be of several classes, or of none.
     """
 
     names: NDArray[Any]
-    is_class: Callable[[slice, slice], NDArray[np.int8]]
+    is_class: Callable[[Any, slice], NDArray[np.int8]]
     multilabel: bool
 
 
-def classes_of(class_ids: Column | None, class_labels: Column, shape: tuple[int, int]) -> Classes:
+def classes_of(
+    class_ids: Column | None,
+    class_labels: Column,
+    shape: tuple[int, int],
+    pos_label: Any = None,
+) -> Classes:
     """The class ids of the columns of scores (N, C), and the labels of each class's problem.
 
     Args:
         class_ids: (C,) or None, as in `fit_one_vs_rest`.
         class_labels: (N,) class ids, or (N, C) labels.
         shape: (N, C).
+        pos_label: the label of a class that is right, for (N, C) labels of any other kind.
 
     Raises:
         ValueError: shapes do not match, there is not one distinct id per column, or a label is not
@@ -41,9 +49,12 @@ def classes_of(class_ids: Column | None, class_labels: Column, shape: tuple[int,
     """
     dense = validation.array(class_labels, "labels")
     if dense.shape == shape:
-        columns = validation.labels(dense).T
+        named = pos_label is not None
+        columns = (labels_by_name(dense, pos_label, 2) if named else validation.labels(dense)).T
         names = np.arange(shape[1]) if class_ids is None else _classes(class_ids, shape[1])
         return Classes(names, lambda some, rows: columns[some, rows], multilabel=True)
+    if pos_label is not None:
+        raise ValueError(f"pos_label: expected labels (N, C) beside it, got shape {dense.shape}")
     if dense.shape != shape[:1]:
         raise ValueError(
             f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
@@ -60,7 +71,7 @@ def classes_of(class_ids: Column | None, class_labels: Column, shape: tuple[int,
     column[place] = np.arange(len(keys))
     codes, numbers = column[found], np.arange(len(keys))[:, None]
 
-    def is_class(some: slice, rows: slice) -> NDArray[np.int8]:
+    def is_class(some: Any, rows: slice) -> NDArray[np.int8]:
         return (codes[rows] == numbers[some]).view(np.int8)
 
     return Classes(names, is_class, multilabel=False)

@@ -19,7 +19,7 @@ from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
-from platt_jax.inference.fitted_rows import fitted_columns
+from platt_jax.inference.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
@@ -86,8 +86,20 @@ def leave_one_out(
         array([0.746, 0.567, 0.731, 0.575, 0.364])
     """
     caller = Caller()
-    scores = validation.scores(scores)
     options = validation.options(options)
+    if isinstance(calibrator, OneVsRestCalibrator):
+        given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        pairs = given.pairs()
+        found = leave_one_out(
+            calibrator.by_class,
+            *pairs[:3],
+            weights=pairs.weights,
+            offset=pairs.offset,
+            prior=given.by_key(prior),
+            options=options,
+        )
+        return given.in_columns(found)
+    scores = validation.scores(scores)
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")
         columns = fitted_columns(calibrator, scores, labels, None, weights, offset)
@@ -101,9 +113,6 @@ def leave_one_out(
         return _segments_left_out(
             calibrator.fit, columns, segments, one_curve, prior, options, caller
         )
-    if isinstance(calibrator, OneVsRestCalibrator):
-        found = _columns_left_out(calibrator.fit, columns, prior, options, caller)
-        return np.ascontiguousarray(found.T)
     return _columns_left_out(calibrator, columns, prior, options, caller)
 
 

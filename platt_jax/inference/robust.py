@@ -15,7 +15,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.fitted_rows import fitted_columns
+from platt_jax.inference.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.inference.sandwich import CountedRows, FittedParameters, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
@@ -85,14 +85,24 @@ def robust_covariance(
         >>> lower, upper = robust.band(scores)
     """
     options = validation.options(options)
+    if isinstance(calibrator, OneVsRestCalibrator):
+        given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        pairs = given.pairs()
+        by_class = robust_covariance(
+            calibrator.by_class,
+            *pairs[:3],
+            weights=pairs.weights,
+            offset=pairs.offset,
+            clusters=given.of_pairs(clusters),
+            prior=given.by_key(prior),
+            options=options,
+        )
+        return replace(calibrator, by_class=by_class)
     scores = validation.scores(scores)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         return _segments_with_sandwich(calibrator, columns, segments, clusters, prior, options)
-    if isinstance(calibrator, Fit):
-        return _columns_with_sandwich(calibrator, columns, clusters, prior, options)
-    fit = _columns_with_sandwich(calibrator.fit, columns, clusters, prior, options)
-    return replace(calibrator, fit=fit)
+    return _columns_with_sandwich(calibrator, columns, clusters, prior, options)
 
 
 def _segments_with_sandwich(

@@ -15,11 +15,13 @@ from platt_jax.ids.hashing import hashes
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.cluster_shocks import Clusters, numbered
 from platt_jax.inference.clusters import clusters_of_segment_rows
+from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.inference.posteriors import posteriors
 from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged, shock_variance
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 from platt_jax.results import tables
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 
@@ -28,7 +30,7 @@ _WIDEST = 64.0
 
 
 def triage(
-    calibrator: SegmentCalibrator,
+    calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
     labels: Column = None,
     segments: Column = None,
@@ -99,11 +101,13 @@ def triage(
     The clusters of different segments are independent, and the fit is taken as it is.
 
     Args:
-        calibrator: result of `fit_segments`.
-        scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
-        labels: (N,) labels, as in `fit_segments`.
-        segments: (N,) segment ids, as in `fit_segments`.
-        offset: (N,) offset, as in `SegmentCalibrator.predict_proba`.
+        calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are tested as
+            segments: are the labels of each class as its own probability says?
+        scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows. For
+            classes (N, C), as in `fit_one_vs_rest`.
+        labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
+        segments: (N,) segment ids, as in `fit_segments`; None for classes.
+        offset: offset, as in the calibrator's `predict_proba`.
         clusters: (N,) ids of rows that depend on each other, such as their days, or None. Not with
             SegmentRows.
         cluster_sd: standard deviation of the clusters' shifts in log-odds, or None to estimate it.
@@ -119,7 +123,7 @@ def triage(
     Returns:
         A Table with a line for each segment of the rows, most urgent first, and the columns
 
-        - `segment`, or one column for each of its several columns;
+        - `segment`, or one column for each of its several columns; for classes `class`;
         - `rows`, without those left out, `positives`, `expected`, the sum of the predictions, and
           `ratio`, positives over expected;
         - `q_value` and `flagged`;
@@ -170,6 +174,21 @@ def triage(
         >>> int(triage(calibrator, *fresh, against="predictions")["flagged"].sum()) > 50
         True
     """
+    if isinstance(calibrator, OneVsRestCalibrator):
+        given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
+        pairs = given.pairs()
+        of_classes = triage(
+            calibrator.by_class,
+            *pairs[:3],
+            offset=pairs.offset,
+            clusters=given.of_pairs(clusters),
+            cluster_sd=cluster_sd,
+            against=against,
+            margin=margin,
+            fdr=fdr,
+            non_finite=non_finite,
+        )
+        return tables.by_class(of_classes)
     require_segment_calibrator(calibrator, "calibrator")
     validation.require_fraction(fdr, "fdr")
     validation.require_one_of(against, ("fit", "predictions"), "against")

@@ -1,7 +1,7 @@
 """Updates of calibrators by new rows: the earlier posterior is the prior of the new fit."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference import earlier_fits, update_pooled
 from platt_jax.inference.drift import Drift
+from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.inference.priors import at_places, prior_from
 from platt_jax.inference.walks import Walk
 from platt_jax.model.objective import EarlierCounts
@@ -29,6 +30,7 @@ from platt_jax.options import Options
 from platt_jax.population.fitting import report_search, with_pooled_curve
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.status import Flag, Status
@@ -38,9 +40,11 @@ _NOT_LEARNT = (
     'NaN. Options(non_finite="omit") learns all other rows of theirs'
 )
 
+Calibrator = TypeVar("Calibrator", SegmentCalibrator, OneVsRestCalibrator)
+
 
 def update(
-    calibrator: SegmentCalibrator,
+    calibrator: Calibrator,
     scores: Column,
     labels: Column = None,
     segments: Column = None,
@@ -52,7 +56,7 @@ def update(
     night: object = None,
     options: Options = Options(),
     progress: bool | Listener = False,
-) -> SegmentCalibrator:
+) -> Calibrator:
     """Update a calibrator with new rows, without the earlier ones.
 
     The prior of each segment is `prior_from(calibrator, ...)`: a normal distribution with the
@@ -82,13 +86,14 @@ def update(
     of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
 
     Args:
-        calibrator: result of `fit_segments` or `update`.
-        scores: (N,) scores of new rows only, as in `fit_segments`; or SegmentRows.
-        labels: (N,) labels, as in `fit_segments`.
-        segments: (N,) segment ids, as in `fit_segments`.
+        calibrator: result of `fit_segments`, `fit_one_vs_rest` or `update`.
+        scores: (N,) scores of new rows only, as in `fit_segments`; or SegmentRows. For classes
+            (N, C), as in `fit_one_vs_rest`; no class can be new.
+        labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
+        segments: (N,) segment ids, as in `fit_segments`; None for classes.
         weights: (N,) weights, as in `fit_segments`.
-        offset: (N,) offset, as in `fit_segments`. Earlier fits are of the curves without offsets,
-            so rows with and without may follow each other.
+        offset: offset, as in `fit_segments`, or as in `fit_one_vs_rest`. Earlier fits are of the
+            curves without offsets, so rows with and without may follow each other.
         forgetting: factor in (0, 1] for the weights of all earlier rows, also in segments without
             new rows: with 0.9, rows of n updates ago count 0.9^n.
         drift: how far each segment's (A, B) move between the earlier rows and the new ones,
@@ -101,9 +106,9 @@ def update(
         progress: as in `fit_segments`.
 
     Returns:
-        A SegmentCalibrator with the earlier and the new segments; without rows, the calibrator as
-        it was. `n_pos` and `n_neg` include
-        earlier rows, discounted by `forgetting`. `nll` is that of the new rows, and 0 without any.
+        A calibrator of the same class with the earlier and the new segments; without rows, the
+        calibrator as it was. `n_pos` and `n_neg` include earlier rows, discounted by `forgetting`.
+        `nll` is that of the new rows, and 0 without any.
 
         Flags describe all rows, as far as these are remembered. ONE_CLASS is set by the counts,
         REVERSED by the new A. SEPARABLE is set if earlier and new rows are each separable,
@@ -127,6 +132,18 @@ def update(
         >>> tonight.keys.tolist(), tonight.fit.n_pos.tolist()
         (['a', 'b', 'c'], [1.0, 2.0, 0.0])
     """
+    if isinstance(calibrator, OneVsRestCalibrator):
+        given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        by_class = update(
+            calibrator.by_class,
+            given,
+            forgetting=forgetting,
+            drift=drift,
+            night=night,
+            options=options,
+            progress=progress,
+        )
+        return replace(calibrator, by_class=by_class)
     require_segment_calibrator(calibrator, "calibrator")
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")

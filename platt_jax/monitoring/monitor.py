@@ -14,6 +14,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.monitoring import files
 from platt_jax.monitoring.changes import changes
 from platt_jax.monitoring.evidence import UNIT, Night, shocks_of, terms_of
@@ -26,6 +27,7 @@ from platt_jax.monitoring.state import EvidenceState
 from platt_jax.monitoring.summaries import from_table, to_table
 from platt_jax.monitoring.versions import Versions
 from platt_jax.results import tables
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
 
@@ -87,7 +89,7 @@ class Monitor:
         ([3], ['higher'], [4])
     """
 
-    calibrator: SegmentCalibrator
+    calibrator: SegmentCalibrator | OneVsRestCalibrator
     against: Against
     margin: float
     night_sd: float
@@ -98,7 +100,7 @@ class Monitor:
     @classmethod
     def start(
         cls,
-        calibrator: SegmentCalibrator,
+        calibrator: SegmentCalibrator | OneVsRestCalibrator,
         *,
         against: Against = "fit",
         margin: float = 0.1,
@@ -107,7 +109,8 @@ class Monitor:
         """A monitor that has seen no rows.
 
         Args:
-            calibrator: result of `fit_segments`.
+            calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are then
+                watched as segments: each class's own probability.
             against: the hypothesis, "fit" or "predictions".
             margin: by how much log-odds may be off, >= 0.
             night_sd: standard deviation of shocks, from 0 to 3. In each night the log-odds of all
@@ -118,14 +121,18 @@ class Monitor:
         Raises:
             ValueError: an argument is not as above.
         """
-        require_segment_calibrator(calibrator, "calibrator")
+        segments = _by_segment(calibrator)
         validation.require_one_of(against, ("fit", "predictions"), "against")
         validation.require_not_negative(margin, "margin")
         validation.require_not_negative(night_sd, "night_sd")
         if night_sd > LARGEST:
             raise ValueError(f"night_sd: expected a number from 0 to {LARGEST:g}, got {night_sd}")
-        state = EvidenceState.empty(calibrator.keys[:0], terms_of(shocks_of(float(night_sd))))
+        state = EvidenceState.empty(segments.keys[:0], terms_of(shocks_of(float(night_sd))))
         return cls(calibrator, against, float(margin), float(night_sd), History(), state)
+
+    @property
+    def _segments(self) -> SegmentCalibrator:
+        return _by_segment(self.calibrator)
 
     @property
     def night(self) -> int:
@@ -155,9 +162,10 @@ class Monitor:
 
         Args:
             scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
-            labels: (N,) labels, as in `fit_segments`.
-            segments: (N,) segment ids, as in `fit_segments`.
-            offset: (N,) offset, as in `SegmentCalibrator.predict_proba`.
+                For classes (N, C), as in `fit_one_vs_rest`.
+            labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
+            segments: (N,) segment ids, as in `fit_segments`; None for classes.
+            offset: offset, as in the calibrator's `predict_proba`.
             reported: the share of the positives that are known by now, in (0, 1]: (N,), or one for
                 all. A row whose positive label is still to come counts as negative, and its
                 prediction is multiplied by this share. It must be right, as the predictions must:
@@ -233,7 +241,7 @@ class Monitor:
             [2, 2]
         """
         keys, total = from_table(sums, self.state.terms)
-        get_indexer(self.calibrator.keys, split_columns(keys))  # refuses ids of another type
+        get_indexer(self._segments.keys, split_columns(keys))  # refuses ids of another type
         return self._after(keys, total, night)
 
     def _judged(
@@ -247,20 +255,26 @@ class Monitor:
     ) -> tuple[NDArray[Any], Night]:
         """The segments of a night's rows and their sums."""
         validation.require_one_of(non_finite, ("omit", "raise"), "non_finite")
-        if has_no_rows(scores, labels, segments):
-            return self.calibrator.keys[:0], Night.without_rows(0, self.state.terms)
+        of_classes = isinstance(self.calibrator, OneVsRestCalibrator)
+        if has_no_rows(scores, labels, () if of_classes else segments):
+            return self._segments.keys[:0], Night.without_rows(0, self.state.terms)
+        if isinstance(self.calibrator, OneVsRestCalibrator):
+            given = rows_of_classes(self.calibrator, scores, labels, segments, offset=offset)
+            pairs = given.pairs()
+            (scores, labels, segments), offset = pairs[:3], pairs.offset
+            reported = given.of_pairs(reported)
         rows = read_night(scores, labels, segments, offset, reported)
         settings = self.against, self.margin, self._shocks, non_finite
-        return judge_night(self.calibrator, rows, *settings, Caller())
+        return judge_night(self._segments, rows, *settings, Caller())
 
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""
-        history = self.history.next(night, self.calibrator)
+        history = self.history.next(night, self._segments)
         state, place = self._before_next.including(keys)
         state = replace(state, tonight=sums.placed(place, len(state.keys)))
         return replace(self, history=history, state=state)
 
-    def with_calibrator(self, calibrator: SegmentCalibrator) -> Self:
+    def with_calibrator(self, calibrator: SegmentCalibrator | OneVsRestCalibrator) -> Self:
         """The monitor with another calibrator for the rows of the next nights.
 
         The nights so far remain as they were judged.
@@ -272,7 +286,8 @@ class Monitor:
             ValueError: it is something else; or it knows fewer than half of the monitor's segments
                 that the calibrator before it knew.
         """
-        require_successor(calibrator, self.state.keys, known(self.calibrator, self.state.keys))
+        before = known(self._segments, self.state.keys)
+        require_successor(_by_segment(calibrator), self.state.keys, before)
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
@@ -287,7 +302,7 @@ class Monitor:
         """
         read = ids.read(segments)
         place = get_indexer(self.state.keys, read, "segments")
-        unknown = (place < 0) & (get_indexer(self.calibrator.keys, read, "segments") < 0)
+        unknown = (place < 0) & (get_indexer(self._segments.keys, read, "segments") < 0)
         if unknown.any():
             raise ValueError(
                 "segments: expected those of the monitor, or of its calibrator, got "
@@ -356,7 +371,7 @@ class Monitor:
         Returns:
             A Table with the columns
 
-            - `segment`, or one column for each of its several columns;
+            - `segment`, or one column for each of its several columns; for classes `class`;
             - `nights` with rows, `rows`, `positives`, `expected`, the sum of the predictions, and
               `ratio`, positives over that;
             - `q_value`: the least `fdr` at which the segment has an alarm;
@@ -393,7 +408,9 @@ class Monitor:
         }
         order = np.argsort(-log_e, kind="stable")
         table = tables.keyed("segment", state.keys, columns)
-        return Table({name: x[order] for name, x in table.items()})
+        made = Table({name: x[order] for name, x in table.items()})
+        of_classes = isinstance(self.calibrator, OneVsRestCalibrator)
+        return tables.by_class(made) if of_classes else made
 
     def save(self, path: str | os.PathLike[str], *, new: bool = False) -> None:
         """Write what the monitor remembers to one .npz file, atomically, without the calibrator.
@@ -412,12 +429,14 @@ class Monitor:
                 changed, or exists, as above.
         """
         settings = files.Settings(self.against, self.margin, self.night_sd)
-        by = known(self.calibrator, self.state.keys)
+        by = known(self._segments, self.state.keys)
         with self._versions.replacing(path, new=new):
             files.save(path, settings, self.history, by, self.state)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], calibrator: SegmentCalibrator) -> Self:
+    def load(
+        cls, path: str | os.PathLike[str], calibrator: SegmentCalibrator | OneVsRestCalibrator
+    ) -> Self:
         """Read a monitor that `save` wrote.
 
         Args:
@@ -432,7 +451,7 @@ class Monitor:
         versions = Versions()
         versions.note(path)
         settings, history, by, state = files.load(path)
-        require_successor(calibrator, state.keys, by)
+        require_successor(_by_segment(calibrator), state.keys, by)
         return cls(calibrator, *settings, history, state, versions)
 
     def __repr__(self) -> str:
@@ -446,3 +465,16 @@ class Monitor:
             return text
         alarms = len(self.alarms()["rows"])
         return f"{text}\n  alarms: {alarms:,} at a false discovery rate of {_FDR:g}"
+
+
+def _by_segment(calibrator: Any) -> SegmentCalibrator:
+    """The calibrator of segments, which are the classes of one of classes.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(calibrator, OneVsRestCalibrator):
+        return calibrator.by_class
+    require_segment_calibrator(calibrator, "calibrator")
+    made: SegmentCalibrator = calibrator
+    return made

@@ -7,11 +7,18 @@ from typing import Any
 
 from platt_jax.columns import Column
 from platt_jax.extras import install_hint
+from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.plots import explorer, funnels
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
 
-def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column) -> Any:
+def explore(
+    calibrator: SegmentCalibrator | OneVsRestCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column = None,
+) -> Any:
     """Show every segment in a notebook, as points of a funnel and as a table.
 
     The funnel has observed over expected positives against rows, as `rate_funnel`; segments that
@@ -28,13 +35,14 @@ def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segme
     says of the others that it has none.
 
     Args:
-        calibrator: result of `fit_segments`.
+        calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are then the
+            segments, and their scores (N, C) and labels as in that function.
         scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. Rows
             whose score or label is not finite are left out. A RuntimeWarning gives the number of
             segments that cannot be tested, as in `triage`.
         labels: (N,) bool, {0, 1} or {-1, +1}.
-        segments: (N,) ids, as in `fit_segments`. Fitted segments without rows, and segments that
-            were not fitted, are allowed.
+        segments: (N,) ids, as in `fit_segments`; None for classes. Fitted segments without rows,
+            and segments that were not fitted, are allowed.
 
     Returns:
         An anywidget, which a notebook shows. `selected` is the id of the selected segment, or None;
@@ -59,6 +67,9 @@ def explore(calibrator: SegmentCalibrator, scores: Column, labels: Column, segme
         >>> sorted(shown.brushed.tolist())
         ['a', 'b', 'c']
     """
+    if isinstance(calibrator, OneVsRestCalibrator):
+        given = rows_of_classes(calibrator, scores, labels, segments)
+        calibrator, (scores, labels, segments, *_) = calibrator.by_class, given.pairs()
     require_segment_calibrator(calibrator, "calibrator")
     widget = _widget()
     rows, judged = explorer.judged_rows(calibrator, scores, labels, segments, funnels.FDR)

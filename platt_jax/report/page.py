@@ -7,8 +7,11 @@ import re
 from html import escape
 from typing import Literal
 
+import numpy as np
+
 from platt_jax.columns import Column
 from platt_jax.extras import install_hint
+from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.inference.verdict import verdict
 from platt_jax.plots import explorer, names
 from platt_jax.plots.explorer import JudgedSegments
@@ -16,16 +19,17 @@ from platt_jax.report import charts, rows, sections
 from platt_jax.report.rows import ReportRows
 from platt_jax.report.sections import FDR, resource
 from platt_jax.results.atomic import destination, write_atomically
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.version import __version__
 
 
 def to_html(
-    calibrator: SegmentCalibrator,
     path: str | os.PathLike[str],
+    calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
     labels: Column,
-    segments: Column,
+    segments: Column = None,
     *,
     before: Column | Literal["logits"] = None,
     title: str = "Calibration report",
@@ -46,16 +50,19 @@ def to_html(
     them, with its uncertainty.
 
     Args:
-        calibrator: result of `fit_segments`.
         path: path of the file; an existing file is replaced atomically.
+        calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are then the
+            page's segments, with the pairs of a row and a class as rows.
         scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. A row
-            whose score or label is not finite counts only in the number of rows.
-        labels: (N,) labels, as in `fit_segments`.
-        segments: (N,) segment ids, as in `fit_segments`. Fitted segments without rows, and segments
-            that were not fitted, are allowed.
-        before: what the calibrator is compared with: (N,) probabilities; or "logits", the scores
-            taken as log-odds. None for the scores themselves if all lie in [0, 1], else the sigmoid
-            of all rows pooled; the page says which.
+            whose score or label is not finite counts only in the number of rows. For classes
+            (N, C), as in `fit_one_vs_rest`.
+        labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
+        segments: (N,) segment ids, as in `fit_segments`; None for classes. Fitted segments without
+            rows, and segments that were not fitted, are allowed.
+        before: what the calibrator is compared with: probabilities, as many as scores; or "logits",
+            the scores taken as log-odds. None for the scores themselves if all lie in [0, 1]; else
+            for segments the sigmoid of all rows pooled, and for classes "logits". The page says
+            which.
         title: title of the page, such as the name and the dates of the rows.
 
     Raises:
@@ -70,10 +77,19 @@ def to_html(
         >>> rng = np.random.default_rng(0)
         >>> rows = rng.normal(size=300), rng.random(300) < 0.5, np.arange(300) % 3
         >>> path = os.path.join(tempfile.mkdtemp(), "report.html")
-        >>> to_html(fit_segments(*rows), path, *rows)
+        >>> to_html(path, fit_segments(*rows), *rows)
         >>> os.path.getsize(path) < 1_000_000
         True
     """
+    if isinstance(calibrator, OneVsRestCalibrator):
+        given = rows_of_classes(calibrator, scores, labels, segments)
+        scores, labels, segments, *_ = given.pairs()
+        if before is None:
+            finite = scores[np.isfinite(scores)]
+            before = None if ((finite >= 0) & (finite <= 1)).all() else "logits"
+        elif not isinstance(before, str):
+            before = given.as_pairs(before)
+        calibrator = calibrator.by_class
     require_segment_calibrator(calibrator, "calibrator")
     path = destination(path)
     with install_hint("platt_jax.report needs matplotlib", "platt-jax[report]"):

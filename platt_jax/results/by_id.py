@@ -15,7 +15,9 @@ from platt_jax.results.fit import Fit, Inspectable
 class ById(Inspectable):
     """A result with a fit for each of K ids: a mapping from ids to fits."""
 
-    fit: Fit
+    def _fits(self) -> Fit:
+        """The fits (K,) of the ids."""
+        raise NotImplementedError
 
     def _places(self, some: Column, name: str) -> Integers:
         """The places of these ids' fits, -1 for ids without a fit.
@@ -35,7 +37,7 @@ class ById(Inspectable):
         (place,) = self._places([id_], kind)
         if place < 0:
             raise KeyError(f"{kind} {id_!r} was not fitted")
-        one: Fit = jax.tree.map(lambda x: x[place], self.fit)
+        one: Fit = jax.tree.map(lambda x: x[place], self._fits())
         return one
 
     def __contains__(self, id_: object) -> bool:

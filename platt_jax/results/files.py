@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,20 +40,7 @@ _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
 
 
-class _Kind(NamedTuple):
-    """Contents of a file of one class of calibrators, besides the fields of a Fit."""
-
-    fit: bool
-    ids: str | None = None
-    sigmoid: str | None = None  # prefix of the names of its A and B
-
-
-_KINDS = {
-    "Sigmoid": _Kind(fit=False, sigmoid=""),
-    "Fit": _Kind(fit=True),
-    "SegmentCalibrator": _Kind(fit=True, ids="keys", sigmoid="fallback_"),
-    "OneVsRestCalibrator": _Kind(fit=True, ids="classes"),
-}
+_KINDS = "Sigmoid", "Fit", "SegmentCalibrator", "OneVsRestCalibrator"
 # Integer fields, and their largest valid value.
 _CODES = {
     "status": Status.EMPTY,
@@ -99,38 +86,41 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
-    about: dict[str, Any] = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "package": __version__,
-        "kind": kind,
-    }
-    if isinstance(calibrator, SegmentCalibrator):
-        about["pooling"] = calibrator.pooling
-        if calibrator.nights:
-            about["nights"] = list(calibrator.nights)
+    about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "package": __version__}
+    about["kind"] = kind
+    arrays: dict[str, NDArray[Any]] = {}
     if isinstance(calibrator, OneVsRestCalibrator):
         about["multilabel"] = calibrator.multilabel
-    if isinstance(calibrator, SegmentCalibrator | OneVsRestCalibrator):
-        about["options"] = _changed(calibrator.options)
-    arrays = _to_arrays(calibrator)
-    if (name := _KINDS[kind].ids) is None:
-        _check_fields(arrays, arrays["A"].shape)
+        _add_ids(about, arrays, "classes", calibrator.classes)
+        calibrator = calibrator.by_class
+    numbers = _to_arrays(calibrator)
+    if isinstance(calibrator, SegmentCalibrator):
+        about["pooling"], about["options"] = calibrator.pooling, _changed(calibrator.options)
+        if calibrator.nights:
+            about["nights"] = list(calibrator.nights)
+        _add_ids(about, arrays, "keys", calibrator.keys)
+        if calibrator.by_level is not None:
+            about["levels"], of_levels = level_files.described(calibrator.by_level)
+            arrays |= of_levels
+        _check_fields(numbers, np.shape(calibrator.keys))
     else:
-        keys = np.asarray(getattr(calibrator, name))
-        check_ids(name, keys)
-        _check_fields(arrays, keys.shape)
-        layout, columns = ids_to_arrays(name, keys)
-        if layout != ONE_PLAIN_COLUMN:
-            about["ids"] = layout
-        arrays.update(columns)
-    if (levels := getattr(calibrator, "by_level", None)) is not None:
-        about["levels"], level_arrays = level_files.described(levels)
-        arrays |= level_arrays
-    if "n_pos" in arrays:
-        about["rows"] = float(np.nansum(arrays["n_pos"]) + np.nansum(arrays["n_neg"]))
+        _check_fields(numbers, numbers["A"].shape)
+    if "n_pos" in numbers:
+        about["rows"] = float(np.nansum(numbers["n_pos"]) + np.nansum(numbers["n_neg"]))
     about["fingerprint"] = fingerprint(calibrator)
-    return about, arrays
+    return about, numbers | arrays
+
+
+def _add_ids(
+    about: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str, ids: NDArray[Any]
+) -> None:
+    """Adds ids to the arrays, and their layout to the header if it is not the usual one."""
+    ids = np.asarray(ids)
+    check_ids(name, ids)
+    layout, columns = ids_to_arrays(name, ids)
+    if layout != ONE_PLAIN_COLUMN:
+        about["ids"] = layout
+    arrays |= columns
 
 
 def _changed(options: Options) -> dict[str, Any]:
@@ -180,33 +170,44 @@ def assembled(
             f"written by a newer platt_jax as version {version}; this one reads up to version "
             f"{_VERSION}"
         )
-    kind, layout = _KINDS[about["kind"]], about.get("ids", ONE_PLAIN_COLUMN)
-    columns = [] if kind.ids is None else id_names(kind.ids, layout)
-    fields = [] if kind.sigmoid is None else [f"{kind.sigmoid}A", f"{kind.sigmoid}B"]
-    fields += FIT_FIELDS if kind.fit else ()
-    if about["kind"] == "SegmentCalibrator":
-        fields.append("fallback_covariance")
-        if "population_mean" in names:
-            fields += [f"population_{name}" for name in SHAPES]
-        if "shift" in names:
-            fields.append("shift")
+    kind, layout = about["kind"], about.get("ids", ONE_PLAIN_COLUMN)
+    if kind not in _KINDS:
+        raise ValueError("not a kind of calibrator")
+    of_segments = kind in ("SegmentCalibrator", "OneVsRestCalibrator")
+    id_arrays = ["classes"] * (kind == "OneVsRestCalibrator") + ["keys"] * of_segments
+    fields = ["A", "B"] if kind == "Sigmoid" else list(FIT_FIELDS)
+    if of_segments:
+        fields += ["fallback_A", "fallback_B", "fallback_covariance"]
+        fields += [f"population_{name}" for name in SHAPES if "population_mean" in names]
+        fields += ["shift"] * ("shift" in names)
+    columns = [column for name in id_arrays for column in id_names(name, layout)]
     level_names = level_files.names(about["levels"]) if "levels" in about else []
     if set(names) != {*columns, *fields, *level_names}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
-    keys = None
-    if kind.ids is not None:
-        keys = arrays_to_ids(kind.ids, layout, read)
-        check_ids(kind.ids, keys)
-    batch = arrays["A"].shape if keys is None else keys.shape
+    ids = {name: arrays_to_ids(name, layout, read) for name in id_arrays}
+    for name, values in ids.items():
+        check_ids(name, values)
+    batch = ids["keys"].shape if of_segments else arrays["A"].shape
     if batch == (0,):  # an empty JSON list has no shape
         arrays = {
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
             for name, array in arrays.items()
         }
     _check_fields(arrays, batch)
-    made = _from_arrays(about, arrays, keys, read)
+    made: Calibrator
+    if kind == "Sigmoid":
+        made = Sigmoid(**arrays)
+    elif kind == "Fit":
+        made = _fit(arrays)
+    elif kind == "SegmentCalibrator":
+        made = _segment_calibrator(about, arrays, ids["keys"], read)
+    else:
+        by_class = _segment_calibrator(about, arrays, ids["keys"], read)
+        made = OneVsRestCalibrator(ids["classes"], by_class, about["multilabel"] is True)
+        if set(made.classes.tolist()) != set(by_class.keys.tolist()):
+            raise ValueError("not the same classes")
     if about["fingerprint"] != fingerprint(made):
         raise ValueError("not the arrays that were saved")
     return made
@@ -270,29 +271,24 @@ def fit_arrays(fit: Fit) -> dict[str, Any]:
     return {name: getattr(fit, name) for name in FIT_FIELDS}
 
 
-def _from_arrays(
+def _fit(arrays: dict[str, Any]) -> Fit:
+    return Fit(**{name: arrays[name] for name in FIT_FIELDS})
+
+
+def _segment_calibrator(
     about: dict[str, Any], arrays: dict[str, Any], keys: Any, read: Callable[[str], NDArray[Any]]
-) -> Calibrator:
-    kind = about["kind"]
-    if kind == "Sigmoid":
-        return Sigmoid(**arrays)
-    fit = Fit(**{name: arrays[name] for name in FIT_FIELDS})
-    if kind == "Fit":
-        return fit
-    options = Options(**about["options"])
-    if kind == "OneVsRestCalibrator":
-        return OneVsRestCalibrator(keys, fit, about["multilabel"] is True, options)
-    population = None
-    if "population_mean" in arrays:
-        found = {name: arrays[f"population_{name}"] for name in SHAPES}
-        population = Population(**found | {"status": Status(int(found["status"]))})
+) -> SegmentCalibrator:
     if about["pooling"] not in get_args(Pooling):
         raise ValueError("not a kind of pooling")
     if not all(isinstance(night, str) for night in about.get("nights", ())):
         raise ValueError("not names of nights")
+    population = None
+    if "population_mean" in arrays:
+        found = {name: arrays[f"population_{name}"] for name in SHAPES}
+        population = Population(**found | {"status": Status(int(found["status"]))})
     return SegmentCalibrator(
         keys,
-        fit,
+        _fit(arrays),
         Sigmoid(arrays["fallback_A"], arrays["fallback_B"]),
         arrays["fallback_covariance"],
         about["pooling"],
@@ -300,5 +296,5 @@ def _from_arrays(
         level_files.assembled(about["levels"], read) if "levels" in about else None,
         arrays.get("shift"),
         tuple(about.get("nights", ())),
-        options,
+        Options(**about["options"]),
     )

@@ -14,6 +14,7 @@ def fingerprint(calibrator: Any) -> str:
     Args:
         calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
     """
+    calibrator = getattr(calibrator, "by_class", calibrator)
     fit = getattr(calibrator, "fit", calibrator)
     found = [fit.A, fit.B, getattr(fit, "covariance", None)]
     if (fallback := getattr(calibrator, "fallback", None)) is not None:

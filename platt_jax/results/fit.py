@@ -68,12 +68,23 @@ def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
     """
     if isinstance(fits, Inspectable):
         return fits._inspected()
-    parts = {"calibrators_": "one of its calibrators_", "calibrator_": "its calibrator_"}
-    advice = next((f": pass {text}" for name, text in parts.items() if hasattr(fits, name)), "")
     raise ValueError(
         "fits: expected a SegmentCalibrator, a OneVsRestCalibrator or a Fit, got a "
-        f"{type(fits).__name__}{advice}"
+        f"{type(fits).__name__}{part_to_pass(fits)}"
     )
+
+
+# Attributes of results and classifiers that are calibrators.
+_PARTS = {
+    "by_class": "its by_class, whose segments are the classes",
+    "calibrators_": "one of its calibrators_",
+    "calibrator_": "its calibrator_",
+}
+
+
+def part_to_pass(value: object) -> str:
+    """The end of a message about something that is no calibrator here, but has one; else empty."""
+    return next((f": pass {text}" for name, text in _PARTS.items() if hasattr(value, name)), "")
 
 
 @jax.tree_util.register_dataclass

@@ -1,7 +1,9 @@
 """Fits by class, and probabilities of the classes of rows."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -17,11 +19,9 @@ from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
-from platt_jax.results.probabilities import (
-    expit,
-    log_expit,
-    with_offset,
-)
+from platt_jax.results.probabilities import expit, log_expit, with_offset
+from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.sigmoid import Sigmoid
 
 _LOWEST = np.finfo(np.float32).min
 
@@ -35,18 +35,74 @@ class OneVsRestCalibrator(ComparedByValue, ById):
 
     Attributes:
         classes: (C,) the class ids, in the order of the score columns.
-        fit: the fits of the classes.
+        by_class: the same curves with the classes as segments, ascending. Functions of segments
+            take it beside `ClassRows`.
         multilabel: whether a row may be of several classes, or of none. Its probabilities are then
             not divided by their sum, unless `predict_proba` is told to.
-        options: how the classes were fitted. Calibrators are compared without it.
     """
 
     classes: NDArray[Any]
-    fit: Fit
+    by_class: SegmentCalibrator
     multilabel: bool = False
-    options: Options = field(default=Options(), compare=False)
 
     _shared_rows: ClassVar[bool] = True
+
+    @classmethod
+    def from_fit(
+        cls,
+        classes: Column,
+        fit: Fit,
+        multilabel: bool = False,
+        options: Options = Options(),
+    ) -> Self:
+        """The calibrator with the fits (C,) of these classes, each fitted alone.
+
+        Example:
+            >>> from platt_jax import fit
+            >>> each = fit([[2.0, -1.0, 1.0], [-1.0, 1.0, 0.5]], [[1, 0, 1], [0, 1, 0]])
+            >>> OneVsRestCalibrator.from_fit(["dog", "cat"], each).by_class.keys.tolist()
+            ['cat', 'dog']
+        """
+        names = ids.single_column(ids.read(classes, "classes"), "classes")
+        keys, place = ascending(names)
+        by_class = jax.tree.map(lambda x: x[np.argsort(place)], fit)
+        return cls(names, unpooled(keys, by_class, options), multilabel)
+
+    @property
+    def fit(self) -> Fit:
+        """The fits of the classes, in the order of the score columns."""
+        return self._in_columns(self.by_class.fit)
+
+    @property
+    def options(self) -> Options:
+        """How the classes were fitted."""
+        return self.by_class.options
+
+    def only(self, where: Column) -> "OneVsRestCalibrator":
+        """A calibrator with some of the classes, for scores with their columns.
+
+        Args:
+            where: (C,) bool, the classes to keep, in the order of `classes`.
+
+        Raises:
+            ValueError: where is not one bool per class.
+
+        Example:
+            >>> from platt_jax import fit_one_vs_rest
+            >>> scores = [[2.0, -1.0, 0.0], [-1.0, 1.0, 0.5], [1.0, 0.5, 2.0]]
+            >>> calibrator = fit_one_vs_rest(scores, ["ant", "cat", "dog"])
+            >>> calibrator.only(calibrator.classes != "cat").classes.tolist()
+            ['ant', 'dog']
+        """
+        where = validation.array(where, "where")
+        if where.dtype != bool or where.shape != self.classes.shape:
+            raise ValueError(
+                f"where: expected a bool for each of {self.classes.shape} classes, got "
+                f"{where.dtype} of shape {where.shape}"
+            )
+        _, place = ascending(self.classes)
+        by_class = self.by_class.only(where[np.argsort(place)])
+        return replace(self, classes=self.classes[where], by_class=by_class)
 
     def predict_proba(
         self, scores: Column, normalize: bool | None = None, *, offset: Column | None = None
@@ -81,18 +137,31 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         """
         if normalize is None:
             normalize = not self.multilabel
+        pooled = self.by_class.predictive() is not None
         if accelerators.holds(scores):
+            if pooled:
+                raise ValueError(
+                    "scores: expected an array on the host if the calibrator has a population, "
+                    "over which probabilities are averaged there"
+                )
             A, B = jax.device_get((self.fit.A, self.fit.B))
             table = self._with_columns(accelerators.taken(scores))
             on_device: Any = proba_by_class(A, B, table, normalize, offset)
             return on_device
-        scores = self._columns(scores)
-        logit = with_offset(-(self.fit.A * scores + self.fit.B), offset)
-        if not normalize:
-            return expit(logit)
-        # Logarithms stay distinct where all probabilities round to 0.
-        fitted = np.isfinite(self.fit.A)
-        log_proba = np.where(fitted, log_expit(logit), -np.inf)
+        scores, fit = self._columns(scores), self.fit
+        if pooled:
+            (proba,) = self._by_column(self.by_class.predict_proba, scores, offset)
+            if not normalize:
+                return proba
+            log_proba = np.log(np.maximum(proba, np.finfo(proba.dtype).tiny))
+        else:
+            logit = with_offset(-(fit.A * scores + fit.B), offset)
+            if not normalize:
+                return expit(logit)
+            # Logarithms stay distinct where all probabilities round to 0.
+            log_proba = log_expit(logit)
+        fitted = np.isfinite(fit.A)
+        log_proba = np.where(fitted, log_proba, -np.inf)
         proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
         return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
 
@@ -121,13 +190,9 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         Raises:
             ValueError: the level is not between 0 and 1, or scores do not have a column per class.
         """
-        scores = self._columns(scores)
-        if offset is not None:
-            offset = validation.broadcast(
-                validation.numbers(offset, "offset"), scores.shape, "offset"
-            ).T
-        lower, upper = self.fit.band(scores.T, level, simultaneous, offset=offset)
-        return lower.T, upper.T
+        by_class = partial(self.by_class.band, level=level, simultaneous=simultaneous)
+        lower, upper = self._by_column(by_class, self._columns(scores), offset)
+        return lower, upper
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "OneVsRestCalibrator":
         """The calibrator for rows with other rates of the classes, as `Sigmoid.shift_prior`.
@@ -155,7 +220,46 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             >>> [x.predict_proba([[1.0, 0.5]]).round(2).tolist() for x in (tagged, rarer)]
             [[[0.66, 0.61]], [[0.02, 0.61]]]
         """
-        return replace(self, fit=self.fit.shift_prior(from_rate, to_rate))
+        _, place = ascending(self.classes)
+        rates = (validation.numbers(x, "rate") for x in (from_rate, to_rate))
+        ordered = (x[np.argsort(place)] if x.shape == self.classes.shape else x for x in rates)
+        return replace(self, by_class=self.by_class.shift_prior(*ordered))
+
+    def raise_if_failed(self) -> Self:
+        """Returns the calibrator if every fit and the search for the population converged.
+
+        Raises:
+            RuntimeError: a fit or that search failed. The message says what to do.
+        """
+        super().raise_if_failed()
+        self.by_class.raise_if_failed()
+        return self
+
+    def _by_column(
+        self, function: Callable[..., Any], scores: NDArray[Any], offset: Column
+    ) -> list[NDArray[Any]]:
+        """The results (N, C) of a method of `by_class`, called for each column."""
+        if offset is not None:
+            offset = validation.broadcast(
+                validation.numbers(offset, "offset"), scores.shape, "offset"
+            )
+        columns = [
+            np.atleast_2d(
+                function(
+                    scores[:, i], self.classes[i], offset=None if offset is None else offset[:, i]
+                )
+            )
+            for i in range(len(self.classes))
+        ]
+        return list(np.stack(columns, -1))
+
+    def _in_columns(self, fit: Fit) -> Fit:
+        """Fits of the keys of `by_class`, in the order of the score columns."""
+        keys, place = ascending(self.classes)
+        if len(keys) == len(place) and (place == np.arange(len(place))).all():
+            return fit
+        in_columns: Fit = jax.tree.map(lambda x: x[place], fit)
+        return in_columns
 
     def _columns(self, scores: Column) -> NDArray[Any]:
         return self._with_columns(validation.numbers(scores, "scores"))
@@ -178,5 +282,15 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         found = get_indexer(ordered, ids.read(some, name), name)
         return np.where(found < 0, -1, np.argsort(place)[found])
 
+    def _fits(self) -> Fit:
+        return self.fit
+
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
-        return self.fit, "class", self.classes
+        return self._in_columns(self.by_class._inspected()[0]), "class", self.classes
+
+
+def unpooled(keys: NDArray[Any], fit: Fit, options: Options) -> SegmentCalibrator:
+    """The calibrator of classes that were fitted each alone, of which none is unseen."""
+    unknown = np.full((), np.nan, fit.A.dtype)
+    covariance = np.full((2, 2), np.nan, fit.A.dtype)
+    return SegmentCalibrator(keys, fit, Sigmoid(unknown, unknown), covariance, options=options)

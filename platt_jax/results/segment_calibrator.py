@@ -1,10 +1,9 @@
 """Fits by segment, and predictions for rows of many segments."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_segment
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, part_to_pass
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
@@ -78,9 +77,6 @@ class SegmentCalibrator(ComparedByValue, ById):
     shift: NDArray[Any] | None = None
     nights: tuple[str, ...] = ()
     options: Options = field(default=Options(), compare=False)
-
-    # `platt_jax.report.to_html`, which `platt_jax/__init__.py` sets.
-    _write_report: ClassVar[Callable[..., None]]
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:
@@ -272,37 +268,6 @@ class SegmentCalibrator(ComparedByValue, ById):
         lower, upper = self._by_row(both, 2, scores, segments, offset)
         return lower, upper
 
-    def to_html(
-        self,
-        path: str | os.PathLike[str],
-        scores: Column,
-        labels: Column,
-        segments: Column,
-        *,
-        before: Column | Literal["logits"] = None,
-        title: str = "Calibration report",
-    ) -> None:
-        """Writes a report of the fits and their performance on these rows, as one HTML file.
-
-        See `platt_jax.report.to_html`.
-
-        Args:
-            path: the file; an existing file is replaced.
-            scores: (N,) scores as in `fit_segments`, preferably of rows that were not fitted.
-            labels: (N,) labels as in `fit_segments`.
-            segments: (N,) segment ids as in `fit_segments`.
-            before: what the calibrator is compared with: (N,) probabilities; or "logits", the
-                scores taken as log-odds. None for the scores themselves if all lie in [0, 1], else
-                the sigmoid of all rows pooled.
-            title: title of the page, such as the name and the dates of the rows.
-
-        Raises:
-            ValueError: an argument is not as described.
-            OSError: the file cannot be written.
-            ImportError: matplotlib is missing.
-        """
-        self._write_report(path, scores, labels, segments, before=before, title=title)
-
     def predictive(self) -> NDArray[np.float64] | None:
         """The posterior of each segment's (A, B) with a population; None without one.
 
@@ -481,6 +446,9 @@ class SegmentCalibrator(ComparedByValue, ById):
                 "probabilities are computed there"
             )
 
+    def _fits(self) -> Fit:
+        return self.fit
+
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         population, fit = self.population, self.fit
         if population is not None and population.estimated:
@@ -508,4 +476,6 @@ def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
 def require_segment_calibrator(value: object, name: str) -> None:
     """Refuses anything but a SegmentCalibrator."""
     if not isinstance(value, SegmentCalibrator):
-        raise ValueError(f"{name}: expected a SegmentCalibrator, got {type(value).__name__}")
+        raise ValueError(
+            f"{name}: expected a SegmentCalibrator, got {type(value).__name__}{part_to_pass(value)}"
+        )

@@ -135,6 +135,11 @@ def _portable(column: NDArray[Any]) -> Any:
     return column.astype(column.dtype.newbyteorder("="), copy=False)
 
 
+def by_class(table: Table) -> Table:
+    """A table of segments that are classes."""
+    return Table({"class" if name == "segment" else name: x for name, x in table.items()})
+
+
 def keyed(kind: str, names: NDArray[Any], columns: dict[str, NDArray[Any]]) -> Table:
     """A table with columns of names first, one per field, renamed if the name is taken."""
     if names.dtype.names is None:

@@ -68,7 +68,7 @@ def _fit_columns(
     each = fit(scores, labels, weights=given, offset=offset, options=options)
     # Rows of the first of two classes are of none of the classes of its one column.
     return [
-        OneVsRestCalibrator(
+        OneVsRestCalibrator.from_fit(
             classes[mine], _part(each, (i, slice(len(mine)))), multilabel or len(mine) == 1
         )
         for i, mine in enumerate(known)

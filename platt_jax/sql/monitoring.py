@@ -22,7 +22,7 @@ from platt_jax.monitoring.judging import (
     tell_unusable,
 )
 from platt_jax.monitoring.summaries import to_table
-from platt_jax.results.segment_calibrator import parameters
+from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.tables import Table
 from platt_jax.sql import queries
 from platt_jax.sql.checked import CheckedRows, ColumnArguments, checked_rows
@@ -81,7 +81,10 @@ def monitor_sums(
         >>> monitor.add(monitor_sums(rows, monitor, **columns)).table()["rows"].tolist()
         [2]
     """
-    if monitor.calibrator.by_level is not None:
+    calibrator = monitor.calibrator
+    if not isinstance(calibrator, SegmentCalibrator):
+        raise ValueError("monitor: expected a calibrator of segments; Monitor.update takes classes")
+    if calibrator.by_level is not None:
         raise ValueError("monitor: expected a calibrator without levels; Monitor.update takes them")
     if monitor.night_sd:
         raise ValueError("monitor: expected a night_sd of 0; Monitor.update and sums take others")
@@ -89,10 +92,10 @@ def monitor_sums(
     columns = ColumnArguments(score, label, segment, offset=offset)
     with checked_rows(engine_of(relation, connection, dialect), columns, snapshot=False) as rows:
         if not len(rows.keys):
-            no_keys = monitor.calibrator.keys[:0]
+            no_keys = calibrator.keys[:0]
             return to_table(no_keys, Night.without_rows(0, monitor.state.terms))
-        before = before_night(monitor.calibrator, rows.keys, monitor.against)
-        curves = parameters(monitor.calibrator)[before.place]
+        before = before_night(calibrator, rows.keys, monitor.against)
+        curves = parameters(calibrator)[before.place]
         usable = before.usable & np.isfinite(curves).all(1)
         tell_unusable(rows.keys, before.usable, caller)
         names = ["A", "B"] if curves.shape[1] == 2 else list(_CURVE)

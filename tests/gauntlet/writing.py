@@ -124,6 +124,6 @@ def page(cell: Cell) -> None:
         return  # a report takes none
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
-        report.to_html(made, path, *rows.data())
+        report.to_html(path, made, *rows.data())
         text = path.read_text(encoding="utf-8")
     cell.want(len(text) > 10_000 and "</html>" in text, "no page")

@@ -9,7 +9,7 @@ from test_report import Page, made_up, many
 
 import platt_jax as pj
 from platt_jax.plots.explorer import bins
-from platt_jax.report import charts
+from platt_jax.report import charts, to_html
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def calibrator():
 @pytest.fixture(scope="module")
 def report(calibrator, rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "report.html"
-    calibrator.to_html(path, *rows)
+    to_html(path, calibrator, *rows)
     return path
 
 
@@ -252,7 +252,7 @@ def test_the_curve_is_the_fit_s_with_its_band(opened, calibrator, table):
 def test_where_rates_are_not_kept_the_page_says_so(calibrator, rows, opened, tmp_path, monkeypatch):
     monkeypatch.setattr(bins, "MOST", 300)
     monkeypatch.setattr(charts, "_svg", lambda draw, what, number=1, small=False: ["-"] * number)
-    calibrator.to_html(tmp_path / "r.html", *rows)
+    to_html(tmp_path / "r.html", calibrator, *rows)
     shown = Page(tmp_path / "r.html").table
     kept = [i for i, curve in enumerate(shown["curve"]) if curve is not None]
     without = next(i for i in range(K) if i not in kept)
@@ -271,7 +271,7 @@ def test_a_segment_without_a_fit_and_one_without_rows(
     monkeypatch.setattr(charts, "_svg", lambda draw, what, number=1, small=False: ["-"] * number)
     scores, labels, segments = rows
     renamed = np.where(segments == "shop 30", "a new one", segments)
-    calibrator.to_html(tmp_path / "r.html", scores, labels, renamed)
+    to_html(tmp_path / "r.html", calibrator, scores, labels, renamed)
     page = opened(tmp_path / "r.html")
     page.fill(part("query"), "a new one")
     page.locator("tr[data-segment] button").first.click()
@@ -322,7 +322,7 @@ def test_it_is_drawn_again_when_colours_or_sizes_change(opened):
 
 def test_a_million_segments_are_painted_within_two_seconds(browser, tmp_path):
     large, rows = many(pj.fit_segments(*made_up()), 1_000_000)
-    large.to_html(tmp_path / "r.html", *rows)
+    to_html(tmp_path / "r.html", large, *rows)
     assert (tmp_path / "r.html").stat().st_size < 40e6
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.set_default_timeout(60_000)

@@ -18,7 +18,7 @@ from explored import decoded
 
 import platt_jax as pj
 from platt_jax import Status, triage
-from platt_jax.report import charts
+from platt_jax.report import charts, to_html
 
 HOSTILE = [
     "<script>window.harmed = 1</script>",
@@ -103,7 +103,7 @@ def undrawn(monkeypatch):
 @pytest.fixture(scope="module")
 def page(calibrator, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    assert calibrator.to_html(path, *made_up(seed=1)) is None
+    assert to_html(path, calibrator, *made_up(seed=1)) is None
     return Page(path)
 
 
@@ -150,7 +150,7 @@ def test_it_says_of_each_segment_what_triage_and_the_fits_say(page, calibrator):
 def test_before_is_the_scores_only_where_they_are_probabilities(calibrator, tmp_path, undrawn):
     scores, labels, segments = made_up()
     pooled = calibrator.fallback.predict_proba(scores)
-    calibrator.to_html(tmp_path / "a.html", scores, labels, segments)
+    to_html(tmp_path / "a.html", calibrator, scores, labels, segments)
     first = Page(tmp_path / "a.html")
     assert "Before: the sigmoid of all fitted rows pooled" in first.source
     assert f">{pj.metrics.log_loss(labels, pooled):.4f}<" in first.source
@@ -160,7 +160,7 @@ def test_before_is_the_scores_only_where_they_are_probabilities(calibrator, tmp_
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that scores look like probabilities
         of_proba = pj.fit_segments(p, labels, segments)
-        of_proba.to_html(tmp_path / "b.html", p, labels, segments)
+        to_html(tmp_path / "b.html", of_proba, p, labels, segments)
     second = Page(tmp_path / "b.html")
     assert "Before: the scores, taken as probabilities" in second.source
     assert f">{pj.metrics.log_loss(labels, p):.4f}<" in second.source
@@ -174,7 +174,7 @@ def test_a_line_for_each_level(pooling, tmp_path, undrawn, page):
     parts = dict(zip(names, (segments // 5, segments % 5), strict=True))
     ids = np.rec.fromarrays(list(parts.values()), names=list(names))
     fitted = pj.fit_segments(scores, labels, ids, pooling=pooling)
-    fitted.to_html(tmp_path / "levels.html", scores, labels, ids)
+    to_html(tmp_path / "levels.html", fitted, scores, labels, ids)
     found = Page(tmp_path / "levels.html")
     assert "b" not in found.tags and found.tags.count("section") == 7
     table = fitted.levels
@@ -191,7 +191,7 @@ def test_a_line_for_each_level(pooling, tmp_path, undrawn, page):
 def test_hostile_names_stay_text(calibrator, tmp_path, undrawn):
     path = tmp_path / "report.html"
     renamed_to, rows = renamed(calibrator, made_up(seed=1), HOSTILE)
-    renamed_to.to_html(path, *rows)
+    to_html(path, renamed_to, *rows)
     page = Page(path)
     assert page.tags.count("script") == 6 and "img" not in page.tags and "b" not in page.tags
     assert page.tags.count("section") == 6 and page.tags.count("svg") == 13
@@ -209,7 +209,7 @@ def test_hostile_names_in_the_small_multiples(calibrator, tmp_path):
     some = np.arange(40) < 12
     rows = [x[made_up(seed=1)[2] < 12] for x in made_up(seed=1)]
     renamed_to, rows = renamed(calibrator.only(some), rows, HOSTILE)
-    renamed_to.to_html(tmp_path / "report.html", *rows)
+    to_html(tmp_path / "report.html", renamed_to, *rows)
     page = Page(tmp_path / "report.html")
     assert page.tags.count("bdi") == 13 and page.tags.count("script") == 6
     assert "<script>window.harmed" in page.texts["bdi"] and "{{data}}" in page.texts["bdi"]
@@ -228,7 +228,7 @@ def test_failed_unseen_and_rowless_segments(tmp_path):
     some = (segments != 5) & (segments != 20)
     segments = np.where(segments == 11, 99, segments)
     with pytest.warns(RuntimeWarning, match="2 of 38 segments not tested"):
-        calibrator.to_html(tmp_path / "r.html", scores[some], labels[some], segments[some])
+        to_html(tmp_path / "r.html", calibrator, scores[some], labels[some], segments[some])
     page = Page(tmp_path / "r.html")
     names = page.column("segment")
     lines = {name: {x: page.table[x][i] for x in page.table} for i, name in enumerate(names)}
@@ -256,7 +256,7 @@ def test_rows_that_are_not_finite_are_left_out_of_drawn_segments(calibrator, tmp
     scores[np.flatnonzero(segments == 1)[:2]] = np.nan, np.inf
     labels[np.flatnonzero(segments == 2)[0]] = np.nan
     before = np.where(segments == 0, np.nan, 0.5)
-    calibrator.to_html(tmp_path / "r.html", scores, labels, segments, before=before)
+    to_html(tmp_path / "r.html", calibrator, scores, labels, segments, before=before)
     page = Page(tmp_path / "r.html")
     assert page.tags.count("svg") == 4  # reliability, and each of the segments
     assert page.summary()["rows left out"] == f"{np.sum(segments == 0) + 3}"
@@ -264,7 +264,7 @@ def test_rows_that_are_not_finite_are_left_out_of_drawn_segments(calibrator, tmp
 
 def test_rows_of_which_none_can_be_used(calibrator, tmp_path):
     with pytest.warns(RuntimeWarning, match="2 of 2 segments not tested"):
-        calibrator.to_html(tmp_path / "r.html", [np.nan, np.nan], [1, 0], [2, 3])
+        to_html(tmp_path / "r.html", calibrator, [np.nan, np.nan], [1, 0], [2, 3])
     page = Page(tmp_path / "r.html")
     assert "No row has a finite score" in page.source and "No segment of these" in page.source
     assert "svg" not in page.tags and len(page.column("segment")) == 40
@@ -274,7 +274,7 @@ def test_labels_that_are_missing_or_of_another_coding(calibrator, tmp_path, undr
     scores, labels, segments = made_up(seed=1)
     coded = np.where(labels == 1, 1.0, -1.0)
     coded[:3] = np.nan
-    calibrator.to_html(tmp_path / "r.html", scores, coded, segments)
+    to_html(tmp_path / "r.html", calibrator, scores, coded, segments)
     page = Page(tmp_path / "r.html")
     assert page.summary()["rows left out"] == "3" and "svg" in page.tags
 
@@ -282,14 +282,14 @@ def test_labels_that_are_missing_or_of_another_coding(calibrator, tmp_path, undr
 def test_scores_so_low_that_nothing_is_expected(calibrator, tmp_path):
     steep = pj.Sigmoid(A=np.float64(-1.0), B=np.float64(0.0))
     low = replace(calibrator.only(np.zeros(40, bool)), fallback=steep)
-    low.to_html(tmp_path / "r.html", np.full(4, -1e6), [0, 0, 1, 0], [1, 1, 2, 2])
+    to_html(tmp_path / "r.html", low, np.full(4, -1e6), [0, 0, 1, 0], [1, 1, 2, 2])
     page = Page(tmp_path / "r.html")
     assert page.tags.count("svg") == 1 and page.column("status") == ["UNSEEN"] * 2
 
 
 def test_a_pooled_calibrator_tells_its_shrinkage(tmp_path, undrawn):
     calibrator = pj.fit_segments(*made_up(), pooling="partial")
-    calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
+    to_html(tmp_path / "r.html", calibrator, *made_up(seed=1))
     page = Page(tmp_path / "r.html")
     order = [int(name) for name in page.column("segment")]
     np.testing.assert_allclose(page.column("shrinkage"), calibrator.shrinkage[order], rtol=1e-3)
@@ -300,7 +300,7 @@ def test_segments_of_several_columns(tmp_path, undrawn):
     scores, labels, segments = made_up()
     pairs = [(f"c{i % 4}", i // 4) for i in segments.tolist()]
     calibrator = pj.fit_segments(scores, labels, pairs)
-    calibrator.to_html(tmp_path / "r.html", scores, labels, pairs)
+    to_html(tmp_path / "r.html", calibrator, scores, labels, pairs)
     page = Page(tmp_path / "r.html")
     assert sorted(page.column("segment")) == sorted(f"c{i % 4}, {i // 4}" for i in range(40))
     assert page.tags.count("svg") == 13
@@ -309,7 +309,7 @@ def test_segments_of_several_columns(tmp_path, undrawn):
 def test_a_report_is_the_same_each_time_and_changes_no_setting(calibrator, page, tmp_path):
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context({"axes.labelcolor": "red", "svg.fonttype": "path"}):
-        calibrator.to_html(tmp_path / "r.html", *made_up(seed=1))
+        to_html(tmp_path / "r.html", calibrator, *made_up(seed=1))
     assert dict(matplotlib.rcParams) == before
     assert Page(tmp_path / "r.html").source == page.source
 
@@ -320,9 +320,9 @@ def test_an_old_report_stays_until_the_new_one_is_whole(calibrator, tmp_path, mo
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
         with pytest.raises(OSError, match="disk full"):
-            calibrator.to_html(path, *made_up(seed=1))
+            to_html(path, calibrator, *made_up(seed=1))
     assert os.listdir(tmp_path) == ["report.html"] and path.read_text() == "the old one"
-    calibrator.to_html(path, *made_up(seed=1))
+    to_html(path, calibrator, *made_up(seed=1))
     assert os.listdir(tmp_path) == ["report.html"] and "Calibration report" in path.read_text()
 
 
@@ -340,18 +340,18 @@ def test_errors_name_the_argument(calibrator, tmp_path, undrawn):
         "segments: ": (path, scores, labels, segments.astype(str)),
     }.items():
         with pytest.raises(ValueError, match=message):
-            calibrator.to_html(*arguments)
+            to_html(arguments[0], calibrator, *arguments[1:])
     with pytest.raises(FileNotFoundError, match="no such directory"):
-        calibrator.to_html(tmp_path / "none" / "r.html", scores, labels, segments)
+        to_html(tmp_path / "none" / "r.html", calibrator, scores, labels, segments)
     with pytest.raises(ValueError, match="calibrator: expected a SegmentCalibrator, got Fit"):
-        pj.report.to_html(pj.fit(scores, labels), path, scores, labels, segments)
+        to_html(path, pj.fit(scores, labels), scores, labels, segments)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_matplotlib_is_named_with_its_extra(calibrator, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'platt-jax\[report\]'"):
-        calibrator.to_html(tmp_path / "r.html", *made_up())
+        to_html(tmp_path / "r.html", calibrator, *made_up())
 
 
 def many(calibrator, K):
@@ -375,7 +375,7 @@ def test_ten_thousand_segments_take_less_than_a_megabyte(calibrator, tmp_path):
     names = np.char.add("Straße der Segmente ", np.arange(10_000).astype(str))
     order = np.argsort(names)
     large = replace(large, keys=names[order], fit=jax.tree.map(lambda x: x[order], large.fit))
-    large.to_html(tmp_path / "r.html", scores, labels, names[segments])
+    to_html(tmp_path / "r.html", large, scores, labels, names[segments])
     page = Page(tmp_path / "r.html")
     assert set(page.column("segment")) == set(names.tolist())
     assert (tmp_path / "r.html").stat().st_size < 1e6
@@ -395,7 +395,7 @@ def test_the_caption_says_which_bins_are_drawn(tmp_path, monkeypatch):
     ):
         labels = (rng.random(8000) < 1 / (1 + np.exp(-base - scores))).astype(int)
         fitted = pj.fit_segments(scores, labels, segments, pooling="complete")
-        fitted.to_html(tmp_path / "r.html", scores, labels, segments)
+        to_html(tmp_path / "r.html", fitted, scores, labels, segments)
         assert caption in Page(tmp_path / "r.html").source
         assert drawn[-1]["strategy"] == strategy
     # Few positives are divided among few bins.

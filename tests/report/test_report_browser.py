@@ -8,6 +8,7 @@ from test_report import HOSTILE, made_up
 
 import platt_jax as pj
 from platt_jax import Status
+from platt_jax.report import to_html
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def reported(tmp_path_factory):
     scores, labels, segments = made_up(200, seed=1)
     labels[segments < 12] = scores[segments < 12] < 0
     with pytest.warns(RuntimeWarning, match="1 of 200 segments not tested, the largest 'shop 60'"):
-        calibrator.to_html(path, scores, labels, every[segments].tolist())
+        to_html(path, calibrator, scores, labels, every[segments].tolist())
     return path, calibrator
 
 

@@ -11,7 +11,7 @@ from test_report import Page, made_up
 
 import platt_jax as pj
 from platt_jax.inference.verdict import verdict
-from platt_jax.report import charts
+from platt_jax.report import charts, to_html
 from platt_jax.report.measures import measures
 
 
@@ -21,7 +21,7 @@ def calibrator():
 
 
 def written(calibrator, path, *rows, **options):
-    calibrator.to_html(path, *rows, **options)
+    to_html(path, calibrator, *rows, **options)
     return Page(path)
 
 
@@ -105,7 +105,7 @@ def test_before_may_be_log_odds_or_probabilities(calibrator, tmp_path, monkeypat
         (2 * p, r"before: expected probabilities in \[0, 1\]"),
     ):
         with pytest.raises(ValueError, match=message):
-            calibrator.to_html(tmp_path / "d.html", *rows, before=before)
+            to_html(tmp_path / "d.html", calibrator, *rows, before=before)
 
 
 def test_differences_have_the_errors_of_clustered_rows(rng):

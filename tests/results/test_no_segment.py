@@ -12,6 +12,7 @@ import platt_jax as pj
 from platt_jax.cli import main
 from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
 from platt_jax.inference import prior_from
+from platt_jax.report import to_html
 
 SCORES, LABELS, PLACE = rows_of(0, np.arange(64) % 4, A=-2)
 SEGMENTS = {
@@ -220,7 +221,7 @@ def test_a_query_predicts_by_the_fallback(kind):
 def test_a_report_of_it_has_the_segments_of_the_rows(kind, pooling, tmp_path):
     pytest.importorskip("matplotlib")
     fitted = empty(kind, pooling)
-    fitted.to_html(tmp_path / "page.html", *rows(kind))
+    to_html(tmp_path / "page.html", fitted, *rows(kind))
     statuses = explored.of_page(tmp_path / "page.html")["status"]
     assert statuses.tolist() == ["UNSEEN"] * len(np.unique(SEGMENTS[kind]))
 
