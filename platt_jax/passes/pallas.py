@@ -48,7 +48,7 @@ class PallasRows(FoldedRows):
         """See `FoldedRows`. Programs of problems that are not active read no rows."""
 
         def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Terms:
-            rows, numbers = self._of_problem(how, columns, programs, numbers)
+            rows, numbers = self._program_rows(how, columns, programs, numbers)
             return rows._fold(terms, number, *numbers, reduction=reduction)
 
         def sum_terms(how: KernelConfig, sums: Any, programs: Ranges, _: Any) -> Terms:
@@ -84,7 +84,7 @@ class PallasRows(FoldedRows):
         """
 
         def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Any:
-            return jax.tree.leaves(function(*self._of_problem(how, columns, programs, numbers)))
+            return jax.tree.leaves(function(*self._program_rows(how, columns, programs, numbers)))
 
         start, size = self.start.ravel(), self.size.ravel()
         programs = Ranges(start, size, jnp.arange(len(size), dtype=jnp.int32))
@@ -93,7 +93,7 @@ class PallasRows(FoldedRows):
         found = kernel(program_terms, self._columns, programs, flat, leaves, self._how)
         return jax.tree.unflatten(tree, [x.reshape(self.size.shape) for x in found])
 
-    def _of_problem(
+    def _program_rows(
         self, how: KernelConfig, columns: Any, programs: Ranges, numbers: Any
     ) -> tuple[RowsInKernel, Any]:
         """Within a kernel: a program's rows, and the numbers of its problem."""
