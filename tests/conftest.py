@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import shards
 
 from platt_jax.passes import shapes
 
@@ -28,6 +29,19 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # process, which shall stay below 2 GB.
 _MOST_BYTES_OF_PROGRAMS = 3 << 28
 _BYTES_OF_OTHERS = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser):
+    told = "run one part of the tests only, such as the first of four: 1/4"
+    parser.addoption("--shard", type=shards.parsed, metavar="PART/PARTS", help=told)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if shard := config.getoption("shard"):
+        others = [item for item in items if not shards.is_in(item.nodeid, shard)]
+        items[:] = [item for item in items if shards.is_in(item.nodeid, shard)]
+        config.hook.pytest_deselected(items=others)
 
 
 def pytest_runtest_setup(item):

@@ -34,7 +34,7 @@ def test_is_lowered(benchmark, name, dtype):
 
 def test_every_entry_is_named(benchmark):
     entries, target = benchmark("gpu.entries"), benchmark("gpu.target")
-    with target.chosen():
+    with jax.enable_x64(False), target.chosen():
         every = entries.entries(np.dtype("float32"))
     similar = {
         "solve 100,000 x 1,000",

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 
@@ -313,6 +312,8 @@ def test_a_folder_of_programs_that_cannot_be_made(in_tmp, capsys):
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
 @pytest.mark.parametrize("cache", ["", "--cache folder"])
 def test_who_watches_is_told_what_takes_so_long(in_tmp, cache):
+    import pty  # which Windows has not
+
     f, y, shop = shops(60)
     as_csv(in_tmp / "in.csv", ["f", "y", "shop"], f, y, shop)
     pj.save("c.npz", pj.fit_segments(f, y, shop))

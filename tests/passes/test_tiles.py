@@ -211,7 +211,7 @@ def test_a_heavy_row_that_is_fitted_well_keeps_its_loss():
     """Float32 rounds 1 + e to 1 where the loss, log(1 + e), is 3e-9; a weight makes it 3e3."""
     scores, labels = np.float32([[20, -1, 1]]), np.array([[1, 0, 1]])
     rows = dense_tiles(Columns(scores, labels, np.float32([[1e12, 1, 1]])))
-    zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
+    zero, one = jnp.zeros((1, 1), np.float32), jnp.ones((1, 1), np.float32)
 
     @jax.jit
     def loss_of(rows):
