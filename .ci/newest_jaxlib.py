@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from platt_jax.xla import is_tried
+from platt_jax.backend.xla import is_tried
 
 NEWEST_PYTHON = "3.14"  # whose jaxlib may be newer than the one for this Python
 
@@ -16,5 +16,5 @@ report = subprocess.run(
 )
 version = json.loads(report.stdout)["install"][0]["metadata"]["version"]
 if not is_tried(version):
-    sys.exit(f"jaxlib {version} is out: try it, and raise the limit in platt_jax/xla.py")
+    sys.exit(f"jaxlib {version} is out: try it, and raise the limit in platt_jax/backend/xla.py")
 print(f"jaxlib {version}, the newest, is one of those tried")

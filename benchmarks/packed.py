@@ -14,13 +14,13 @@ import numpy as np
 
 from benchmarks.workloads import Workload
 from platt_jax import Fit, Options
+from platt_jax.backend.threads import ordered_map
 from platt_jax.execution import planning, run
 from platt_jax.execution.oversized import fit_on_host
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Blocks
 from platt_jax.passes.columns import Columns
 from platt_jax.solver.solution import ProblemInputs
-from platt_jax.threads import ordered_map
 
 
 class Packed:

@@ -6,14 +6,11 @@ from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.progress import ProgressReport
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.execution.solve import solve
+from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.inference.bootstrap import Bootstrap, bootstrap
-from platt_jax.inference.drift import Drift, estimate_drift
-from platt_jax.inference.judge_pooling import judge_pooling
 from platt_jax.inference.leave_one_out import leave_one_out
 from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
-from platt_jax.inference.triage import triage
-from platt_jax.inference.update import update
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.monitoring.monitor import Monitor
 from platt_jax.options import Options
@@ -24,6 +21,9 @@ from platt_jax.results.probabilities import logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag, Status
+from platt_jax.updating.drift import Drift, estimate_drift
+from platt_jax.updating.judge_pooling import judge_pooling
+from platt_jax.updating.update import update
 from platt_jax.version import __version__ as __version__
 
 __all__ = [

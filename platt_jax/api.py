@@ -4,7 +4,8 @@ from typing import Any, get_args
 
 from jax.sharding import Mesh
 
-from platt_jax import accelerators, validation
+from platt_jax import validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import class_rows

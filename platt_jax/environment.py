@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from platt_jax import xla
+from platt_jax.backend import xla
+from platt_jax.backend.threads import cores
 from platt_jax.passes import shapes
-from platt_jax.threads import cores
 
 _PACKAGES = (
     *("platt-jax", "jax", "jaxlib", "numpy", "scipy"),

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 
-from platt_jax import accelerators, device_checks, threads, xla
-from platt_jax.execution import device_segments, on_device, oversized, run
+from platt_jax.backend import accelerators, threads, xla
+from platt_jax.execution import device_checks, device_segments, on_device, oversized, run
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 

@@ -9,7 +9,7 @@ import pytest
 from accelerated import accelerated, assert_same_fit, assert_same_proba
 
 import platt_jax as pj
-from platt_jax import accelerators
+from platt_jax.backend import accelerators
 from platt_jax.passes import packing
 
 pytestmark = pytest.mark.slow  # compiles many programs

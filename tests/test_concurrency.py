@@ -18,7 +18,7 @@ from made_up import calibrators, same
 from process_state import global_state
 
 import platt_jax as pj
-from platt_jax import threads
+from platt_jax.backend import threads
 from platt_jax.cli import main
 
 THREADS = 6

@@ -8,12 +8,12 @@ import jax
 import pytest
 
 import platt_jax as pj
-from platt_jax import xla
+from platt_jax.backend import xla
 
 FIRST_FIT = """
 import sys
 import platt_jax as pj
-from platt_jax import xla
+from platt_jax.backend import xla
 folder = pj.use_compilation_cache(sys.argv[1] if len(sys.argv) > 1 else None)
 pj.fit([1.0, 2.0, 3.0], [0, 1, 0])
 print(folder)

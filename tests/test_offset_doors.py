@@ -9,7 +9,7 @@ from data import labels_of
 from jax.sharding import Mesh
 
 import platt_jax as pj
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.cli.main import main
 from platt_jax.passes.columns import Columns
 

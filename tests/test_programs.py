@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import platt_jax as pj
-from platt_jax import scalers, xla
+from platt_jax import scalers
+from platt_jax.backend import xla
 from platt_jax.execution import run
 from platt_jax.execution.caller import Caller
 from platt_jax.inference import expansion

@@ -8,7 +8,8 @@ from data import batch
 from scipy import optimize
 
 import platt_jax as pj
-from platt_jax import Flag, GaussianPrior, Options, Status, scalers, xla
+from platt_jax import Flag, GaussianPrior, Options, Status, scalers
+from platt_jax.backend import xla
 
 HELD = Options(intercept=False)
 PLAIN = Options(intercept=False, targets="none")

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import platt_jax as pj
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.execution import devices, planning, replicates, run
 from platt_jax.inference import expansion
 from platt_jax.model.objective import Targets

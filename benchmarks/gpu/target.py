@@ -16,7 +16,7 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, SingleDeviceSharding
 
 from benchmarks.gpu.entries import Entry
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.passes import shapes
 
 _DESCRIPTION = (Path(__file__).parent / "h200.txtpb").read_text()

@@ -17,7 +17,7 @@ from platt_jax import Options, SegmentCalibrator, load, save
 from platt_jax.cli import csvio, outputs, parquet, reading, summaries
 from platt_jax.cli.inputs import DASH, staged
 from platt_jax.cli.rows import read_rows
-from platt_jax.inference.verdict import verdict
+from platt_jax.hypothesis_tests.verdict import verdict
 
 _PROCESS_LOST = 4
 # Options of `export` for one format alone.

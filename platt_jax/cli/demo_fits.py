@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax import Flag, SegmentCalibrator, fit_segments, metrics, triage
 from platt_jax.data import Flights
-from platt_jax.inference.verdict import verdict
+from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.results.population import Population
 
 Array = NDArray[np.floating]

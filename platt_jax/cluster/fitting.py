@@ -130,7 +130,7 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
 
         return Ray(partitions), rows
     if hasattr(rows, "__arrow_c_stream__"):
-        from platt_jax.threads import cores
+        from platt_jax.backend.threads import cores
 
         return Local(partitions or cores()), pa.table(rows)
     raise ValueError(

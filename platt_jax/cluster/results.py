@@ -13,7 +13,7 @@ from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.joining import joined
 from platt_jax.cluster.tasks import EngineColumns, Summary, check_columns, predict_part, table_part
 from platt_jax.cluster.testing import TESTED, triage_part, with_q_values
-from platt_jax.inference.triage import q_values
+from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid

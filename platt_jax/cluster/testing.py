@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax.cluster.tasks import EngineColumns, id_columns, split_large
-from platt_jax.inference.triage import triage
+from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 # The columns after the ids, before q-values.

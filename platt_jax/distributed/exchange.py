@@ -15,7 +15,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
-from platt_jax import ids, xla
+from platt_jax import ids
+from platt_jax.backend import xla
 from platt_jax.ids.factorize import factorize
 from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 

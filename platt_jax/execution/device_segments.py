@@ -9,7 +9,9 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, columns, ids, validation, xla
+from platt_jax import columns, ids, validation
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
@@ -19,7 +21,6 @@ from platt_jax.ids.factorize import factorize
 from platt_jax.model import statistics
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
-from platt_jax.threads import run_programs
 
 _STEP_OF_ROWS, _STEP_OF_KEYS = 1 << 16, 1 << 10
 

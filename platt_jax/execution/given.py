@@ -5,7 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from platt_jax import accelerators, validation
+from platt_jax import validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.solver.solution import ProblemInputs

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import accelerators
+from platt_jax.backend import accelerators
 from platt_jax.execution.planning import Chunk
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing

@@ -17,12 +17,12 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax import xla
+from platt_jax.backend import xla
+from platt_jax.backend.threads import cores, ordered_map, row_slices, run_programs
 from platt_jax.execution import planning
 from platt_jax.ids.factorize import Factorized
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
-from platt_jax.threads import cores, ordered_map, row_slices, run_programs
 
 _TwoArrays: TypeAlias = tuple[jax.Array, jax.Array]
 

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import accelerators, validation, xla
+from platt_jax import validation
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
-from platt_jax.device_checks import (
+from platt_jax.execution.device_checks import (
     LabelFacts,
     coded_labels,
     in_one_array,
@@ -24,7 +26,6 @@ from platt_jax.ids.labels import labels_by_name
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs, solve_checked
-from platt_jax.threads import run_programs
 
 
 class DeviceRows:

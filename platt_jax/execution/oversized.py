@@ -11,7 +11,8 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, xla
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import ordered_map
 from platt_jax.execution import devices, planning
 from platt_jax.execution.problems import Problems, Task
 from platt_jax.execution.progress import ignore_progress
@@ -23,7 +24,6 @@ from platt_jax.passes.protocol import Rows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import ProblemInputs, fit_rows
-from platt_jax.threads import ordered_map
 
 TOO_SMALL = "the device's memory is too small for this fit"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import threads, xla
+from platt_jax.backend import threads, xla
 from platt_jax.passes import shapes
 from platt_jax.passes.shapes import GatherMap, RowRanges, TileShape
 

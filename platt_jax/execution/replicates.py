@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation, xla
+from platt_jax import validation
+from platt_jax.backend import xla
 from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.oversized import run_oversized
 from platt_jax.execution.planning import Chunk

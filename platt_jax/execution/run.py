@@ -10,7 +10,9 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax import validation, xla
+from platt_jax import validation
+from platt_jax.backend import xla
+from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
@@ -31,7 +33,6 @@ from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs, fit_rows
-from platt_jax.threads import ordered_map, run_programs
 
 # Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.columns import Column
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.oversized import is_out_of_memory

@@ -2,14 +2,15 @@
 
 import jax.numpy as jnp
 
-from platt_jax import validation, xla
+from platt_jax import validation
+from platt_jax.backend import xla
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.traced_arrays import traced_arrays
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs, solve_checked
-from platt_jax.traced_arrays import traced_arrays
 
 
 def solve(

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
+from platt_jax.backend.threads import ordered_map, row_slices
 from platt_jax.ids import Coded, IdColumns, Ids, structured
 from platt_jax.ids.text import unique
-from platt_jax.threads import ordered_map, row_slices
 
 # Maximum length of a table over the range of integer ids, unless a few times the rows is longer.
 # Up to there the table is faster than sorting.

@@ -13,6 +13,7 @@ from platt_jax.api import fit, fit_segments
 from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.clusters import clusters_of_dense_rows, clusters_of_segment_rows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
@@ -21,7 +22,6 @@ from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference import intervals
-from platt_jax.inference.clusters import clusters_of_dense_rows, clusters_of_segment_rows
 from platt_jax.inference.influence import Influence, influence
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options

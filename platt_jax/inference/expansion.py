@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import plain_targets, platt_targets
 from platt_jax.model.prior import GaussianPrior

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Ints
+from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.execution.given import shared_prior
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
-from platt_jax.inference.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
@@ -31,7 +32,6 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import ProblemInputs
-from platt_jax.threads import ordered_map, run_programs
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}

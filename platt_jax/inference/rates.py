@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
+from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
-from platt_jax.inference.posteriors import posteriors
 from platt_jax.results import tables
 from platt_jax.results.probabilities import critical_value, expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
+from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.inference.sandwich import CountedRows, FittedParameters, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior

@@ -7,19 +7,19 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.backend.threads import ordered_map
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.posteriors import posteriors
 from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums, terms_of
 from platt_jax.monitoring.shocks import Shocks
 from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.probabilities import UPPER, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.threads import ordered_map
 
 Against = Literal["fit", "predictions"]
 

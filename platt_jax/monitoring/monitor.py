@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.monitoring import files
 from platt_jax.monitoring.changes import changes
 from platt_jax.monitoring.evidence import UNIT, Night, shocks_of, terms_of

@@ -3,7 +3,7 @@
 import numpy as np
 
 from platt_jax.arrays import Floats
-from platt_jax.inference.triage import q_values
+from platt_jax.hypothesis_tests.triage import q_values
 
 
 def e_q_values(log_e: Floats) -> Floats:

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from platt_jax import accelerators, xla
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import ordered_map
 from platt_jax.model import statistics
 from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
@@ -25,7 +26,6 @@ from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import DeferredRows, Request
 from platt_jax.passes.vectors import VectorRows
-from platt_jax.threads import ordered_map
 
 
 class Block(NamedTuple):

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from platt_jax.backend.xla import single_call
 from platt_jax.model.objective import Array
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.vectors import LANES, VectorRows
-from platt_jax.xla import single_call
 
 
 def scan_groups(

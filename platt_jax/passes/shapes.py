@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from platt_jax import threads, xla
+from platt_jax.backend import threads, xla
 from platt_jax.model.objective import Array
 
 # Rows of a problem per lane of a tile row.

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from platt_jax.backend.xla import noinline
 from platt_jax.model import objective
 from platt_jax.model.objective import Arithmetic, Point, Row, Targets
 from platt_jax.passes.columns import Columns
@@ -26,7 +27,6 @@ from platt_jax.passes.folded import (
     Vector,
     read_vector,
 )
-from platt_jax.xla import noinline
 
 # Rows per vector. Fewer make the loops too short. With ten times as many, XLA would split an
 # operation among threads, which it cannot do within a function.

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from platt_jax.columns import Column
+from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.extras import install_hint
-from platt_jax.inference.fitted_rows import rows_of_classes
 from platt_jax.plots import explorer, funnels
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.inference.triage import q_values
+from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central, points

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from platt_jax.backend.threads import run_concurrently
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.problems import Context
@@ -22,7 +23,6 @@ from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
-from platt_jax.threads import run_concurrently
 
 # Scores sampled to find coordinates.
 SAMPLED_ROWS = 100_000

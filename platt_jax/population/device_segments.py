@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from platt_jax import accelerators
+from platt_jax.backend import accelerators
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.options import Options

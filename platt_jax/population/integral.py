@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.backend.threads import ordered_map
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
 from platt_jax.population.quadrature import Normals, Total, blocks
 from platt_jax.population.symmetric import Symmetric
-from platt_jax.threads import ordered_map
 
 # Maximum and minimum number of sampled covariances. More segments need fewer: they say more.
 _MOST_DRAWS, _LEAST_DRAWS = 256, 32

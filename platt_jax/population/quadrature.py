@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from platt_jax.backend.threads import ordered_map
 from platt_jax.execution.problems import Task
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
@@ -21,7 +22,6 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import AnyRows, Rows
 from platt_jax.population.symmetric import Symmetric
-from platt_jax.threads import ordered_map
 
 # Numbers per array: few, so that it stays in a cache, but enough to outweigh what a block costs.
 _AT_ONCE = 1 << 17

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
+from platt_jax.backend.threads import run_programs
 from platt_jax.execution.oversized import fit_on_host
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.model.standardization import Standardization, range_standardization
@@ -18,7 +19,6 @@ from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
-from platt_jax.threads import run_programs
 
 
 class SummedSegments(Segments):

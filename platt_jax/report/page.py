@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 
 from platt_jax.columns import Column
+from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.extras import install_hint
-from platt_jax.inference.fitted_rows import rows_of_classes
-from platt_jax.inference.verdict import verdict
+from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.plots import explorer, names
 from platt_jax.plots.explorer import JudgedSegments
 from platt_jax.report import charts, rows, sections

@@ -7,8 +7,8 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.inference.posteriors import posteriors
-from platt_jax.inference.triage import triage
+from platt_jax.hypothesis_tests.posteriors import posteriors
+from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.plots.explorer import JudgedSegments, PredictedRows, judged_rows
 from platt_jax.report.measures import Measure, measures
 from platt_jax.results.probabilities import expit

@@ -16,7 +16,7 @@ from jax import lax
 from jax.scipy.special import ndtr
 from numpy.typing import NDArray
 
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.results.probabilities import variance_of_logit
 
 # The rule has nodes at 0 and at these multiples of the step on both sides, in standard deviations.

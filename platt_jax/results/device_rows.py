@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, columns, ids, validation, xla
+from platt_jax import columns, ids, validation
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.ids.indexing import indexer
 from platt_jax.results.averages import mean_where_rows_are
 from platt_jax.results.probabilities import expit, log_expit
-from platt_jax.threads import run_programs
 
 
 def proba_by_segment(

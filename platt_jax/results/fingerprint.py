@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax import accelerators
+from platt_jax.backend import accelerators
 
 
 def fingerprint(calibrator: Any) -> str:

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, ids, validation
+from platt_jax import ids, validation
 from platt_jax.arrays import Integers
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, validation
+from platt_jax import validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import accelerators, columns, ids, validation
+from platt_jax import columns, ids, validation
 from platt_jax.arrays import Integers
+from platt_jax.backend import accelerators
+from platt_jax.backend.threads import ordered_map, row_slices
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer, indexer
@@ -35,7 +37,6 @@ from platt_jax.results.probabilities import (
 from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
-from platt_jax.threads import ordered_map, row_slices
 
 # Rows per step of a prediction, few enough to stay in the cache.
 _PREDICTED_AT_ONCE = 1 << 15

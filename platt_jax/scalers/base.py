@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation, xla
+from platt_jax import validation
 from platt_jax.arrays import Bools
+from platt_jax.backend import xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
@@ -20,7 +22,6 @@ from platt_jax.model.objective import Array
 from platt_jax.results import display
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import problem_names
-from platt_jax.threads import run_programs
 
 # Powers of two between which the sum of a problem's weights is kept: beyond, Platt's targets do not
 # change. The numbers of float32 end at 2^128.

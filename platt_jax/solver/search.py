@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import Derivatives, Point, Targets, with_B_held
 from platt_jax.model.prior import CenteredPrior

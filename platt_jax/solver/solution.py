@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
-from platt_jax import xla
+from platt_jax.backend import xla
 from platt_jax.model import objective, standardization, start
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import EarlierCounts, Point, Targets

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Integers
+from platt_jax.backend.threads import ordered_map, row_slices, run_programs
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import row_positions
@@ -36,7 +37,6 @@ from platt_jax.streaming import checked_files
 from platt_jax.streaming.batches import Batch, Fingerprint, Source
 from platt_jax.streaming.checked_files import checksum, checksums_of, read_at
 from platt_jax.streaming.stored_rows import write_manifest
-from platt_jax.threads import ordered_map, row_slices, run_programs
 
 # Maximum number of rows per bucket, except for a larger segment; a few buckets are in memory.
 BUCKET_ROWS = 1 << 22

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from platt_jax import threads, validation
+from platt_jax import validation
+from platt_jax.backend import threads
 from platt_jax.execution import grouping, planning
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.ids.factorize import Factorized

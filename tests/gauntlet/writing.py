@@ -7,7 +7,7 @@ import numpy as np
 
 from platt_jax import export, report, sql
 from platt_jax import triage as run_triage
-from platt_jax.inference.verdict import verdict
+from platt_jax.hypothesis_tests.verdict import verdict
 
 from . import chance
 from .cell import Cell

@@ -81,7 +81,7 @@ def test_bits_depend_neither_on_chunks_nor_on_threads_nor_on_company(rng, monkey
     for name in ("A", "B", "status"):
         assert np.array_equal(getattr(alone, name), getattr(whole, name)[:7, :2])
     before = [chunk.problems for chunk in planning.chunks(np.full(600, size))]
-    monkeypatch.setattr("platt_jax.threads.cores", lambda: 5)
+    monkeypatch.setattr("platt_jax.backend.threads.cores", lambda: 5)
     monkeypatch.setattr(planning, "_WORTH_A_CORE", 1 << 14)
     assert before != [chunk.problems for chunk in planning.chunks(np.full(600, size))]
     assert pj.bootstrap(scores, labels, replicates=20) == whole

@@ -7,8 +7,8 @@ import pytest
 from data import batch, labels_of
 
 import platt_jax as pj
+from platt_jax.execution import clusters as inference_clusters
 from platt_jax.ids.hashing import hashes
-from platt_jax.inference import clusters as inference_clusters
 from platt_jax.inference import robust_covariance
 from platt_jax.passes import replicated, shapes
 

@@ -10,7 +10,8 @@ import pytest
 from data import ragged
 
 import platt_jax as pj
-from platt_jax import Flag, Status, xla
+from platt_jax import Flag, Status
+from platt_jax.backend import xla
 from platt_jax.execution import planning
 from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization

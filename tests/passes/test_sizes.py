@@ -6,7 +6,8 @@ import pytest
 from data import batch, ragged
 
 import platt_jax as pj
-from platt_jax import Flag, Status, threads, xla
+from platt_jax import Flag, Status
+from platt_jax.backend import threads, xla
 from platt_jax.execution import planning
 from platt_jax.passes import shapes
 

@@ -10,7 +10,7 @@ import pytest
 from data import problem, ragged
 
 import platt_jax as pj
-from platt_jax import threads, xla
+from platt_jax.backend import threads, xla
 from platt_jax.execution import planning, run
 from platt_jax.passes import elementary, shapes, vectors
 from platt_jax.passes.columns import Columns

@@ -10,7 +10,7 @@ from scipy import stats
 from test_report import Page, made_up
 
 import platt_jax as pj
-from platt_jax.inference.verdict import verdict
+from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.report import charts, to_html
 from platt_jax.report.measures import measures
 

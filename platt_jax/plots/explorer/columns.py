@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.arrays import Floats, Integers
+from platt_jax.hypothesis_tests.verdict import kinds_off
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.verdict import kinds_off
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.packing import Column, NamedColumns

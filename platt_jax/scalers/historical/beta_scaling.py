@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
+from platt_jax.backend.threads import ordered_map
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
 from platt_jax.scalers.base import FiniteRows, Fitted, Scaler, along_rows, mean_target, require
-from platt_jax.threads import ordered_map
 
 # Grid of log(alpha_2 + beta_2), searched before the best size is refined.
 _LOG_SIZES = np.log(np.geomspace(0.1, 1e4, 26))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.inference.curve_distributions import ends
+from platt_jax.hypothesis_tests.curve_distributions import ends
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population

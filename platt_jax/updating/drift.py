@@ -15,10 +15,6 @@ from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference import earlier_fits
-from platt_jax.inference.drift_model import Period, next_population, uncertainty
-from platt_jax.inference.lasting_share import LaterRows, lasting_share
-from platt_jax.inference.priors import at_places
 from platt_jax.options import Options
 from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
@@ -30,6 +26,10 @@ from platt_jax.results.probabilities import variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
+from platt_jax.updating import earlier_fits
+from platt_jax.updating.drift_model import Period, next_population, uncertainty
+from platt_jax.updating.lasting_share import LaterRows, lasting_share
+from platt_jax.updating.priors import at_places
 
 
 @dataclass(frozen=True, eq=False, repr=False)

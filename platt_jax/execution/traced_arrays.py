@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import accelerators, columns, device_checks, validation
+from platt_jax import columns, validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
+from platt_jax.execution import device_checks
 from platt_jax.passes.columns import Columns
 
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Floats
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.priors import at_places
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.updating.priors import at_places
 
 # Steps of matching the mean of sigmoids. Each at least halves the error, for any variance of the
 # log-odds up to 20.

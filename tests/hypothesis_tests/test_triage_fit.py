@@ -10,11 +10,11 @@ from scipy.special import expit, log_ndtr
 from scipy.stats import binom, fisher_exact, norm
 
 import platt_jax as pj
-from platt_jax.inference.count_tails import quantiles
-from platt_jax.inference.curve_distributions import LogBeta, Normal
-from platt_jax.inference.posteriors import SegmentPosteriors, posteriors
-from platt_jax.inference.segment_tests import FreshRows, judged
-from platt_jax.inference.uncertain_counts import CountTests, log_tails
+from platt_jax.hypothesis_tests.count_tails import quantiles
+from platt_jax.hypothesis_tests.curve_distributions import LogBeta, Normal
+from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors, posteriors
+from platt_jax.hypothesis_tests.segment_tests import FreshRows, judged
+from platt_jax.hypothesis_tests.uncertain_counts import CountTests, log_tails
 
 
 def population(rng, K, rare=False):

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Ints
-from platt_jax.inference.cluster_shocks import Clusters
-from platt_jax.inference.curve_distributions import Distribution, Ends, Normal, counted
-from platt_jax.inference.posteriors import SegmentPosteriors
-from platt_jax.inference.uncertain_counts import CountTests, log_tails
-from platt_jax.threads import ordered_map
+from platt_jax.backend.threads import ordered_map
+from platt_jax.hypothesis_tests.cluster_shocks import Clusters
+from platt_jax.hypothesis_tests.curve_distributions import Distribution, Ends, Normal, counted
+from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors
+from platt_jax.hypothesis_tests.uncertain_counts import CountTests, log_tails
 
 _OUTER = 0.27
 # Rows are joined whose log-odds differ by less than this, over the square root of their number: so

@@ -13,11 +13,11 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
-from platt_jax.inference.drift import drift_between
 from platt_jax.options import Options, Pooling
 from platt_jax.results.probabilities import LEAST
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
+from platt_jax.updating.drift import drift_between
 
 _POOLINGS: tuple[Literal["complete", "partial", "none"], ...] = ("complete", "partial", "none")
 _REFERENCE = "complete"

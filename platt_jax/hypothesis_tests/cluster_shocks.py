@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Ints
-from platt_jax.inference.posteriors import most_times
+from platt_jax.hypothesis_tests.posteriors import most_times
 
 _NOTHING = 1e-100
 # Least variance of a cluster's labels: fewer say nothing, and their square has a long tail.

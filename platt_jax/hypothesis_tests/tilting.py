@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Floats, Ints, Words
-from platt_jax.inference.score_tests import ScoreTest, ScoreTests
-from platt_jax.inference.simulation import AT_ONCE, row_words, thresholds
+from platt_jax.backend.threads import ordered_map
+from platt_jax.hypothesis_tests.score_tests import ScoreTest, ScoreTests
+from platt_jax.hypothesis_tests.simulation import AT_ONCE, row_words, thresholds
 from platt_jax.passes.replicated import mixed, random_words
-from platt_jax.threads import ordered_map
 
 # The first draws determine how many are needed for the relative standard error _ERROR. No more are
 # taken for p-values surely below the least that matters.

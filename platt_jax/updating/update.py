@@ -11,6 +11,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
@@ -19,11 +20,6 @@ from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference import earlier_fits, update_pooled
-from platt_jax.inference.drift import Drift
-from platt_jax.inference.fitted_rows import rows_of_classes
-from platt_jax.inference.priors import at_places, prior_from
-from platt_jax.inference.walks import Walk
 from platt_jax.model.objective import EarlierCounts
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -34,6 +30,10 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.status import Flag, Status
+from platt_jax.updating import earlier_fits, update_pooled
+from platt_jax.updating.drift import Drift
+from platt_jax.updating.priors import at_places, prior_from
+from platt_jax.updating.walks import Walk
 
 _NOT_LEARNT = (
     "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "

@@ -14,12 +14,12 @@ import platt_jax as pj
 from platt_jax import update
 from platt_jax.export import from_json, to_json
 from platt_jax.inference import prior_from
-from platt_jax.inference.walks import Walk
 from platt_jax.model import objective
 from platt_jax.population import search
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import population_log_prior
 from platt_jax.results.population import Population
+from platt_jax.updating.walks import Walk
 
 
 def night(seed, rows=2_000, segments=60):
@@ -242,7 +242,7 @@ def first_curve_of_all(monkeypatch):
     It learns the finite rows of a segment with a bad one, too, and the prior of the population's
     mean is around it.
     """
-    module, made = import_module("platt_jax.inference.update"), []
+    module, made = import_module("platt_jax.updating.update"), []
     of_all = module._updated_fallback
 
     def first(*arguments):

@@ -20,9 +20,6 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.earlier_fits import chosen, placed
-from platt_jax.inference.priors import at_places
-from platt_jax.inference.walks import Walk
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
@@ -43,6 +40,9 @@ from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
+from platt_jax.updating.earlier_fits import chosen, placed
+from platt_jax.updating.priors import at_places
+from platt_jax.updating.walks import Walk
 
 
 class UpdatedSegments(Segments):

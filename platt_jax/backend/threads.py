@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from platt_jax import xla
+from platt_jax.backend import xla
 
 
 def cores() -> int:

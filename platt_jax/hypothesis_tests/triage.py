@@ -9,15 +9,15 @@ from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.clusters import clusters_of_segment_rows
+from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
+from platt_jax.hypothesis_tests.posteriors import posteriors
+from platt_jax.hypothesis_tests.segment_tests import COLUMNS, FreshRows, judged, shock_variance
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.hashing import hashes
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.cluster_shocks import Clusters, numbered
-from platt_jax.inference.clusters import clusters_of_segment_rows
-from platt_jax.inference.fitted_rows import rows_of_classes
-from platt_jax.inference.posteriors import posteriors
-from platt_jax.inference.segment_tests import COLUMNS, FreshRows, judged, shock_variance
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing
 from platt_jax.results import tables

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Integers
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending
-from platt_jax.inference.walks import Walk
 from platt_jax.model.objective import Array
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
+from platt_jax.updating.walks import Walk
 
 Made = TypeVar("Made")
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats, Ints, Words
+from platt_jax.backend.threads import ordered_map
 from platt_jax.passes.replicated import mixed, random_words
-from platt_jax.threads import ordered_map
 
 # Number of extreme draws that settles a p-value.
 _EXTREME = 10

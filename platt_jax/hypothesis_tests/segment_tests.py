@@ -7,14 +7,14 @@ import numpy as np
 from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.inference import cluster_shocks
-from platt_jax.inference.cluster_shocks import Clusters
-from platt_jax.inference.count_tests import UncertainRows, p_values
-from platt_jax.inference.curve_distributions import Ends, ends
-from platt_jax.inference.posteriors import SegmentPosteriors
-from platt_jax.inference.score_tests import MixingDistribution, ScoreTests
-from platt_jax.inference.simulation import canonical_order, drawn_by, sequential_p_values
-from platt_jax.inference.tilting import tilted_p_values
+from platt_jax.hypothesis_tests import cluster_shocks
+from platt_jax.hypothesis_tests.cluster_shocks import Clusters
+from platt_jax.hypothesis_tests.count_tests import UncertainRows, p_values
+from platt_jax.hypothesis_tests.curve_distributions import Ends, ends
+from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors
+from platt_jax.hypothesis_tests.score_tests import MixingDistribution, ScoreTests
+from platt_jax.hypothesis_tests.simulation import canonical_order, drawn_by, sequential_p_values
+from platt_jax.hypothesis_tests.tilting import tilted_p_values
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments

@@ -12,9 +12,9 @@ from scipy.stats import binom, chi2, false_discovery_control
 
 import platt_jax as pj
 from platt_jax import metrics
-from platt_jax.inference import simulation
-from platt_jax.inference.score_tests import ScoreTests
-from platt_jax.inference.tilting import tilted_p_values
+from platt_jax.hypothesis_tests import simulation
+from platt_jax.hypothesis_tests.score_tests import ScoreTests
+from platt_jax.hypothesis_tests.tilting import tilted_p_values
 
 # The curves of most tests here are known, not fitted.
 triage = partial(pj.triage, against="predictions")
@@ -113,7 +113,7 @@ def test_the_p_values_of_normal_sums_are_those_of_labels(monkeypatch):
     labels = labels_of(rng, 0.13 + logit)
     by_sums = small_p_values(logit, labels, 4).mean()
     assert score_tests(logit, labels, [12_000]).normal.all() and by_sums < 1e-4
-    monkeypatch.setattr("platt_jax.inference.score_tests._NORMAL", 0)
+    monkeypatch.setattr("platt_jax.hypothesis_tests.score_tests._NORMAL", 0)
     np.testing.assert_allclose(small_p_values(logit, labels, 2).mean(), by_sums, rtol=0.15)
 
 

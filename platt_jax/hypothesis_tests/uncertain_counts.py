@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Floats, Ints
-from platt_jax.inference.count_tails import quantiles
-from platt_jax.inference.curve_distributions import Distribution
+from platt_jax.hypothesis_tests.count_tails import quantiles
+from platt_jax.hypothesis_tests.curve_distributions import Distribution
 
 # How much less than at the mode the log density is at the farthest curves, and the number of nodes
 # of each search, at each end. The first tells tails of at least _LARGE, the others tails of 1e-12.

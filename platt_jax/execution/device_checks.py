@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from platt_jax import validation, xla
-from platt_jax.threads import run_programs
+from platt_jax import validation
+from platt_jax.backend import xla
+from platt_jax.backend.threads import run_programs
 
 
 class LabelFacts(NamedTuple):

@@ -1,0 +1,1 @@
+"""Tests of segments on fresh rows: `triage` and its p-values."""
