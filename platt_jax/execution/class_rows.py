@@ -1,5 +1,6 @@
 """Rows of classes: each class against all others, as the rows of a segment."""
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,6 +121,15 @@ class ClassRows(SegmentRows):
         some = slice(0, None, max(1, self.length // most))  # of the rows of each class
         sample: NDArray[Any] = self._of_classes(self._some(slice(None)), some).weighted_scores()
         return sample
+
+    def digest(self) -> bytes:
+        """See GroupedRows."""
+        whole = hashlib.blake2b(str(self._table.shape).encode(), digest_size=16)
+        for place in range(len(self.keys)):
+            columns = self._of_classes(self._some(slice(place, place + 1)), slice(None))
+            for column in columns:
+                whole.update(b"" if column is None else np.ascontiguousarray(column).data)
+        return whole.digest()
 
     def pairs(self) -> Pairs:
         """All pairs of a class and a row: the rows of the first class, and so on."""

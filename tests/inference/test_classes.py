@@ -96,6 +96,8 @@ def test_rows_of_classes_are_rows_of_segments(rng):
         close(found.fit.A, wanted.fit.A)
         close([found.fallback.A, found.fallback.B], [wanted.fallback.A, wanted.fallback.B])
     assert repr(rows) == "ClassRows: 50 rows of 4 classes, float64"
+    assert rows.digest() == ClassRows(scores, labels, NAMES, weights, offset=offset).digest()
+    assert rows.digest() != ClassRows(scores, labels, NAMES, offset=offset).digest()
 
 
 def test_a_class_is_tested_as_a_segment(fitted):
