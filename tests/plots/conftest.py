@@ -57,7 +57,7 @@ def pooled(calibrator):
         likelihood_precision=np.zeros((K, 2, 2)),
         likelihood_pull=np.zeros((K, 2)),
         posterior_mean=np.zeros((K, 2)),
-        posterior_covariance=np.asarray(calibrator.fit.covariance, float),
+        posterior_covariance=np.nan_to_num(calibrator.fit.covariance.astype(float)),
         predictive_mean=np.zeros(2),
         predictive_covariance=np.eye(2),
         shrinkage=np.linspace(0.9, 0.1, K),
