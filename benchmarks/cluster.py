@@ -4,7 +4,7 @@ Needs the extra `spark`, and Java; `--engine dask` and `--engine ray` need their
 Parquet file; sizes of segments are log-normal. Spark has `local[2]` and 4 GB, Dask two processes of
 a thread, Ray two CPUs. Beside the fits is the engine's floor: the same shuffle, followed by a map
 that only counts rows. Each is called several times; the first call starts workers and compiles. The
-peak of the driver's memory is that of its Python process. `--sql` adds `platt_jax.sql.fit_segments`
+peak of the driver's memory is that of its Python process. `--sql` adds `platt_jax.sql.rows`
 (one call, in Spark). `--skew` puts nine rows in ten into one segment, and gives the seconds of fits
 in Spark and of their two tasks, with that segment dealt out to both and without.
 """
@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import platt_jax as pj
 from benchmarks import machine
 from platt_jax import cluster, sql
 from platt_jax.cluster import fitting
@@ -152,8 +153,8 @@ def measure(rows: Any, floor: Callable[[], Any], number: int, with_sql: bool) ->
         for name, call in calls.items():
             seconds[name].append(_timed(name, call)[0])
     if with_sql:
-        of_sql, _ = _timed("sql.fit_segments", lambda: sql.fit_segments(rows, **NAMES))
-        seconds["sql.fit_segments"] = [of_sql]
+        of_sql, _ = _timed("sql.rows", lambda: pj.fit_segments(sql.rows(rows, **NAMES)))
+        seconds["sql.rows"] = [of_sql]
     fitted = partial()
     predict, mean = _timed("predict", lambda: _mean(fitted.predict(rows)))
     return {

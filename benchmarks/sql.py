@@ -94,6 +94,7 @@ def _in_spark(folder, memory) -> dict:
 
 
 def _in_engine(folder, relation, engine) -> dict:
+    import platt_jax as pj
     from platt_jax import sql
 
     seconds = []
@@ -107,7 +108,7 @@ def _in_engine(folder, relation, engine) -> dict:
 
     sql.fitting.engine_of = lambda relation, *_: Timed(relation)
     names = {"score": "scores", "label": "labels", "segment": "segments"}
-    sql.fit_segments(relation.limit(10_000), **names)
+    pj.fit_segments(sql.rows(relation.limit(10_000), **names))
     numbers = np.load(folder / "scores.npy", mmap_mode="r")
     ids = np.unique(np.load(folder / "segments.npy", mmap_mode="r"))
     points = pa.table(
@@ -124,7 +125,7 @@ def _in_engine(folder, relation, engine) -> dict:
     floor = parts(_FLOOR)
     seconds.clear()
     began = time.perf_counter()
-    fitted = sql.fit_segments(relation, **names)
+    fitted = pj.fit_segments(sql.rows(relation, **names))
     ended = time.perf_counter()
     passes = list(seconds)
     floor = median(floor + parts(_FLOOR))

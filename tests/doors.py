@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from data import labels_of
 from jax.sharding import Mesh
+from relation_fits import fit_relation
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options
@@ -55,10 +56,8 @@ def engine(rows, folder, **given):
     import duckdb
     import pyarrow as pa
 
-    from platt_jax import sql
-
     source, names = _table(rows)
-    return sql.fit_segments(duckdb.connect().from_arrow(pa.table(source)), **names, **given)
+    return fit_relation(duckdb.connect().from_arrow(pa.table(source)), **names, **given)
 
 
 def processes(rows, folder, **given):

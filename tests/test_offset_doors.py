@@ -7,6 +7,7 @@ import pytest
 from accelerated import accelerated
 from data import labels_of
 from jax.sharding import Mesh
+from relation_fits import fit_relation
 
 import platt_jax as pj
 from platt_jax.backend import xla
@@ -95,7 +96,6 @@ def test_a_query_predicts_with_the_offset(rows):
 def test_moments_far_from_zero_take_a_query_of_their_own(rows):
     """Sums of the original scores lose their digits there, and those of the offsets with them."""
     duckdb, pa = pytest.importorskip("duckdb"), pytest.importorskip("pyarrow")
-    from platt_jax import sql
 
     scores, labels, segments, offset = rows
     scores = scores + 1e9
@@ -103,7 +103,7 @@ def test_moments_far_from_zero_take_a_query_of_their_own(rows):
     relation = duckdb.connect().from_arrow(
         pa.table({"f": scores, "y": labels, "s": segments, "o": offset})
     )
-    found = sql.fit_segments(relation, score="f", label="y", segment="s", offset="o")
+    found = fit_relation(relation, score="f", label="y", segment="s", offset="o")
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-6)
     np.testing.assert_array_equal(found.fit.passes, expected.fit.passes)
 

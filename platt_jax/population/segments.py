@@ -1,10 +1,12 @@
 """The interface of segments, whose rows may be in memory, on disk, in an engine or elsewhere."""
 
-from typing import Any, NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.options import Options
 from platt_jax.population.quadrature import Grid, Nodes
@@ -48,6 +50,14 @@ class Coordinates(NamedTuple):
     def matrix(self) -> NDArray[np.float64]:
         """(2, 2), the matrix that maps (A, B) to these coordinates."""
         return np.array([[1 / self.scale, 0], [self.center, 1]])
+
+
+@runtime_checkable
+class SegmentSource(Protocol):
+    """Rows elsewhere than in memory, for a fit of their segments."""
+
+    def open_segments(self, caller: Caller) -> AbstractContextManager["Segments"]:
+        """The segments, as long as the context lasts."""
 
 
 class Segments(Protocol):

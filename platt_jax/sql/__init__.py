@@ -15,8 +15,8 @@ with _install_hint("platt_jax.sql needs pyarrow and sqlglot", "platt-jax[sql]"):
     import pyarrow as _pyarrow  # noqa: F401 - checks that it is installed
     import sqlglot as _sqlglot  # noqa: F401
 
-from platt_jax.sql.fitting import fit_segments
 from platt_jax.sql.monitoring import monitor_sums
 from platt_jax.sql.prediction import predict
+from platt_jax.sql.relation_rows import rows
 
-__all__ = ["fit_segments", "monitor_sums", "predict"]
+__all__ = ["monitor_sums", "predict", "rows"]

@@ -53,14 +53,14 @@ def monitor_sums(
     All labels must be known: there is no `reported`, which `Monitor.sums` has.
 
     Args:
-        relation: the rows of the night, as in `fit_segments`.
+        relation: the rows of the night, as in `rows`.
         monitor: the monitor after the night before.
         score: name of the column of scores.
         label: name of the column of labels: booleans, {0, 1} or {-1, +1}.
-        segment: name of the column of segment ids, or several, as in `fit_segments`.
+        segment: name of the column of segment ids, or several, as in `rows`.
         offset: name of the column of offsets; None for no offsets.
-        connection: as in `fit_segments`.
-        dialect: as in `fit_segments`.
+        connection: as in `rows`.
+        dialect: as in `rows`.
 
     Returns:
         A Table, as of `Monitor.sums` of the same rows. Engines round otherwise: sums agree within
@@ -74,10 +74,10 @@ def monitor_sums(
 
     Example:
         >>> import duckdb
-        >>> from platt_jax.sql import fit_segments
+        >>> from platt_jax import fit_segments, sql
         >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
         >>> columns = {"score": "f", "label": "y", "segment": "shop"}
-        >>> monitor = Monitor.start(fit_segments(rows, **columns), against="predictions")
+        >>> monitor = Monitor.start(fit_segments(sql.rows(rows, **columns)), against="predictions")
         >>> monitor.add(monitor_sums(rows, monitor, **columns)).table()["rows"].tolist()
         [2]
     """

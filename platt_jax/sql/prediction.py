@@ -42,15 +42,15 @@ def predict(
     """The rows of a relation with P(y=1) as a new column, computed in the engine.
 
     Args:
-        relation: as in `fit_segments`.
+        relation: as in `rows`.
         calibrator: the calibrator of the segments.
         score: name of the column of scores.
-        segment: name of the column of segment ids, or several, as in `fit_segments`.
+        segment: name of the column of segment ids, or several, as in `rows`.
         offset: name of the column of offsets, as in `SegmentCalibrator.predict_proba`; None for no
             offsets.
         name: name of the new column.
-        connection: as in `fit_segments`.
-        dialect: as in `fit_segments`.
+        connection: as in `rows`.
+        dialect: as in `rows`.
 
     Returns:
         A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
@@ -61,13 +61,13 @@ def predict(
         levels a NULL in a column as an unseen value.
 
     Raises:
-        ValueError: a column is missing, or as in `fit_segments`.
+        ValueError: a column is missing, or as in `rows`.
 
     Example:
         >>> import duckdb
-        >>> from platt_jax.sql import fit_segments
+        >>> from platt_jax import fit_segments, sql
         >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
-        >>> calibrator = fit_segments(rows, score="f", label="y", segment="shop")
+        >>> calibrator = fit_segments(sql.rows(rows, score="f", label="y", segment="shop"))
         >>> with_p = predict(rows, calibrator, score="f", segment="shop", name="p")
         >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
         [0.667, 0.333]

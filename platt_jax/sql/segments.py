@@ -14,7 +14,7 @@ from platt_jax.population.segments import Coordinates
 from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
-from platt_jax.sql.rows import QueryRows
+from platt_jax.sql.query_rows import QueryRows
 
 _DTYPE = np.dtype(np.float64)
 

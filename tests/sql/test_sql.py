@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from data import labels_of, rows_of
+from relation_fits import fit_relation
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, sql
@@ -128,7 +129,7 @@ OPTIONS = (
 def test_answers_are_those_of_rows_in_memory(put, given):
     columns = made()
     expected = in_memory(columns, given)
-    found = sql.fit_segments(**put(columns), **COLUMNS, **given)
+    found = fit_relation(**put(columns), **COLUMNS, **given)
     assert_equal(found, expected)
     assert "NON_FINITE" in str(expected) or "omit" in str(given) or "complete" in str(given)
 
@@ -141,7 +142,7 @@ def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
     f, y, s = (columns[name] for name in "fys")
     f[0] += outlier
     expected = pj.fit_segments(f, y, s, pooling="partial")
-    found = sql.fit_segments(**ENGINES[engine](columns), **COLUMNS, pooling="partial")
+    found = fit_relation(**ENGINES[engine](columns), **COLUMNS, pooling="partial")
     assert (found.fit.status == expected.fit.status).all()
     for name, unit in (
         ("mean", expected.population.mean_errors),
@@ -156,7 +157,7 @@ def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
 def test_no_population_of_one_segment(put):
     columns = plain(rows=50, number=1)
     with pytest.warns(RuntimeWarning, match="no population to estimate"):
-        found = sql.fit_segments(**put(columns), **COLUMNS, pooling="partial")
+        found = fit_relation(**put(columns), **COLUMNS, pooling="partial")
     with pytest.warns(RuntimeWarning, match="no population to estimate"):
         expected = pj.fit_segments(*(columns[name] for name in "fys"), pooling="partial")
     assert not found.population.estimated
@@ -169,7 +170,7 @@ def test_no_population_of_one_segment(put):
 def test_labels_of_two_names(put, names, pos_label):
     columns = plain()
     columns["y"] = np.array(names)[columns["y"].astype(int)]
-    found = sql.fit_segments(**put(columns), **COLUMNS, pos_label=pos_label)
+    found = fit_relation(**put(columns), **COLUMNS, pos_label=pos_label)
     expected = pj.fit_segments(columns["f"], columns["y"] == pos_label, columns["s"])
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9)
     np.testing.assert_array_equal(found.fit.n_pos, expected.fit.n_pos)
@@ -180,9 +181,9 @@ def test_a_third_label_is_refused():
     columns["y"] = np.array(["yes", "no", "maybe"])[np.arange(60) % 3]
     message = "label, column 'y': expected pos_label='yes' and at most one other value, got 'maybe'"
     with pytest.raises(ValueError, match=message):
-        sql.fit_segments(**in_duckdb(columns), **COLUMNS, pos_label="yes")
+        fit_relation(**in_duckdb(columns), **COLUMNS, pos_label="yes")
     with pytest.raises(ValueError, match="pos_label: expected a text or a number, got nan"):
-        sql.fit_segments(**in_duckdb(columns), **COLUMNS, pos_label=float("nan"))
+        fit_relation(**in_duckdb(columns), **COLUMNS, pos_label=float("nan"))
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ def test_labels_of_all_codings(put, coding):
     columns = plain(number=2)
     labels = columns["y"] * 2 - 1 if coding == "minus" else columns["y"].astype(coding)
     expected = pj.fit_segments(columns["f"], labels, columns["s"])
-    assert_equal(sql.fit_segments(**put(columns | {"y": labels}), **COLUMNS), expected)
+    assert_equal(fit_relation(**put(columns | {"y": labels}), **COLUMNS), expected)
 
 
 @pytest.mark.slow
@@ -213,7 +214,7 @@ def test_ids_of_any_kind(keys):
     columns = {"f": rng.normal(size=600), "y": rng.random(600) < 0.4}
     columns["s"] = pa.array([keys[i] for i in which])
     placed = in_duckdb(columns)
-    found = sql.fit_segments(**placed, **COLUMNS)
+    found = fit_relation(**placed, **COLUMNS)
     assert_equal(found, pj.fit_segments(columns["f"], columns["y"], columns["s"]))
     rows = sql.predict(**placed, calibrator=found, score="f", segment="s").to_arrow_table()
     expected = found.predict_proba(rows["f"].to_numpy(), rows["s"])
@@ -230,7 +231,7 @@ def test_segments_of_several_columns_and_names_with_quotes(put):
     else:
         placed = put(named)
     segment = ["a;b", "select"]
-    found = sql.fit_segments(**placed, score='sc"ore', label="la bel", segment=segment)
+    found = fit_relation(**placed, score='sc"ore', label="la bel", segment=segment)
     ids = np.empty(3000, [("a;b", columns["s"].dtype), ("select", other.dtype)])
     ids["a;b"], ids["select"] = columns["s"], other
     assert_equal(found, pj.fit_segments(columns["f"], columns["y"], ids))
@@ -243,7 +244,7 @@ def test_parquet_files(tmp_path):
     table = pa.table(columns)
     for i in range(3):
         pq.write_table(table.slice(1000 * i, 1000), tmp_path / f"{i}.parquet")
-    found = sql.fit_segments(str(tmp_path / "*.parquet"), **COLUMNS, weight="w")
+    found = fit_relation(str(tmp_path / "*.parquet"), **COLUMNS, weight="w")
     weights = columns["w"]
     expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], weights=weights)
     assert_equal(found, expected)
@@ -292,11 +293,11 @@ def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
 
     rows = in_duckdb(plain())["relation"]
     with pytest.raises(ValueError, match="relation of DuckDB or SparkSQL, a Parquet path"):
-        sql.fit_segments(Wrapped(rows), **COLUMNS)
+        fit_relation(Wrapped(rows), **COLUMNS)
     monkeypatch.setitem(relations._ENGINES, Wrapped.__module__.partition(".")[0], Another)
-    assert sql.fit_segments(Wrapped(rows), **COLUMNS) == sql.fit_segments(rows, **COLUMNS)
+    assert fit_relation(Wrapped(rows), **COLUMNS) == fit_relation(rows, **COLUMNS)
     with pytest.raises(ValueError, match="relation of DuckDB or SparkSQL or Another"):
-        sql.fit_segments(3, **COLUMNS)
+        fit_relation(3, **COLUMNS)
 
 
 @pytest.fixture
@@ -316,7 +317,7 @@ def asked(monkeypatch):
 def test_later_passes_read_open_segments_and_no_other_columns(asked):
     columns = plain(rows=20_000, number=300)
     placed = in_duckdb(columns | {"unused": np.zeros(20_000)})
-    sql.fit_segments(**placed, **COLUMNS)
+    fit_relation(**placed, **COLUMNS)
     assert len(asked) <= 7
     assert asked[1][1] == 300
     assert asked[-2][1] < 300  # the last of the search; then comes that of the loss
@@ -330,7 +331,7 @@ def test_later_passes_read_open_segments_and_no_other_columns(asked):
 def test_flights_take_eight_passes(real_data, asked, score, segment):
     data = real_data("nycflights")
     columns = {"f": data[f"score_{score}"], "y": data["y"], "s": data[f"seg_{segment}"]}
-    found = sql.fit_segments(**in_duckdb(columns), **COLUMNS)
+    found = fit_relation(**in_duckdb(columns), **COLUMNS)
     assert found.fit.converged.all()
     assert len(asked) <= 8
 
@@ -361,7 +362,7 @@ def test_moments_of_scores_of_any_size(put, asked, case, weight):
     columns["f"][own] = moved(columns["f"][own])
     of_rows = columns["f"], columns["y"], columns["s"]
     expected = pj.fit_segments(*of_rows, weights=columns["w"] if weight else None)
-    found = sql.fit_segments(**put(columns), **COLUMNS, weight=weight)
+    found = fit_relation(**put(columns), **COLUMNS, weight=weight)
     of_moments = [points for query, points in asked if "first_pos" in query and points]
     assert of_moments == [1] * queried
     assert (found.fit.status == expected.fit.status).all()
@@ -380,7 +381,7 @@ def test_an_outlier_is_flagged_wherever_the_scores_lie(offset):
         f += offset
         columns = {"f": f, "y": rng.random(rows) < 0.5, "s": np.zeros(rows, int)}
         expected = pj.fit_segments(columns["f"], columns["y"], columns["s"])
-        found = sql.fit_segments(**in_duckdb(columns), **COLUMNS)
+        found = fit_relation(**in_duckdb(columns), **COLUMNS)
         assert found.fit.flags == expected.fit.flags
 
 
@@ -391,7 +392,7 @@ def test_sqlalchemy(tmp_path, how):
     in_sqlite(columns, tmp_path / "rows.db")["connection"].commit()
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/rows.db")
     opened = engine if how == "engine" else engine.connect()
-    found = sql.fit_segments("t", connection=opened, **COLUMNS)
+    found = fit_relation("t", connection=opened, **COLUMNS)
     assert_equal(found, in_memory(columns, {}))
     arguments = {"score": "f", "segment": "s", "connection": opened}
     assert len(sql.predict("t", found, **arguments).fetchall()) == 300
@@ -405,7 +406,7 @@ def test_tables_and_transactions_of_the_user_are_left_alone(tmp_path):
     connection = in_sqlite(plain(rows=300, number=3), path)["connection"]
     connection.execute("CREATE TABLE platt_jax_points (x)")
     connection.commit()
-    calibrator = sql.fit_segments("t", connection=connection, **COLUMNS)
+    calibrator = fit_relation("t", connection=connection, **COLUMNS)
     arguments = {"score": "f", "segment": "s", "connection": connection}
     one = sql.predict("t", calibrator, **arguments)
     first = one.fetchone()
@@ -424,7 +425,7 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path, name):
     for path, rows in ((name, 300), ("r1.parquet", 50), ("r22.parquet", 60)):
         part = {key: np.asarray(x)[:rows] for key, x in columns.items()}
         pq.write_table(pa.table(part), tmp_path / path)
-    found = sql.fit_segments(str(tmp_path / name), **COLUMNS)
+    found = fit_relation(str(tmp_path / name), **COLUMNS)
     assert (found.fit.n_pos + found.fit.n_neg).sum() == 300
 
 
@@ -439,7 +440,7 @@ def test_a_relation_that_changes_is_refused(monkeypatch):
 
     monkeypatch.setattr(queries, "derivatives", after_a_row_more)
     with pytest.raises(ValueError, match="relation: expected the same rows in every pass"):
-        sql.fit_segments("t", connection=connection, **COLUMNS)
+        fit_relation("t", connection=connection, **COLUMNS)
 
 
 BAD = {
@@ -465,19 +466,19 @@ def test_bad_input(case):
     columns = plain(rows=50) | {"text": ["x"] * 50, "both": [0, -1] * 25}
     columns |= {"f": np.linspace(-1, 1, 50), "some": [None, *range(49)]}
     with pytest.raises(ValueError, match=message):
-        sql.fit_segments(**in_duckdb(columns) | COLUMNS | changed)
+        fit_relation(**in_duckdb(columns) | COLUMNS | changed)
 
 
 def test_bad_tables_of_connections():
     placed = in_sqlite({"f": ["x"], "y": [1], "s": [1]})
     with pytest.raises(ValueError, match="score, column 'f': expected numbers, got string"):
-        sql.fit_segments(**placed, **COLUMNS)
+        fit_relation(**placed, **COLUMNS)
     with pytest.raises(ValueError, match="dialect: expected one that sqlglot knows"):
-        sql.fit_segments(**placed, **COLUMNS, dialect="klingon")
+        fit_relation(**placed, **COLUMNS, dialect="klingon")
     with pytest.raises(ValueError, match="connection: expected one of Python's database interface"):
-        sql.fit_segments("t", connection=3, **COLUMNS)
+        fit_relation("t", connection=3, **COLUMNS)
     with pytest.raises(ValueError, match="relation: expected rows to fit, got none"):
-        sql.fit_segments(duckdb.sql("SELECT 1.0 f, 1 y, 1 s LIMIT 0"), **COLUMNS)
+        fit_relation(duckdb.sql("SELECT 1.0 f, 1 y, 1 s LIMIT 0"), **COLUMNS)
 
 
 def test_an_engine_predicts_the_mean_over_a_population(put):

@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from relation_fits import fit_relation
 from test_sql import COLUMNS, in_sqlite
 from test_sql import closed as closed  # a fixture
 
@@ -80,7 +81,7 @@ def test_ids_of_bytes_in_sqlite():
     which, f, y = rng.integers(0, 2, 300), rng.normal(size=300), rng.integers(0, 2, 300)
     connection = in_sqlite({"f": f, "y": y, "s": which})["connection"]
     connection.execute("UPDATE t SET s = CASE s WHEN 0 THEN x'0061' ELSE x'62' END")
-    fitted = sql.fit_segments("t", connection=connection, **COLUMNS)
+    fitted = fit_relation("t", connection=connection, **COLUMNS)
     assert fitted.keys.tolist() == [b"\x00a", b"b"]
     rows = sql.predict("t", fitted, connection=connection, score="f", segment="s").fetchall()
     np.testing.assert_allclose(

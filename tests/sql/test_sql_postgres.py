@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from levelled import NAMES
+from relation_fits import fit_relation
 from test_sql import COLUMNS, assert_equal, in_memory, made, plain
 from test_sql_levels import check_predictions
 
@@ -82,7 +83,7 @@ def put(connection, columns, types=TYPES):
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 def test_answers_are_those_of_rows_in_memory(connection, given):
     columns = made()
-    found = sql.fit_segments(**put(connection, columns), **COLUMNS, **given)
+    found = fit_relation(**put(connection, columns), **COLUMNS, **given)
     assert_equal(found, in_memory(columns, given))
 
 
@@ -91,7 +92,7 @@ def test_scores_of_any_size(connection, scale):
     columns = plain(number=5)
     columns["f"] *= scale
     expected = pj.fit_segments(columns["f"], columns["y"], columns["s"])
-    result = sql.fit_segments(**put(connection, columns), **COLUMNS)
+    result = fit_relation(**put(connection, columns), **COLUMNS)
     np.testing.assert_allclose(result.fit.A, expected.fit.A, rtol=1e-9)
 
 
@@ -109,7 +110,7 @@ def test_ids_and_predictions(connection, kind, ids):
     codes = columns["s"]
     columns["s"] = [ids[code] for code in codes]
     placed = put(connection, columns, TYPES | {"s": kind})
-    calibrator = sql.fit_segments(**placed, **COLUMNS)
+    calibrator = fit_relation(**placed, **COLUMNS)
     expected = pj.fit_segments(columns["f"], columns["y"], codes)
     np.testing.assert_allclose(calibrator.fit.A, expected.fit.A, rtol=1e-9)
     rows = sql.predict(**placed, calibrator=calibrator, score="f", segment="s").fetchall()

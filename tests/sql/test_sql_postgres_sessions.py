@@ -5,6 +5,7 @@ import uuid
 
 import numpy as np
 import pytest
+from relation_fits import fit_relation
 from test_sql import COLUMNS, in_memory, plain
 from test_sql_postgres import TYPES, put
 from test_sql_postgres import connection as connection  # a fixture
@@ -66,11 +67,11 @@ def test_other_sessions_write_meanwhile(session, shared, between_passes, autocom
 
     between_passes(2, update)
     mine = session(autocommit=autocommit)
-    found = sql.fit_segments("shared", connection=mine, **COLUMNS)
+    found = fit_relation("shared", connection=mine, **COLUMNS)
     np.testing.assert_allclose(found.fit.A, in_memory(shared, {}).fit.A, rtol=1e-9)
     assert status(mine) == "IDLE"
     assert left(mine) == []
-    again = sql.fit_segments("shared", connection=mine, **COLUMNS)
+    again = fit_relation("shared", connection=mine, **COLUMNS)
     moved = shared | {"f": -shared["f"]}
     np.testing.assert_allclose(again.fit.A, in_memory(moved, {}).fit.A, rtol=1e-9)
 
@@ -85,9 +86,9 @@ def test_in_a_transaction(session, shared, between_passes, isolation, snapshot):
     given = {"relation": "shared", "connection": mine, "snapshot": snapshot, **COLUMNS}
     if isolation == "READ COMMITTED" and not snapshot:
         with pytest.raises(ValueError, match=CHANGED):
-            sql.fit_segments(**given)
+            fit_relation(**given)
     else:
-        found = sql.fit_segments(**given)
+        found = fit_relation(**given)
         np.testing.assert_allclose(found.fit.A, in_memory(shared, {}).fit.A, rtol=1e-9)
     assert status(mine) == "INTRANS"
     assert mine.execute("SELECT * FROM pending").fetchall() == []  # as before
@@ -119,7 +120,7 @@ def test_a_cancelled_query(session, shared, monkeypatch, how, begun):
     timer.start()
     with pytest.raises(psycopg.errors.QueryCanceled):
         if how == "fit":
-            sql.fit_segments("shared", connection=mine, **COLUMNS)
+            fit_relation("shared", connection=mine, **COLUMNS)
         else:
             sql.predict("shared", calibrator, connection=mine, **PREDICTED)
     timer.join()
@@ -142,7 +143,7 @@ def test_predictions_leave_the_session_as_it_came(session, shared, autocommit, b
 
 def test_a_session_that_may_not_write(session, shared):
     mine = session(options="-c default_transaction_read_only=on")
-    found = sql.fit_segments("shared", connection=mine, snapshot=True, **COLUMNS)
+    found = fit_relation("shared", connection=mine, snapshot=True, **COLUMNS)
     np.testing.assert_allclose(found.fit.A, in_memory(shared, {}).fit.A, rtol=1e-9)
     rows = sql.predict("shared", found, connection=mine, **PREDICTED).fetchall()
     assert len(rows) == 3000
@@ -153,7 +154,7 @@ def test_scores_drawn_anew_by_every_pass(session, shared):
     mine.execute("CREATE VIEW drawn AS SELECT f + 1e-3 * random() AS f, y, s FROM shared")
     mine.commit()
     with pytest.raises(ValueError, match=CHANGED):
-        sql.fit_segments("drawn", connection=mine, **COLUMNS)
+        fit_relation("drawn", connection=mine, **COLUMNS)
     assert status(mine) == "IDLE"
 
 
@@ -174,7 +175,7 @@ def test_ids_of_types_of_postgres(connection, kind):
     codes = columns["s"]
     columns["s"] = np.array([IDS[kind][code] for code in codes], object)
     placed = put(connection, columns, TYPES | {"s": kind})
-    found = sql.fit_segments(**placed, **COLUMNS)
+    found = fit_relation(**placed, **COLUMNS)
     assert sorted(found.keys.tolist()) == sorted(IDS[kind])
     ids = list(map(found.keys.tolist().index, IDS[kind]))
     expected = pj.fit_segments(columns["f"], columns["y"], codes)
@@ -191,7 +192,7 @@ def test_columns_with_percent_signs(connection):
     put(connection, columns)
     connection.execute('ALTER TABLE t RENAME f TO "f%s"')
     placed = {"relation": "t", "connection": connection}
-    found = sql.fit_segments(**placed, **COLUMNS | {"score": "f%s"})
+    found = fit_relation(**placed, **COLUMNS | {"score": "f%s"})
     np.testing.assert_allclose(found.fit.A, in_memory(columns, {}).fit.A, rtol=1e-9)
     cursor = sql.predict(**placed, calibrator=found, score="f%s", segment="s", name="p%")
     assert [column.name for column in cursor.description] == ["f%s", "y", "s", "p%"]
@@ -202,7 +203,7 @@ def test_sqlalchemy(server, session, shared, how):
     sqlalchemy = pytest.importorskip("sqlalchemy")
     engine = sqlalchemy.create_engine(f"postgresql+psycopg://test@/postgres?host={server}")
     opened = engine if how == "engine" else engine.connect()
-    found = sql.fit_segments("shared", connection=opened, **COLUMNS)
+    found = fit_relation("shared", connection=opened, **COLUMNS)
     np.testing.assert_allclose(found.fit.A, in_memory(shared, {}).fit.A, rtol=1e-9)
     if how == "engine":
         assert engine.pool.checkedout() == 0
@@ -224,7 +225,7 @@ def test_expressions_are_computed_once_for_each_row(session, shared):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database.Database, "_text", explained)
-        sql.fit_segments("shared", connection=mine, **COLUMNS)
+        fit_relation("shared", connection=mine, **COLUMNS)
     query = next(plan for plan in plans if "h_aa" in plan)
     name = query.split(" AS platt_jax_points")[0].split()[-1]
     columns = "p_k0, j, center, scale, gap_pos, gap_neg, A, B"

@@ -4,6 +4,7 @@ import sqlite3
 
 import numpy as np
 import pytest
+from relation_fits import fit_relation
 from test_sql import COLUMNS, ENGINES, assert_equal, in_duckdb, in_sqlite, plain
 from test_sql import closed as closed  # a fixture
 
@@ -57,7 +58,7 @@ def test_rows_that_change_between_passes(between_passes, number, update):
     placed = in_sqlite(weighted())
     between_passes(number, lambda: placed["connection"].execute(update))
     with pytest.raises(ValueError, match=CHANGED):
-        sql.fit_segments(**placed, **COLUMNS, weight="w", offset="o")
+        fit_relation(**placed, **COLUMNS, weight="w", offset="o")
 
 
 def tables(relation, connection=None):
@@ -81,11 +82,11 @@ def test_a_snapshot_of_rows_that_change(between_passes, engine):
             placed["relation"].query("unused", text)
 
     between_passes(2, update)
-    found = sql.fit_segments(**placed, **COLUMNS, weight="w", snapshot=True)
+    found = fit_relation(**placed, **COLUMNS, weight="w", snapshot=True)
     f, y, s, w = (columns[name] for name in "fysw")
     assert_equal(found, pj.fit_segments(f, y, s, weights=w))
     assert tables(**placed) == []
-    again = sql.fit_segments(**placed, **COLUMNS)
+    again = fit_relation(**placed, **COLUMNS)
     np.testing.assert_allclose(again.fit.A, pj.fit_segments(-f, y, s).fit.A, rtol=1e-9)
 
 
@@ -93,8 +94,8 @@ def test_scores_drawn_anew_by_every_pass():
     relation = in_duckdb(plain())["relation"]
     drawn = relation.query("t", "SELECT f + 1e-3 * random() AS f, y, s FROM t")
     with pytest.raises(ValueError, match=CHANGED):
-        sql.fit_segments(drawn, **COLUMNS)
-    assert sql.fit_segments(drawn, **COLUMNS, snapshot=True).fit.converged.all()
+        fit_relation(drawn, **COLUMNS)
+    assert fit_relation(drawn, **COLUMNS, snapshot=True).fit.converged.all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -103,7 +104,7 @@ def test_a_snapshot_is_dropped_after_an_error(engine):
     columns["y"] = np.arange(60) % 3
     placed = ENGINES[engine](columns)
     with pytest.raises(ValueError, match="label, column 'y'"):
-        sql.fit_segments(**placed, **COLUMNS, snapshot=True)
+        fit_relation(**placed, **COLUMNS, snapshot=True)
     assert tables(**placed) == []
 
 
@@ -120,7 +121,7 @@ def test_rounding_is_no_change(seed, offset):
     columns["o"] = rng.normal(size=rows) * 10.0 ** rng.integers(-9, 2, rows)
     relation = in_duckdb(columns)["relation"]
     relation.query("t", "SET threads = 2")
-    found = sql.fit_segments(relation, **COLUMNS, weight="w", offset=offset)
+    found = fit_relation(relation, **COLUMNS, weight="w", offset=offset)
     assert len(found) == 40
 
 
@@ -129,9 +130,7 @@ def test_types_of_values_in_sqlite():
     rows = [(0.1 * i, i % 2, i % 3, "note" if i else 1) for i in range(3000)]
     connection.execute("CREATE TABLE t (f, y, s, note)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
-    expected = sql.fit_segments(
-        "t", connection=connection, **COLUMNS
-    )  # other columns do not matter
+    expected = fit_relation("t", connection=connection, **COLUMNS)  # other columns do not matter
     for column, value, message in (
         ("f", "'x'", "score, column 'f': expected values of one type, got real and text"),
         ("f", "x'00'", "score, column 'f': expected values of one type, got blob and real"),
@@ -140,7 +139,7 @@ def test_types_of_values_in_sqlite():
     ):
         connection.execute(f"UPDATE t SET {column} = {value} WHERE rowid = 2500")
         with pytest.raises(ValueError, match=message):
-            sql.fit_segments("t", connection=connection, **COLUMNS)
+            fit_relation("t", connection=connection, **COLUMNS)
         if column != "y":
             with pytest.raises(ValueError, match=message):
                 sql.predict("t", expected, connection=connection, score="f", segment="s")

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from data import rows_of
+from relation_fits import fit_relation
 
 import platt_jax as pj
 
@@ -54,14 +55,13 @@ def columns():
 
 
 def test_columns_of_any_name(session):
-    from platt_jax import sql
 
     made = columns()
     names = {"f": "{score}", "y": "a{b", "s": "platt_jax_points of"}
     table = pa.table({name: made[short][:2000] for short, name in names.items()})
     score, label, segment = names.values()
     frame = session.createDataFrame(table)
-    found = sql.fit_segments(frame, score=score, label=label, segment=segment)
+    found = fit_relation(frame, score=score, label=label, segment=segment)
     expected = pj.fit_segments(*(made[short][:2000] for short in names))
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8, atol=1e-8)
 
@@ -81,7 +81,7 @@ def test_answers_are_those_of_rows_in_memory(session, tmp_path):
         yield from batches
 
     for rows in (frame, frame.mapInPandas(killed_once, frame.schema)):
-        found = sql.fit_segments(rows, score="f", label="y", segment="s", weight="w")
+        found = fit_relation(rows, score="f", label="y", segment="s", weight="w")
         assert (found.keys == expected.keys).all()
         for name in ("status", "flags", "n_pos", "n_neg"):
             assert (getattr(found.fit, name) == getattr(expected.fit, name)).all(), name
@@ -98,7 +98,6 @@ def test_answers_are_those_of_rows_in_memory(session, tmp_path):
 
 
 def test_a_snapshot_of_scores_drawn_anew_by_every_pass(session):
-    from platt_jax import sql
 
     def drawn(batches):
         for batch in batches:
@@ -110,8 +109,8 @@ def test_a_snapshot_of_scores_drawn_anew_by_every_pass(session):
     frame = frame.mapInPandas(drawn, frame.schema)
     names = {"score": "f", "label": "y", "segment": "an id"}
     with pytest.raises(ValueError, match="rows changed"):
-        sql.fit_segments(frame, **names)
-    assert sql.fit_segments(frame, **names, snapshot=True).fit.converged.all()
+        fit_relation(frame, **names)
+    assert fit_relation(frame, **names, snapshot=True).fit.converged.all()
 
 
 @pytest.mark.parametrize("table", [None, "sigmoids"])

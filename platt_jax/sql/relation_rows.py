@@ -1,6 +1,8 @@
-"""`fit_segments` for rows in an engine."""
+"""Rows of a relation, which stay in their engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -8,26 +10,46 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from platt_jax import validation
-from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import Listener
-from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.statistics import ScoreRanges
-from platt_jax.options import Options, Pooling
-from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.population.segments import Segments
 from platt_jax.sql import moments
 from platt_jax.sql.checked import ColumnArguments, checked_rows
 from platt_jax.sql.engines import QueryEngine
 from platt_jax.sql.names import RelationColumns
+from platt_jax.sql.query_rows import QueryRows
 from platt_jax.sql.relations import engine_of
-from platt_jax.sql.rows import QueryRows
 from platt_jax.sql.segments import QuerySegments
 from platt_jax.sql.values import numbers
 
 
-def fit_segments(
+@dataclass(frozen=True)
+class RelationRows:
+    """Rows of a relation, from `rows`, for `platt_jax.fit_segments`."""
+
+    _engine: QueryEngine
+    _columns: ColumnArguments
+    _snapshot: bool
+
+    @contextmanager
+    def open_segments(self, caller: Caller) -> Iterator[Segments]:
+        """The segments of the rows, as long as the context lasts; reads the rows once.
+
+        Raises:
+            ValueError: see `rows`.
+        """
+        with checked_rows(self._engine, self._columns, self._snapshot) as checked:
+            held, names, keys, found = checked
+            if not len(keys):
+                raise ValueError("relation: expected rows to fit, got none")
+            yield QuerySegments(keys, _rows(held, names, found))
+
+    def __repr__(self) -> str:
+        score, label, segment, *_ = self._columns
+        return f"RelationRows: scores {score!r}, labels {label!r} and segments {segment!r}"
+
+
+def rows(
     relation: Any,
     *,
     score: str,
@@ -38,17 +60,13 @@ def fit_segments(
     pos_label: str | float | None = None,
     connection: Any = None,
     dialect: str | None = None,
-    prior: GaussianPrior | None = None,
-    start: tuple[Column, Column] | None = None,
-    pooling: Pooling = "none",
-    options: Options = Options(),
-    progress: bool | Listener = False,
     snapshot: bool = False,
-) -> SegmentCalibrator:
-    """Fit one sigmoid to the rows of each segment of a relation, and one to all rows.
+) -> RelationRows:
+    """Rows of a relation for `platt_jax.fit_segments`, which stay in their engine.
 
-    Like `platt_jax.fit_segments`, in float64, but the rows stay in their engine. NULL in scores,
-    labels, weights and offsets is treated as NaN.
+    The fit is that of rows in memory, in float64. NULL in scores, labels, weights and offsets is
+    treated as NaN. A pass over the rows is a query; pooling="partial" takes about 25 queries for
+    each step of the population. `Options.derivatives` has no effect. No query is made here.
 
     Args:
         relation: a relation of DuckDB; the path or pattern of Parquet files, which DuckDB reads; a
@@ -64,38 +82,25 @@ def fit_segments(
             connection of PostgreSQL or SQLite is left as it came.
         dialect: sqlglot's name of the connection's dialect, such as "sqlite"; None to determine it
             from the connection's type.
-        prior: as in `platt_jax.fit_segments`.
-        start: as in `platt_jax.fit_segments`.
-        pooling: as in `platt_jax.fit_segments`; "partial" takes about 25 queries for each step of
-            the population.
-        options: as in `platt_jax.fit_segments`; `derivatives` has no effect.
-        progress: as in `platt_jax.fit_segments`; reports come with the queries.
         snapshot: whether every pass reads one state of the rows, even if other sessions write. It
             copies these columns to a temporary table, which is dropped at the end; Spark makes a
             local checkpoint. In PostgreSQL it takes no copy, and is always so, unless the
             connection is in a transaction that is not REPEATABLE READ.
 
     Raises:
-        ValueError: an argument is not as above; a column is missing or of another type; an id is
-            NULL; or rows change between passes.
+        ValueError: the relation is of no known engine. The fit then raises one if a column is
+            missing or of another type, an id is NULL, or rows change between passes.
 
     Example:
         >>> import duckdb
-        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
-        >>> calibrator = fit_segments(rows, score="f", label="y", segment="shop")
+        >>> from platt_jax import fit_segments
+        >>> sales = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> calibrator = fit_segments(rows(sales, score="f", label="y", segment="shop"))
         >>> calibrator.keys.tolist()
         ['a']
     """
-    caller = Caller()
-    # Checked before the first query.
-    validation.pooling(pooling, prior, start, validation.options(options))
     columns = ColumnArguments(score, label, segment, weight, offset, pos_label)
-    with checked_rows(engine_of(relation, connection, dialect), columns, snapshot) as rows:
-        held, names, keys, found = rows
-        if not len(keys):
-            raise ValueError("relation: expected rows to fit, got none")
-        by_segment = QuerySegments(keys, _rows(held, names, found))
-        return fit_by_segment(by_segment, prior, start, pooling, options, progress, caller)
+    return RelationRows(engine_of(relation, connection, dialect), columns, snapshot)
 
 
 def _rows(engine: QueryEngine, names: RelationColumns, found: pa.Table) -> QueryRows:
