@@ -40,7 +40,7 @@ def main() -> None:
     found["constants"] = dict(zip(names, constants.tolist(), strict=True))
     found["fitted to"] = [_line(*x, constants) for x in small]
     found["predicted"] = [_line(n, k, seconds(n, k), constants) for n, k in _LARGE]
-    of_process = seconds(2 * _MANY, _MANY, distributed.fit_segments)
+    of_process = seconds(2 * _MANY, _MANY, lambda *x: pj.fit_segments(distributed.rows(*x)))
     found[f"one process, {_MANY:,} segments of two rows, seconds"] = round(of_process, 4)
     for line in (found["constants"], *found["fitted to"], *found["predicted"], of_process):
         print(line)

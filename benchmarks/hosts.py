@@ -101,6 +101,7 @@ def _process(number: int, count: int, port: int, rows: int, segments: int) -> di
     import jax
 
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number)
+    import platt_jax as pj
     from platt_jax import distributed
     from platt_jax.distributed.exchange import Exchange
 
@@ -113,13 +114,13 @@ def _process(number: int, count: int, port: int, rows: int, segments: int) -> di
         return made
 
     mine = _rows(number, rows, segments)
-    distributed.fit_segments(*mine)
+    pj.fit_segments(distributed.rows(*mine))
     Exchange._in_time = timed
     whole = []
     for _ in range(_REPEATS):
         waits.clear()
         began = time.perf_counter()
-        distributed.fit_segments(*mine)
+        pj.fit_segments(distributed.rows(*mine))
         whole.append((time.perf_counter() - began, sum(waits)))
     Exchange._in_time = in_time
     alone = _bare_exchange(Exchange(None), segments)

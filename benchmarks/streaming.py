@@ -71,17 +71,17 @@ def _run(way, folder):
     few = {name: np.array(x[: 1 << 21]) for name, x in arrays.items()}
     pj.fit_segments(*few.values())
     with tempfile.TemporaryDirectory(dir=folder) as small:
-        pj.fit_segments(streaming.store_rows(few, Path(small) / "rows", **names))
+        pj.fit_segments(streaming.rows(few, Path(small) / "rows", **names))
     before, found = resident(), {}
     rows, cache = len(arrays["scores"]), folder / "cache"
     began = time.perf_counter()
     if way == "store arrays":
-        streaming.store_rows(arrays, cache, **names)
+        streaming.rows(arrays, cache, **names)
         found["bytes per row"] = sum(x.stat().st_size for x in cache.iterdir()) / rows
     elif way == "store Parquet":
-        streaming.store_rows(folder / "rows.parquet", folder / "cache of Parquet", **names)
+        streaming.rows(folder / "rows.parquet", folder / "cache of Parquet", **names)
     elif way == "fit stored rows":
-        found["digest"] = _digest(streaming.fit_segments(streaming.StoredRows(cache)))
+        found["digest"] = _digest(pj.fit_segments(streaming.StoredRows(cache)))
     else:
         in_memory = [np.array(x) for x in arrays.values()]
         began = time.perf_counter()

@@ -25,7 +25,7 @@ from platt_jax.options import ClassPooling, Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
-from platt_jax.population.segments import SegmentSource
+from platt_jax.population.segments import FitArguments, SegmentSource
 from platt_jax.results.fit import Fit, problem_names
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -126,8 +126,8 @@ def fit_segments(
     """Fit one sigmoid to the rows of each segment, and one to all rows for unseen segments.
 
     Args:
-        scores: (N,) scores as in `fit`; or SegmentRows, or rows elsewhere from `sql.rows`, which
-            replace the arrays.
+        scores: (N,) scores as in `fit`; or SegmentRows, or rows elsewhere, from `sql.rows`,
+            `streaming.rows` or `distributed.rows`, which replace the arrays.
         labels: (N,) labels as in `fit`.
         segments: (N,) ids: an array, list or column of integers, text, categories, dates or any
             hashable objects that a file can store; or ids of several columns, as a list of tuples,
@@ -173,12 +173,11 @@ def fit_segments(
     more = prior, start, pooling, options, progress, caller
     if isinstance(scores, SegmentSource):
         beside = {"labels": labels, "segments": segments, "weights": weights, "offset": offset}
-        for name, given in {**beside, "pos_label": pos_label, "mesh": mesh}.items():
+        for name, given in {**beside, "pos_label": pos_label}.items():
             if given is not None:
                 raise ValueError(f"{name}: expected none beside {type(scores).__name__}")
-        # Checked before the rows are read.
-        validation.pooling(pooling, prior, start, validation.options(options))
-        with scores.open_segments(caller) as by_segment:
+        arguments = FitArguments(prior, start, pooling, mesh, options, progress)
+        with scores.open_segments(arguments, caller) as by_segment:
             return fit_by_segment(by_segment, *more)
     if accelerators.holds(scores):
         validation.no_mesh(mesh)

@@ -9,11 +9,12 @@ from pathlib import Path
 import jax
 import numpy as np
 from data import rows_of
+from rows_elsewhere import fit_in_processes
 
 import platt_jax as pj
-from platt_jax import GaussianPrior, Options, distributed
+from platt_jax import GaussianPrior, Options
 from platt_jax.distributed import call
-from platt_jax.distributed.rows import SummedRows
+from platt_jax.distributed.shared_sums import SummedRows
 
 
 def rows_of_all():
@@ -37,7 +38,7 @@ def compare(number, more):
         {"options": Options(non_finite="omit"), "pooling": "partial"},
     )
     for arguments in given if more else given[:1]:
-        found = distributed.fit_segments(f[mine], y[mine], s[mine], weights=w[mine], **arguments)
+        found = fit_in_processes(f[mine], y[mine], s[mine], weights=w[mine], **arguments)
         expected = pj.fit_segments(f, y, s, weights=w, **arguments)
         assert (found.keys == expected.keys).all()
         for name in ("status", "flags", "n_pos", "n_neg"):
@@ -50,7 +51,7 @@ def compare(number, more):
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
     print("bits", found.fit.A.tobytes().hex()[:400])
     if more:
-        single = distributed.fit_segments(f[mine].astype(np.float32), y[mine], s[mine])
+        single = fit_in_processes(f[mine].astype(np.float32), y[mine], s[mine])
         assert single.fit.A.dtype == np.float32
 
     for wrong, message in (
@@ -58,7 +59,7 @@ def compare(number, more):
         ((y[mine], s[mine].astype(int) if number == 0 else s[mine]), "numbers and text"),
     ):
         try:
-            distributed.fit_segments(f[mine], *wrong, weights=w[mine])
+            fit_in_processes(f[mine], *wrong, weights=w[mine])
         except ValueError as error:
             print("refused", error)
         else:
@@ -75,7 +76,7 @@ def compare_levels(number):
     ids, mine = np.stack(np.divmod(segments, 10), 1), rng.integers(0, 2, 12_000) == number
     for pooling in ("nested", "crossed"):
         given = {"pooling": pooling, "options": Options(non_finite="omit")}
-        found = distributed.fit_segments(f[mine], y[mine], ids[mine], **given)
+        found = fit_in_processes(f[mine], y[mine], ids[mine], **given)
         expected = pj.fit_segments(f, y, ids, **given)
         assert found.keys.tolist() == expected.keys.tolist()
         one, other = found.population, expected.population
@@ -113,7 +114,7 @@ def interrupted(number, what):
     before_each_pass(act)
     (f, y, s, _), owner = rows_of_all()
     mine = owner == number
-    distributed.fit_segments(f[mine], y[mine], s[mine], time_limit=10)
+    fit_in_processes(f[mine], y[mine], s[mine], time_limit=10)
 
 
 def checkpointed(number, what):
@@ -128,10 +129,10 @@ def checkpointed(number, what):
     (f, y, s, w), owner = rows_of_all()
     mine = owner == number
     rows = f[mine], y[mine], s[mine]
-    found = distributed.fit_segments(*rows, weights=w[mine], checkpoint=directory, time_limit=60)
+    found = fit_in_processes(*rows, weights=w[mine], checkpoint=directory, time_limit=60)
     assert number or not os.path.exists(directory)  # the first process removes it
     resumed = len(passes)
-    whole = distributed.fit_segments(*rows, weights=w[mine], time_limit=60)
+    whole = fit_in_processes(*rows, weights=w[mine], time_limit=60)
     print("passes", resumed, len(passes) - resumed)
     for name in ("A", "B", "covariance", "nll", "status"):
         pair = getattr(found.fit, name), getattr(whole.fit, name)
@@ -149,7 +150,7 @@ def of_another_call(number, what):
         ((f[mine], y[mine], s[mine]), Options(max_iter=7)),
     ):
         try:
-            distributed.fit_segments(*rows, options=options, checkpoint=directory)
+            fit_in_processes(*rows, options=options, checkpoint=directory)
         except ValueError as error:
             print("refused", error)
 
@@ -185,7 +186,7 @@ def differing(number, directory):
 
     def refused(arguments):
         try:
-            distributed.fit_segments(*rows, time_limit=20, **arguments)
+            fit_in_processes(*rows, time_limit=20, **arguments)
         except ValueError as error:
             print("refused", error)
 
@@ -197,7 +198,7 @@ def differing(number, directory):
 
     # The same values in other types, and what may differ. The last process has no rows.
     f = f.astype(np.float32).astype(float)
-    found = distributed.fit_segments(
+    found = fit_in_processes(
         f[mine].astype(float if number == 0 else np.float32),
         *rows[1:],
         weights=None if number == 2 else w[mine],

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from data import labels_of
 from jax.sharding import Mesh
-from relation_fits import fit_relation
+from rows_elsewhere import fit_in_processes, fit_relation, fit_stored
 
 import platt_jax as pj
 from platt_jax import GaussianPrior, Options
@@ -46,10 +46,9 @@ def mesh(rows, folder, **given):
 
 
 def disk(rows, folder, **given):
-    from platt_jax import streaming
 
     source, names = _table(rows)
-    return streaming.fit_segments(source, cache=folder / "rows", **names, **given)
+    return fit_stored(source, cache=folder / "rows", **names, **given)
 
 
 def engine(rows, folder, **given):
@@ -61,9 +60,8 @@ def engine(rows, folder, **given):
 
 
 def processes(rows, folder, **given):
-    from platt_jax import distributed
 
-    return distributed.fit_segments(**rows, **given)
+    return fit_in_processes(**rows, **given)
 
 
 def cluster(rows, folder, **given):

@@ -7,7 +7,7 @@ import pytest
 from accelerated import accelerated
 from data import labels_of
 from jax.sharding import Mesh
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation, fit_stored
 
 import platt_jax as pj
 from platt_jax.backend import xla
@@ -113,15 +113,15 @@ def test_rows_on_disk_with_and_without(rows, tmp_path):
 
     scores, labels, segments, offset = rows
     batches = [(scores[i::2], labels[i::2], segments[i::2], None, offset[i::2]) for i in (0, 1)]
-    stored = streaming.store_rows(batches, tmp_path / "a")
+    stored = streaming.rows(batches, tmp_path / "a")
     assert stored.has_offset
     expected = pj.fit_segments(scores, labels, segments, offset=offset)
-    found = streaming.fit_segments(streaming.StoredRows(tmp_path / "a"))
+    found = fit_stored(streaming.StoredRows(tmp_path / "a"))
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8)
     mixed = [batches[0], batches[1][:3]]
     with pytest.raises(ValueError, match="offset: expected them in all batches or in none"):
-        streaming.store_rows(mixed, tmp_path / "b")
-    assert not streaming.store_rows([x[:3] for x in batches], tmp_path / "c").has_offset
+        streaming.rows(mixed, tmp_path / "b")
+    assert not streaming.rows([x[:3] for x in batches], tmp_path / "c").has_offset
     assert pj.SegmentRows(scores, labels, segments, offset=offset).digest() != (
         pj.SegmentRows(scores, labels, segments).digest()
     )

@@ -51,8 +51,8 @@ def exported(calibrator: pj.SegmentCalibrator) -> str:
 def elsewhere(path: Path) -> list[pj.SegmentCalibrator]:
     return [
         pj.fit_segments(sql.rows(str(path), score="f", label="y", segment="s")),
-        streaming.fit_segments(path, score="f", label="y", segment="s", cache="rows"),
-        distributed.fit_segments([1.0], [0], ["a"], time_limit=3.0, checkpoint=path),
+        pj.fit_segments(streaming.rows(path, "rows", score="f", label="y", segment="s")),
+        pj.fit_segments(distributed.rows([1.0], [0], ["a"], time_limit=3.0, checkpoint=path)),
     ]
 
 

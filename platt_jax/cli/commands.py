@@ -88,14 +88,15 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
 
     process, processes = job.begin()
     rows = reading.read(arguments, arguments.files[process::processes])
-    calibrator = distributed.fit_segments(
+    mine = distributed.rows(
         *(rows[role] for role in ("score", "label", "segment")),
         weights=rows.get("weight"),
         offset=rows.get("offset"),
-        pooling=arguments.pooling or "none",
-        options=_options(arguments),
         checkpoint=arguments.checkpoint,
         time_limit=arguments.time_limit,
+    )
+    calibrator = platt_jax.fit_segments(
+        mine, pooling=arguments.pooling or "none", options=_options(arguments)
     )
     return summaries.saved(arguments, calibrator) if process == 0 else summaries.status(calibrator)
 

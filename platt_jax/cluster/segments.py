@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.api import fit
 from platt_jax.cluster.meeting import Meeting
-from platt_jax.distributed.rows import LocalRows, SummedRows
+from platt_jax.distributed.shared_sums import LocalRows, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax.distributed.exchange import Exchange
 from platt_jax.distributed.journal import Journal
-from platt_jax.distributed.rows import LocalRows, SummedRows
+from platt_jax.distributed.shared_sums import LocalRows, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.execution.segment_rows import SegmentRows

@@ -64,4 +64,9 @@ def rows_of_classes(
         if rows.classes.tolist() != calibrator.classes.tolist():
             raise ValueError("scores: expected ClassRows of the calibrator's classes, got others")
         return rows
+    scores, number = validation.scores_to_fit(scores), len(calibrator.classes)
+    if scores.ndim != 2 or scores.shape[1] != number:
+        raise ValueError(
+            f"scores: expected shape (N, {number}), a column per class, got {scores.shape}"
+        )
     return class_rows(scores, labels, calibrator.classes, weights, offset=offset)

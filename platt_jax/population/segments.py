@@ -4,11 +4,15 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from platt_jax import validation
+from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.progress import Stage
-from platt_jax.options import Options
+from platt_jax.execution.progress import Listener, Stage
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options, Pooling
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
@@ -52,12 +56,40 @@ class Coordinates(NamedTuple):
         return np.array([[1 / self.scale, 0], [self.center, 1]])
 
 
+class FitArguments(NamedTuple):
+    """The arguments of `platt_jax.fit_segments` besides the rows."""
+
+    prior: GaussianPrior | None
+    start: tuple[Column, Column] | None
+    pooling: Pooling
+    mesh: Mesh | None
+    options: Options
+    progress: bool | Listener
+
+    def check(self) -> None:
+        """Refuses arguments that do not belong together, before any row is read.
+
+        Raises:
+            ValueError: they are invalid for `platt_jax.fit_segments`.
+        """
+        options = validation.options(self.options)
+        validation.pooling(self.pooling, self.prior, self.start, options)
+
+    def check_without_mesh(self, source: object) -> None:
+        """Also refuses a mesh, beside rows that are not on the devices of this process."""
+        self.check()
+        if self.mesh is not None:
+            raise ValueError(f"mesh: expected none beside {type(source).__name__}")
+
+
 @runtime_checkable
 class SegmentSource(Protocol):
     """Rows elsewhere than in memory, for a fit of their segments."""
 
-    def open_segments(self, caller: Caller) -> AbstractContextManager["Segments"]:
-        """The segments, as long as the context lasts."""
+    def open_segments(
+        self, arguments: FitArguments, caller: Caller
+    ) -> AbstractContextManager["Segments"]:
+        """The segments, as long as the context lasts. It ends without an error after a fit."""
 
 
 class Segments(Protocol):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from platt_jax.execution.caller import Caller
 from platt_jax.model.statistics import ScoreRanges
-from platt_jax.population.segments import Segments
+from platt_jax.population.segments import FitArguments, Segments
 from platt_jax.sql import moments
 from platt_jax.sql.checked import ColumnArguments, checked_rows
 from platt_jax.sql.engines import QueryEngine
@@ -32,12 +32,13 @@ class RelationRows:
     _snapshot: bool
 
     @contextmanager
-    def open_segments(self, caller: Caller) -> Iterator[Segments]:
+    def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
         """The segments of the rows, as long as the context lasts; reads the rows once.
 
         Raises:
             ValueError: see `rows`.
         """
+        arguments.check_without_mesh(self)
         with checked_rows(self._engine, self._columns, self._snapshot) as checked:
             held, names, keys, found = checked
             if not len(keys):

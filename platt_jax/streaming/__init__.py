@@ -1,21 +1,20 @@
-"""Fits of segments whose rows do not fit in memory.
+"""Rows of segments that do not fit in memory.
 
 For example::
 
-    from platt_jax import streaming
+    from platt_jax import fit_segments, streaming
 
-    calibrator = streaming.fit_segments(
-        "rows.parquet", score="score", label="clicked", segment="country", cache="rows-by-country"
+    rows = streaming.rows(
+        "rows.parquet", "rows-by-country", score="score", label="clicked", segment="country"
     )
+    calibrator = fit_segments(rows)
 
 Rows are grouped by segment once, on disk, in the directory named as cache. They are then read in
-chunks and fitted as by `platt_jax.fit_segments` in memory, with bitwise equal results. `store_rows`
-does the first part alone. Its StoredRows can be fitted repeatedly, and are accepted in place of
-SegmentRows.
+chunks and fitted as rows in memory, with bitwise equal results. StoredRows can be fitted
+repeatedly, and are accepted in place of SegmentRows.
 """
 
-from platt_jax.streaming.cache import store_rows
-from platt_jax.streaming.fitting import fit_segments
+from platt_jax.streaming.cache import rows
 from platt_jax.streaming.stored_rows import StoredRows
 
-__all__ = ["StoredRows", "fit_segments", "store_rows"]
+__all__ = ["StoredRows", "rows"]

@@ -20,7 +20,7 @@ from platt_jax.streaming.sources import open_source
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
 
 
-def store_rows(
+def rows(
     source: Any,
     cache: str | os.PathLike[str],
     *,
@@ -31,9 +31,10 @@ def store_rows(
     offset: str | None = None,
     pos_label: Any = None,
     key: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Listener = False,
 ) -> StoredRows:
-    """Group rows by segment on disk, unless the cache already has them.
+    """Rows for `platt_jax.fit_segments`, grouped by segment on disk, unless the cache has them.
 
     Args:
         source: rows, read once: a Parquet file, a directory of Parquet files, a pattern such as
@@ -57,6 +58,7 @@ def store_rows(
             their modification and last change (of which `chmod`, copying and moving are one), files
             elsewhere by size and modification time, arrays by a hash of all their rows, which are
             read for it, batches and filtered datasets by their key alone.
+        checkpoint: file for the segments' fits so far, as in StoredRows.
         progress: as in `platt_jax.fit_segments`; the stages are "reading rows", if their number is
             known in advance, and "grouping rows".
 
@@ -71,8 +73,9 @@ def store_rows(
         >>> import os, tempfile
         >>> cache = os.path.join(tempfile.mkdtemp(), "rows")
         >>> batches = [([2.0, -1.0], [1, 0], ["a", "b"]), ([1.0, 0.0], [1, 0], ["b", "a"])]
-        >>> len(store_rows(batches, cache))
-        4
+        >>> from platt_jax import fit_segments
+        >>> fit_segments(rows(batches, cache)).keys.tolist()
+        ['a', 'b']
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
     opened = open_source(source, SourceColumns(score, label, segment, weight, offset), key)
@@ -81,7 +84,7 @@ def store_rows(
     # In this order: another thread or process may put the whole cache there in between.
     occupied = cache.exists() and (not cache.is_dir() or any(cache.iterdir()))
     if is_stored(cache):
-        return _reopened(cache, found)
+        return _reopened(cache, found, checkpoint)
     if occupied:
         raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -95,8 +98,8 @@ def store_rows(
             # Another process has finished first.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_stored(cache):
                 raise
-            return _reopened(cache, found)
-    return StoredRows(cache)
+            return _reopened(cache, found, checkpoint)
+    return StoredRows(cache, checkpoint)
 
 
 @contextmanager
@@ -136,8 +139,10 @@ def _lock(directory: Path, until: ExitStack, wait: bool) -> bool:
     return True
 
 
-def _reopened(cache: Path, fingerprint: Fingerprint) -> StoredRows:
-    rows = StoredRows(cache)
+def _reopened(
+    cache: Path, fingerprint: Fingerprint, checkpoint: str | os.PathLike[str] | None
+) -> StoredRows:
+    rows = StoredRows(cache, checkpoint)
     if fingerprint is None:
         raise ValueError(
             f"cache: {cache} has rows already, and batches or a filtered dataset cannot be "

@@ -27,7 +27,7 @@ _EXPECTED = "(scores, labels, segments[, weights[, offset]])"
 
 
 def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
-    """The rows of a source, given as in `store_rows`.
+    """The rows of a source, given as in `rows`.
 
     Raises:
         ValueError: source is of no known type or place, or lacks a column.

@@ -1,6 +1,8 @@
 """Rows on disk, grouped by segment: a directory that is written once, and read during fits."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from operator import itemgetter
 from pathlib import Path
@@ -10,9 +12,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.checkpoint import Checkpoint, digest
+from platt_jax.execution.devices import checked
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
+from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.segments import FitArguments, Segments
 from platt_jax.results.archive import read_archive, write_archive
 from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 from platt_jax.streaming import checked_files
@@ -28,7 +35,7 @@ _SAMPLED_TOGETHER = 1 << 20
 
 
 class StoredRows(SegmentRows):
-    """Rows written by `store_rows`, accepted in place of SegmentRows.
+    """Rows that `rows` wrote, for `platt_jax.fit_segments`; accepted in place of SegmentRows.
 
     The rows stay on disk. A fit reads the rows of a chunk of segments once for all passes. The
     pooled fit, and the fit of a segment with more than half a million rows, read them in each pass.
@@ -36,7 +43,11 @@ class StoredRows(SegmentRows):
     each block of 16,384 rows has a checksum, compared when a call first reads the block.
 
     Args:
-        directory: the cache directory given to `store_rows`.
+        directory: the cache directory given to `rows`.
+        checkpoint: file for the segments' fits so far, written every few seconds. After a crash the
+            same fit continues from there, with bitwise equal results. The file is removed at the
+            end. The pooled fit, a few passes over the rows, starts anew. Not for pooling="partial",
+            "nested" or "crossed".
 
     Attributes:
         keys: (K,) distinct segment ids, ascending.
@@ -44,14 +55,19 @@ class StoredRows(SegmentRows):
         identity: text that is unique to these stored rows.
 
     Raises:
-        ValueError: the directory has no stored rows, or they are damaged.
-        OSError: the rows cannot be read.
+        ValueError: the directory has no stored rows, or they are damaged; in a fit also if the
+            checkpoint is of other rows or other arguments.
+        OSError: the rows cannot be read; in a fit also if the checkpoint cannot be read or written.
     """
 
     reread = True
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._directory = Path(directory)
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._directory, self._checkpoint = Path(directory), checkpoint
         header, arrays = _read_manifest(self._directory)
         self.keys = arrays_to_ids("keys", header["ids"], arrays.__getitem__)
         self.largest_first, self.sizes = arrays["largest_first"], arrays["sizes"]
@@ -92,6 +108,31 @@ class StoredRows(SegmentRows):
         made = copy(self)
         made._files = {name: column.checked_once() for name, column in self._files.items()}
         return made
+
+    @contextmanager
+    def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
+        """See `platt_jax.population.segments.SegmentSource`."""
+        arguments.check()
+        if self._checkpoint is not None and arguments.pooling not in ("none", "complete"):
+            raise ValueError(
+                f'checkpoint: expected None with pooling="{arguments.pooling}": it keeps the fits '
+                "of segments one by one, and a population is of all of them"
+            )
+        kept = None
+        if self._checkpoint is not None:
+            kept = Checkpoint(self._checkpoint, self._call(arguments))
+        yield ChunkedSegments(self.for_one_call(), caller, checked(arguments.mesh), kept)
+        if kept is not None:
+            kept.remove()
+
+    def _call(self, arguments: FitArguments) -> dict[str, str]:
+        """What the segments' fits depend on, by name."""
+        return {
+            "rows": self.identity,
+            "prior": digest(arguments.prior or ()),
+            "start": digest(arguments.start or ()),
+            "options": repr(arguments.options.with_tol(self.dtype)),
+        }
 
     def all(self, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
@@ -164,7 +205,7 @@ def write_manifest(
 
 def _read_manifest(directory: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not is_stored(directory):
-        raise ValueError(f"cache: expected a directory that store_rows wrote, got {directory}")
+        raise ValueError(f"cache: expected a directory that streaming.rows wrote, got {directory}")
     path = directory / MANIFEST
     refusal = f"{path} is damaged, or another version of platt_jax made it: delete {directory}"
     with read_archive(path, FORMAT, "cache", refusal) as (header, names, read_array):

@@ -29,7 +29,7 @@ def rows(rng):
 
 def streamed(batches):
     with tempfile.TemporaryDirectory() as folder:
-        return streaming.fit_segments(batches, cache=Path(folder) / "rows", key="made up")
+        return pj.fit_segments(streaming.rows(batches, Path(folder) / "rows", key="made up"))
 
 
 def calls(f, y, s):

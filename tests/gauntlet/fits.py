@@ -1,6 +1,7 @@
 """Promises of fits, predictions, bands, tables and files."""
 
 import tempfile
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -283,6 +284,40 @@ def one_vs_rest(cell: Cell) -> None:
     several = np.random.default_rng(cell.world.seed).random(scores.shape) < each
     multilabel = pj.fit_one_vs_rest(scores, several)
     cell.want_probabilities(multilabel.predict_proba(scores, normalize=False), "multilabel")
+
+
+def tools_of_classes(cell: Cell) -> None:
+    """Classes are segments: what holds of these holds of those."""
+    scores, labels = cell.world.classes
+    number = scores.shape[1]
+    cut = np.arange(len(labels)) % 2 == 0
+    rows = pj.ClassRows(scores[cut], labels[cut], range(number))
+    fresh = scores[~cut], labels[~cut]
+    for pooling in ("none", "partial"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of classes without a row
+            made = pj.fit_one_vs_rest(rows, pooling=pooling)
+            table = pj.triage(made, *fresh)
+            updated = pj.update(made, *fresh)
+            watched = pj.Monitor.start(made).update(*fresh).table()
+        own = cell.want_probabilities(made.predict_proba(scores, normalize=False), pooling)
+        segments = made.by_class.predict_proba(scores[:, -1], made.classes[-1])
+        cell.want_same(own[:, -1], segments, f"{pooling}: a class as a segment", 1e-6)
+        cell.want(len(table["class"]) == number, f"{pooling}: lines of triage")
+        cell.want(len(watched["class"]) <= number, f"{pooling}: lines of the monitor")
+        flagged = int(np.sum(table["flagged"]))
+        cell.want(
+            flagged <= chance.most_alarms(number, 0.05), f"{pooling}: {flagged} of {number} flagged"
+        )
+        p = cell.want_probabilities(updated.predict_proba(scores, normalize=False), "update")
+        expected, seen = p.sum(0), np.bincount(labels, minlength=number)
+        slack = 5 * np.sqrt((p * (1 - p)).sum(0)) + 0.2 * seen + 5
+        off = np.abs(expected - seen) - slack
+        cell.want((off <= 0).all(), f"{pooling}: update predicts {expected} of {seen}")
+        some = np.arange(number) > 0
+        if number > 1:
+            kept = made.only(some).predict_proba(scores[:, some], normalize=False)
+            cell.want_same(kept, own[:, some], f"{pooling}: only", 0.0)
 
 
 def no_rows(cell: Cell) -> None:

@@ -49,6 +49,11 @@ LINES = {
             *(f"OneVsRestCalibrator.{x}" for x in ("predict_proba", "band", "table")),
         ),
     ),
+    "classes": Line(
+        fits.tools_of_classes,
+        ("ClassRows", "OneVsRestCalibrator.only", "triage", "update", "Monitor.update"),
+        2,
+    ),
     "no rows": Line(fits.no_rows, ("triage", "update", "Monitor.update", "estimate_rates"), 2),
     **{
         f"triage {against}": Line(judging.triage(against), ("triage",))
@@ -142,7 +147,7 @@ NO_LINE = {
     r"fit|solve|Fit(\..*)?|GaussianPrior|Sigmoid(\.(?!shift_prior).*)?|logit": _FIT_ALONE,
     r"Options(\..*)?|show_config|use_compilation_cache|Monitor|Monitor\.with_calibrator": _SETTING,
     r"SegmentCalibrator(\.(at_mode|predictive|raise_if_failed|unshifted))?": _RESULT,
-    r"OneVsRestCalibrator(\.raise_if_failed)?|ProgressReport": _RESULT,
+    r"OneVsRestCalibrator(\.(raise_if_failed|from_fit))?|ProgressReport": _RESULT,
     r"Bootstrap(\.band)?": _RESULT,
     r"inference\.(Bootstrap.*|Drift|bootstrap|estimate_drift|judge_pooling|leave_one_out)": (
         "the names of the package itself"
@@ -152,8 +157,7 @@ NO_LINE = {
     r"scalers\.[A-Z]\w*": _RESULT,
     r"plots\..*": _DRAWN,
     r"sklearn\..*": "classifiers of scikit-learn, whose scores are not given: tests/sklearn",
-    r"SegmentRows(\..*)?|streaming\..*|cluster\..*|distributed\..*": _ROWS,
-    r"sql\.fit_segments": _ROWS,
+    r"(Segment|Class)Rows(\..*)?|streaming\..*|cluster\..*|distributed\..*|sql\.rows": _ROWS,
     r"sql\.monitor_sums": "compared with Monitor.sums on many nights: tests/sql",
     r"export\.SqlExport": _RESULT,
 }

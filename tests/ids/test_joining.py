@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows_elsewhere import fit_stored
 
 import platt_jax as pj
-from platt_jax import ids, streaming
+from platt_jax import ids
 from platt_jax.distributed import exchange
 from platt_jax.ids.indexing import get_indexer
 
@@ -275,12 +276,12 @@ def test_streaming_keeps_dates_of_other_units(tmp_path):
         (scores, labels, DAYS.repeat(4)),
         (scores, labels, NANOSECONDS[:1].repeat(8)),
     ]
-    found = streaming.fit_segments(batches, cache=tmp_path / "rows")
+    found = fit_stored(batches, cache=tmp_path / "rows")
     assert found.keys.dtype == "M8[us]" and found.fit.n_pos.tolist() == [2, 4, 2]
     assert found.keys.astype("M8[D]").tolist()[-1] == dt.date(9999, 12, 31)
     months = [(scores, labels, np.array([1] * 8, f"m8[{unit}]")) for unit in ("M", "D")]
     with pytest.raises(ValueError, match=r"batch 1.*ids of the kind of timedelta64\[M\]"):
-        streaming.fit_segments(months, cache=tmp_path / "months")
+        fit_stored(months, cache=tmp_path / "months")
 
 
 class Gathered:

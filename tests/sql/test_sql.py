@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from data import labels_of, rows_of
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation
 
 import platt_jax as pj
 from platt_jax import Flag, GaussianPrior, Options, Status, sql

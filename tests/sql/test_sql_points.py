@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation
 from test_sql import COLUMNS, in_sqlite
 from test_sql import closed as closed  # a fixture
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from levelled import NAMES
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation
 from test_sql import COLUMNS, assert_equal, in_memory, made, plain
 from test_sql_levels import check_predictions
 

@@ -5,7 +5,7 @@ import uuid
 
 import numpy as np
 import pytest
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation
 from test_sql import COLUMNS, in_memory, plain
 from test_sql_postgres import TYPES, put
 from test_sql_postgres import connection as connection  # a fixture

@@ -4,7 +4,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation
 from test_sql import COLUMNS, ENGINES, assert_equal, in_duckdb, in_sqlite, plain
 from test_sql import closed as closed  # a fixture
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from data import rows_of
-from relation_fits import fit_relation
+from rows_elsewhere import fit_relation
 
 import platt_jax as pj
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from data import rows_of
+from rows_elsewhere import fit_stored
 
 import platt_jax as pj
 from platt_jax import streaming
@@ -29,7 +30,7 @@ def cache(tmp_path, monkeypatch):
     s = (40 * rng.random(8000) ** 3).astype(np.int64)
     f, y, _ = rows_of(rng, s, A=-1 - np.arange(40) % 3)
     w, offset = (rng.random(8000).astype(np.float32) for _ in range(2))
-    streaming.store_rows((f.astype(np.float32), y, s, w, offset), tmp_path / "rows")
+    streaming.rows((f.astype(np.float32), y, s, w, offset), tmp_path / "rows")
     return tmp_path / "rows"
 
 
@@ -57,7 +58,7 @@ def test_a_flipped_bit_is_an_error_that_names_file_and_block(cache, name, place)
     message = rf"cache: {cache / name} is damaged: block {block} \(rows {block * BLOCK:,} to .*"
     for pooling in ("none", "complete"):
         with pytest.raises(ValueError, match=message + f"delete {cache}"):
-            streaming.fit_segments(streaming.StoredRows(cache), pooling=pooling)
+            fit_stored(streaming.StoredRows(cache), pooling=pooling)
 
 
 @pytest.mark.slow
@@ -163,5 +164,5 @@ def test_a_missing_xxhash_is_named_before_the_rows_are_read(tmp_path, monkeypatc
         yield
 
     with pytest.raises(ImportError, match=r"xxhash: pip install 'platt-jax\[streaming\]'"):
-        streaming.store_rows(batches(), tmp_path / "rows")
+        streaming.rows(batches(), tmp_path / "rows")
     assert not list(Path(tmp_path).iterdir())

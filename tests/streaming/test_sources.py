@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from data import rows_of
+from rows_elsewhere import fit_stored
 
 import platt_jax as pj
 from platt_jax import streaming
@@ -57,20 +58,18 @@ def partitioned(tmp_path):
 @pytest.mark.slow
 def test_a_column_of_directories_is_the_segment(small, tmp_path, partitioned):
     whole = table_of().sort_by([("s", "ascending")])
-    number = streaming.fit_segments(partitioned, **NAMES, cache=tmp_path / "s")
+    number = fit_stored(partitioned, **NAMES, cache=tmp_path / "s")
     assert number.keys.dtype == np.int64
     assert sorted(number.keys.tolist()) == list(range(12))
     one = fit_of(whole, "s")
     np.testing.assert_allclose(number.fit.A, one.fit.A, rtol=1e-4)
     np.testing.assert_array_equal(number.fit.n_pos, one.fit.n_pos)
-    text = streaming.fit_segments(
+    text = fit_stored(
         f"{partitioned}/*/*/*.parquet", **{**NAMES, "segment": "t"}, cache=tmp_path / "t"
     )
     assert text.keys.tolist() == [f"ø/{i}=" for i in range(4)]
     np.testing.assert_array_equal(text.fit.n_pos, fit_of(whole, "t").fit.n_pos)
-    both = streaming.fit_segments(
-        partitioned, **{**NAMES, "segment": ["s", "t"]}, cache=tmp_path / "both"
-    )
+    both = fit_stored(partitioned, **{**NAMES, "segment": ["s", "t"]}, cache=tmp_path / "both")
     assert both.keys.dtype.names == ("s", "t")
     np.testing.assert_array_equal(both.fit.n_neg, one.fit.n_neg)
 
@@ -80,7 +79,7 @@ def test_a_label_may_be_of_a_directory(tmp_path):
         table_of(), tmp_path / "hive", format="parquet", partitioning=["y"],
         partitioning_flavor="hive",
     )  # fmt: skip
-    fit = streaming.fit_segments(tmp_path / "hive", **NAMES, cache=tmp_path / "rows").fit
+    fit = fit_stored(tmp_path / "hive", **NAMES, cache=tmp_path / "rows").fit
     one = fit_of(table_of(), "s").fit
     np.testing.assert_array_equal(fit.n_pos, one.n_pos)
     np.testing.assert_array_equal(fit.n_neg, one.n_neg)
@@ -91,9 +90,9 @@ def test_numbers_with_leading_zeros_are_text_and_files_come_before_directories(t
         folder = tmp_path / f"code={code}" / "s=9"
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"f": [1.0, 2], "y": [0, 1], "s": [3, 4]}), folder / "x.parquet")
-    rows = streaming.store_rows(tmp_path, tmp_path / "c1", **{**NAMES, "segment": "code"})
+    rows = streaming.rows(tmp_path, tmp_path / "c1", **{**NAMES, "segment": "code"})
     assert rows.keys.tolist() == ["007", "08"]
-    rows = streaming.store_rows(tmp_path / "code=08", tmp_path / "c2", **NAMES)
+    rows = streaming.rows(tmp_path / "code=08", tmp_path / "c2", **NAMES)
     assert rows.keys.tolist() == [3, 4]
 
 
@@ -102,10 +101,10 @@ def test_a_missing_value_or_column_of_a_directory_is_named(tmp_path):
         (tmp_path / name).mkdir()
         pq.write_table(pa.table({"f": [1.0, 2], "y": [0, 1]}), tmp_path / name / "x.parquet")
     with pytest.raises(ValueError, match=r"rows from 0 on of .*__HIVE_.*got None at row 0"):
-        streaming.store_rows(tmp_path, tmp_path / "rows", **NAMES)
+        streaming.rows(tmp_path, tmp_path / "rows", **NAMES)
     pq.write_table(pa.table({"f": [1.0, 2], "y": [0, 1]}), tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"expected a column 's' in .*x\.parquet, there are \['f"):
-        streaming.store_rows(tmp_path, tmp_path / "rows", **NAMES)
+        streaming.rows(tmp_path, tmp_path / "rows", **NAMES)
 
 
 # --- URIs -----------------------------------------------------------------------------------------
@@ -122,15 +121,15 @@ def test_a_uri_of_a_local_file_is_the_file(small, tmp_path):
     lists = [f"{uri}/part={i}/a.parquet" for i in range(3)]
     for i, source in enumerate((uri, f"{uri}/", f"{uri}/*/?.parquet", f"{uri}/**/a.*", lists)):
         cache = tmp_path / f"rows{i}"
-        assert_same(streaming.fit_segments(source, **NAMES, cache=cache), one)
-        streaming.store_rows(source, cache, **NAMES)
+        assert_same(fit_stored(source, **NAMES, cache=cache), one)
+        streaming.rows(source, cache, **NAMES)
     os.utime(tmp_path / "source/part=1/a.parquet", (1, 1))
     with pytest.raises(ValueError, match=r"another source: file:///.*part=1/a\.parquet was"):
-        streaming.store_rows(uri, tmp_path / "rows0", **NAMES)
+        streaming.rows(uri, tmp_path / "rows0", **NAMES)
     with pytest.raises(ValueError, match=r"none match file:///.*/q\*"):
-        streaming.store_rows(f"{uri}/q*", tmp_path / "none", **NAMES)
+        streaming.rows(f"{uri}/q*", tmp_path / "none", **NAMES)
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        streaming.store_rows(f"{uri}/nowhere", tmp_path / "none", **NAMES)
+        streaming.rows(f"{uri}/nowhere", tmp_path / "none", **NAMES)
 
 
 def test_a_uri_that_pyarrow_does_not_know_is_read_by_fsspec(small, tmp_path):
@@ -141,12 +140,12 @@ def test_a_uri_that_pyarrow_does_not_know_is_read_by_fsspec(small, tmp_path):
         with memory.open(f"/rows/{i}/a.parquet", "wb") as file:
             pq.write_table(whole[1500 * i : 1500 * (i + 1)], file)
     for i, source in enumerate(("memory://rows", "memory://rows/*/a.parquet")):
-        fit = streaming.fit_segments(source, **NAMES, cache=tmp_path / f"rows{i}")
+        fit = fit_stored(source, **NAMES, cache=tmp_path / f"rows{i}")
         assert_same(fit, fit_of(whole, "s"))
-    streaming.store_rows("memory://rows", tmp_path / "rows0", **NAMES)
+    streaming.rows("memory://rows", tmp_path / "rows0", **NAMES)
     memory.pipe_file("/rows/1/a.parquet", memory.cat_file("/rows/0/a.parquet"))
     with pytest.raises(ValueError, match=r"another source: memory:///rows/1/a.parquet was"):
-        streaming.store_rows("memory://rows", tmp_path / "rows0", **NAMES)
+        streaming.rows("memory://rows", tmp_path / "rows0", **NAMES)
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -156,7 +155,7 @@ def test_a_uri_of_no_file_system_is_named_without_its_password(tmp_path, monkeyp
     else:
         pytest.importorskip("fsspec", reason="fsspec is not installed")
     with pytest.raises(ValueError, match="source: no file system opens moon://rows/a: ") as error:
-        streaming.store_rows("moon://me:secret@rows/a?token=secret", tmp_path / "rows", **NAMES)
+        streaming.rows("moon://me:secret@rows/a?token=secret", tmp_path / "rows", **NAMES)
     assert ("fsspec: " if installed else "pip install fsspec") in str(error.value)
     assert "secret" not in str(error.value)
 
@@ -188,23 +187,23 @@ def test_rows_in_s3(small, tmp_path, bucket):
     )  # fmt: skip
     one = fit_of(whole, "s")
     for i, path in enumerate(("/hive", "/hive/*/*.parquet", "/hi**/*.parquet")):
-        fit = streaming.fit_segments(uri.format(path), **NAMES, cache=tmp_path / f"rows{i}")
+        fit = fit_stored(uri.format(path), **NAMES, cache=tmp_path / f"rows{i}")
         np.testing.assert_array_equal(fit.keys, one.keys)
         np.testing.assert_array_equal(fit.fit.n_pos, one.fit.n_pos)
     cache = tmp_path / "rows0"
-    again = streaming.store_rows(uri.format("/hive"), cache, **NAMES)
+    again = streaming.rows(uri.format("/hive"), cache, **NAMES)
     assert again.identity == streaming.StoredRows(cache).identity
     assert "secret" not in str(again.fingerprint)
     with pytest.raises(
         ValueError, match=r"expected a column 'q' in s3://rows/hive/s=0/part-0"
     ) as e:
-        streaming.store_rows(uri.format("/hive"), tmp_path / "q", **{**NAMES, "segment": "q"})
+        streaming.rows(uri.format("/hive"), tmp_path / "q", **{**NAMES, "segment": "q"})
     assert "secret" not in str(e.value)
     pq.write_table(whole[:10].drop(["s"]), "rows/hive/s=3/part-0.parquet", filesystem=filesystem)
     with pytest.raises(ValueError, match=r"source: s3://rows/hive/s=3/part-0\.parquet was"):
-        streaming.store_rows(uri.format("/hive"), cache, **NAMES)
+        streaming.rows(uri.format("/hive"), cache, **NAMES)
     with pytest.raises(FileNotFoundError, match="nothing"):
-        streaming.store_rows(uri.format("/nothing"), tmp_path / "nothing", **NAMES)
+        streaming.rows(uri.format("/nothing"), tmp_path / "nothing", **NAMES)
 
 
 # --- datasets -------------------------------------------------------------------------------------
@@ -212,36 +211,34 @@ def test_rows_in_s3(small, tmp_path, bucket):
 
 def test_a_dataset_is_read_in_its_order(small, tmp_path, partitioned):
     dataset = ds.dataset(partitioned, partitioning="hive")
-    fit = streaming.fit_segments(dataset, **NAMES, cache=tmp_path / "rows")
+    fit = fit_stored(dataset, **NAMES, cache=tmp_path / "rows")
     assert_same(fit, fit_of(dataset.to_table(), "s"))
     reports = []
-    streaming.store_rows(dataset, tmp_path / "told", **NAMES, progress=reports.append)
+    streaming.rows(dataset, tmp_path / "told", **NAMES, progress=reports.append)
     assert reports[0].stage == "reading rows" and reports[-1].rows_done == 6000
     with pytest.raises(ValueError, match=r"expected a column 'q' in the dataset, there are \['f'"):
-        streaming.store_rows(dataset, tmp_path / "q", **{**NAMES, "segment": "q"})
+        streaming.rows(dataset, tmp_path / "q", **{**NAMES, "segment": "q"})
     with pytest.raises(ValueError, match="score: expected the name of a column"):
-        streaming.store_rows(dataset, tmp_path / "q")
+        streaming.rows(dataset, tmp_path / "q")
     again = ds.dataset(partitioned, partitioning="hive")
-    streaming.store_rows(again, tmp_path / "rows", **NAMES)
+    streaming.rows(again, tmp_path / "rows", **NAMES)
     with pytest.raises(ValueError, match="another source: expressions of the files was"):
-        streaming.store_rows(
-            ds.dataset(partitioned, schema=dataset.schema), tmp_path / "rows", **NAMES
-        )
+        streaming.rows(ds.dataset(partitioned, schema=dataset.schema), tmp_path / "rows", **NAMES)
     os.utime(next(partitioned.rglob("*.parquet")), (1, 1))
     with pytest.raises(ValueError, match=r"another source: .*part-0\.parquet was"):
-        streaming.store_rows(again, tmp_path / "rows", **NAMES)
+        streaming.rows(again, tmp_path / "rows", **NAMES)
 
 
 def test_rows_of_a_filtered_dataset_are_known_by_a_key(small, tmp_path, partitioned):
     dataset = ds.dataset(partitioned, partitioning="hive")
     few = dataset.filter(ds.field("s") < 5)
-    rows = streaming.store_rows(few, tmp_path / "rows", **NAMES, key="few")
+    rows = streaming.rows(few, tmp_path / "rows", **NAMES, key="few")
     assert rows.keys.tolist() == [0, 1, 2, 3, 4]
-    streaming.store_rows(few, tmp_path / "rows", **NAMES, key="few")
+    streaming.rows(few, tmp_path / "rows", **NAMES, key="few")
     with pytest.raises(ValueError, match="key was few, is fewer"):
-        streaming.store_rows(few, tmp_path / "rows", **NAMES, key="fewer")
+        streaming.rows(few, tmp_path / "rows", **NAMES, key="fewer")
     with pytest.raises(ValueError, match=r"has rows already, .*key="):
-        streaming.store_rows(few, tmp_path / "rows", **NAMES)
+        streaming.rows(few, tmp_path / "rows", **NAMES)
 
 
 def test_a_dataset_of_any_format(small, tmp_path):
@@ -254,7 +251,7 @@ def test_a_dataset_of_any_format(small, tmp_path):
     for i, dataset in enumerate(
         (ds.dataset(tmp_path / "a.feather", format="feather"), ds.dataset(whole), in_csv)
     ):
-        fit = streaming.fit_segments(dataset, **NAMES, cache=tmp_path / f"rows{i}")
+        fit = fit_stored(dataset, **NAMES, cache=tmp_path / f"rows{i}")
         assert_same(fit, fit_of(whole, "s"))
 
 
@@ -267,17 +264,17 @@ def test_a_snapshot_of_a_delta_table(small, tmp_path):
     snapshots = [deltalake.DeltaTable(path, version=i).to_pyarrow_dataset() for i in range(3)]
     numbers = [2000, 3000, 3000 - int((whole["s"].to_numpy() == 3).sum())]
     for i, (snapshot, number) in enumerate(zip(snapshots, numbers, strict=True)):
-        fit = streaming.fit_segments(snapshot, **NAMES, cache=tmp_path / f"rows{i}")
+        fit = fit_stored(snapshot, **NAMES, cache=tmp_path / f"rows{i}")
         assert_same(fit, fit_of(snapshot.to_table(), "s"))
         assert fit.fit.n_pos.sum() + fit.fit.n_neg.sum() == number
         again = deltalake.DeltaTable(path, version=i).to_pyarrow_dataset()
-        streaming.store_rows(again, tmp_path / f"rows{i}", **NAMES)
+        streaming.rows(again, tmp_path / f"rows{i}", **NAMES)
     with pytest.raises(ValueError, match="another source"):
-        streaming.store_rows(snapshots[1], tmp_path / "rows0", **NAMES)
+        streaming.rows(snapshots[1], tmp_path / "rows0", **NAMES)
     with pytest.raises(
         ValueError, match="is a Delta table, expected plain Parquet files; give delt"
     ):
-        streaming.store_rows(path, tmp_path / "rows", **NAMES)
+        streaming.rows(path, tmp_path / "rows", **NAMES)
 
 
 def test_a_snapshot_of_an_iceberg_table(small, tmp_path):
@@ -293,7 +290,7 @@ def test_a_snapshot_of_an_iceberg_table(small, tmp_path):
     table.append(whole[2000:])
     for i, (scan, rows) in enumerate(((table.scan(snapshot_id=first), 2000), (table.scan(), 3000))):
         reader = scan.to_arrow_batch_reader()
-        made = streaming.store_rows(reader, tmp_path / f"rows{i}", **NAMES, key=f"snapshot {i}")
+        made = streaming.rows(reader, tmp_path / f"rows{i}", **NAMES, key=f"snapshot {i}")
         assert len(made) == rows
     with pytest.raises(ValueError, match=r"is an Iceberg table, .*to_arrow_batch_reader"):
-        streaming.store_rows(table.location(), tmp_path / "rows", **NAMES)
+        streaming.rows(table.location(), tmp_path / "rows", **NAMES)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from data import rows_of
 from pyarrow import fs
+from rows_elsewhere import fit_stored
 
 import platt_jax as pj
 from platt_jax import streaming
@@ -67,9 +68,7 @@ def assert_same(one, other):
 def test_a_fit_from_disk_has_the_bits_of_one_in_memory(small, tmp_path, pooling, dtype):
     columns = made_up(8000, 60, dtype=dtype)
     whole = pj.fit_segments(*columns, pooling=pooling)
-    stored = streaming.fit_segments(
-        batches_of(columns, 900), cache=tmp_path / "rows", pooling=pooling
-    )
+    stored = fit_stored(batches_of(columns, 900), cache=tmp_path / "rows", pooling=pooling)
     assert_same(stored, whole)
     if pooling == "partial":
         np.testing.assert_array_equal(stored.population.mean, whole.population.mean)
@@ -82,11 +81,11 @@ def test_oversized_segments_and_all_rows_are_read_for_each_pass(
     sizes(problem_rows=1 << 14, block_rows=1 << 15)
     f, y, s = made_up(120_000, 5)
     monkeypatch.setattr(batches, "BATCH_ROWS", 30_000)
-    rows = streaming.store_rows((f, y, s), tmp_path / "rows")
+    rows = streaming.rows((f, y, s), tmp_path / "rows")
     assert (rows.sizes > 1 << 14).any()
     read, reads = rows._read, []
     monkeypatch.setattr(rows, "_read", lambda *args: reads.append(args) or read(*args))
-    fit = streaming.fit_segments(rows)
+    fit = fit_stored(rows)
     assert_same(fit, pj.fit_segments(f, y, s))
     largest = rows.largest_first[0]
     of_largest = [parts[0].start for parts, _ in reads].count(rows._starts[0])
@@ -107,7 +106,7 @@ def test_ids_of_any_kind_are_numbered_as_in_memory(small, tmp_path, of):
     if of == "objects":
         ids = ids.tolist()
     cache = tmp_path / "rows"
-    stored = streaming.fit_segments(batches_of((f, y, ids), 777), cache=cache)
+    stored = fit_stored(batches_of((f, y, ids), 777), cache=cache)
     assert_same(stored, pj.fit_segments(f, y, ids))
     np.testing.assert_array_equal(streaming.StoredRows(cache).keys, stored.keys)
 
@@ -116,14 +115,14 @@ def test_labels_of_two_names_are_so_in_all_batches(small, tmp_path):
     f, y, s = made_up(4000, 30)[:3]
     named = np.where(y > 0, "yes", "no")
     batches = [(f[i : i + 900], named[i : i + 900], s[i : i + 900]) for i in range(0, 4000, 900)]
-    rows = streaming.store_rows(batches, tmp_path / "rows", pos_label="yes", key="1")
+    rows = streaming.rows(batches, tmp_path / "rows", pos_label="yes", key="1")
     assert_same(pj.fit_segments(rows), pj.fit_segments(f, y, s))
     with pytest.raises(ValueError, match="pos_label was 'yes', is 'no'"):
-        streaming.store_rows(batches, tmp_path / "rows", pos_label="no", key="1")
+        streaming.rows(batches, tmp_path / "rows", pos_label="no", key="1")
     batches[2][1][batches[2][1] == "no"] = "may"
     message = "batch 2.*pos_label='yes' and at most one other value in all batches, got 'may', 'no'"
     with pytest.raises(ValueError, match=message):
-        streaming.store_rows(batches, tmp_path / "others", pos_label="yes")
+        streaming.rows(batches, tmp_path / "others", pos_label="yes")
 
 
 def test_weights_bad_labels_and_rows_that_are_not_finite(small, tmp_path):
@@ -134,14 +133,14 @@ def test_weights_bad_labels_and_rows_that_are_not_finite(small, tmp_path):
     with pytest.warns(RuntimeWarning, match="1 of 40 segments"):
         whole = pj.fit_segments(f, y, s, weights=w)
     with pytest.warns(RuntimeWarning, match="1 of 40 segments"):
-        stored = streaming.fit_segments(batches_of((f, y, s, w), 999), cache=tmp_path / "rows")
+        stored = fit_stored(batches_of((f, y, s, w), 999), cache=tmp_path / "rows")
     assert_same(stored, whole)
 
 
 @pytest.mark.slow
 def test_stored_rows_are_taken_wherever_segment_rows_are(small, tmp_path):
     columns = made_up(6000, 20)
-    rows, stored = pj.SegmentRows(*columns), streaming.store_rows(columns, tmp_path / "rows")
+    rows, stored = pj.SegmentRows(*columns), streaming.rows(columns, tmp_path / "rows")
     assert len(stored) == 6000 and "6,000 rows of 20 segments, float32" in repr(stored)
     one, other = (pj.bootstrap(x, replicates=3) for x in (rows, stored))
     np.testing.assert_array_equal(one.A, other.A)
@@ -153,7 +152,7 @@ def test_stored_rows_are_taken_wherever_segment_rows_are(small, tmp_path):
 
 
 def test_a_chunk_is_read_over_the_gaps_between_segments(small, tmp_path):
-    stored = streaming.store_rows(made_up(6000, 20), tmp_path / "rows")
+    stored = streaming.rows(made_up(6000, 20), tmp_path / "rows")
     rows = pj.SegmentRows(*made_up(6000, 20))
     space = pj.passes.packing.Space(6000)
     for one, other in zip(
@@ -183,19 +182,19 @@ def test_parquet_by_file_directory_list_and_pattern(small, tmp_path, parquet):
     sources = [folder, sorted(folder.iterdir()), f"{folder}/*.parquet"]
     for number, source in enumerate(sources):
         cache = tmp_path / f"rows{number}"
-        assert_same(streaming.fit_segments(source, **NAMES, cache=cache), whole)
+        assert_same(fit_stored(source, **NAMES, cache=cache), whole)
     pattern = f"{folder}/**/**/?.parquet"
-    assert len(streaming.store_rows(pattern, tmp_path / "once", **NAMES)) == 4000
+    assert len(streaming.rows(pattern, tmp_path / "once", **NAMES)) == 4000
     (folder / "_temporary").mkdir()
     (folder / "_temporary" / "2.parquet").write_text("not finished")
     for cache, pattern in (("whole", f"{folder}*"), ("nested", f"{tmp_path}/**/source")):
-        assert len(streaming.store_rows(pattern, tmp_path / cache, **NAMES)) == 4000
+        assert len(streaming.rows(pattern, tmp_path / cache, **NAMES)) == 4000
     (folder / "_temporary" / "2.parquet").unlink()
-    assert len(streaming.store_rows(f"{folder}/**", tmp_path / "twice", **NAMES)) == 4000
-    first = streaming.store_rows(str(folder / "0.parquet"), tmp_path / "first", **NAMES)
+    assert len(streaming.rows(f"{folder}/**", tmp_path / "twice", **NAMES)) == 4000
+    first = streaming.rows(str(folder / "0.parquet"), tmp_path / "first", **NAMES)
     assert len(first) == 2000
     together = {**NAMES, "segment": ["s", "t"]}
-    both = streaming.store_rows(folder, tmp_path / "both", **together)
+    both = streaming.rows(folder, tmp_path / "both", **together)
     assert both.keys.dtype.names == ("s", "t") and len(both.keys) == len(whole.keys)
 
 
@@ -209,9 +208,9 @@ def test_mappings_memory_maps_and_tables(small, tmp_path):
     frames = [x.to_pandas() for x in tables]
     for number, source in enumerate([mapped, tables, frames]):
         cache = tmp_path / f"rows{number}"
-        assert_same(streaming.fit_segments(source, **NAMES, cache=cache), whole)
+        assert_same(fit_stored(source, **NAMES, cache=cache), whole)
     once = (x for x in batches_of(columns, 700))
-    assert_same(streaming.fit_segments(once, cache=tmp_path / "once"), whole)
+    assert_same(fit_stored(once, cache=tmp_path / "once"), whole)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_a_bad_batch_is_named_and_nothing_is_left(small, tmp_path, change, messa
     batches = batches_of(made_up(4000, 30), 1000)
     batches[2] = change(*batches[2])
     with pytest.raises(ValueError, match=message):
-        streaming.store_rows(batches, tmp_path / "rows")
+        streaming.rows(batches, tmp_path / "rows")
     assert not list(tmp_path.iterdir())
 
 
@@ -250,7 +249,7 @@ def test_a_bad_column_of_a_file_is_named(tmp_path, column, values, message):
     columns = {"f": [1.0, 2, 3, 4], "y": [1, 0, 1, 0], "s": [1, 1, 2, 2], column: values}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=message):
-        streaming.store_rows(tmp_path / "a.parquet", tmp_path / "rows", **NAMES)
+        streaming.rows(tmp_path / "a.parquet", tmp_path / "rows", **NAMES)
 
 
 def test_what_is_no_source_is_refused(tmp_path, parquet):
@@ -274,9 +273,9 @@ def test_what_is_no_source_is_refused(tmp_path, parquet):
         ((columns[0], columns[1]), {}, "source: expected arrays"),
     ]:
         with pytest.raises(ValueError, match=message):
-            streaming.store_rows(source, cache, **names)
+            streaming.rows(source, cache, **names)
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        streaming.store_rows(tmp_path / "nowhere", cache, **NAMES)
+        streaming.rows(tmp_path / "nowhere", cache, **NAMES)
     assert not cache.exists()
 
 
@@ -286,16 +285,16 @@ def test_what_is_no_source_is_refused(tmp_path, parquet):
 def test_a_cache_is_taken_again_until_the_source_changes(small, tmp_path, parquet, monkeypatch):
     folder, _ = parquet
     cache = tmp_path / "rows"
-    made = streaming.store_rows(folder, cache, **NAMES)
+    made = streaming.rows(folder, cache, **NAMES)
     with monkeypatch.context() as patch:
         patch.delattr(grouping, "_spill")
-        again = streaming.store_rows(folder, cache, **NAMES)
+        again = streaming.rows(folder, cache, **NAMES)
     assert again.identity == made.identity
     with pytest.raises(ValueError, match="segment was s, is t"):
-        streaming.store_rows(folder, cache, **{**NAMES, "segment": "t"})
+        streaming.rows(folder, cache, **{**NAMES, "segment": "t"})
     os.utime(folder / "1.parquet", (1, 1))
     with pytest.raises(ValueError, match=r"another source: .*1\.parquet was .*, is .*delete"):
-        streaming.store_rows(folder, cache, **NAMES)
+        streaming.rows(folder, cache, **NAMES)
 
 
 def test_other_content_of_the_same_size_and_time_is_another_source(small, tmp_path, parquet):
@@ -304,7 +303,7 @@ def test_other_content_of_the_same_size_and_time_is_another_source(small, tmp_pa
     inside = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
     sources = {"files": folder, "dataset": ds.dataset("/", filesystem=inside)}
     for cache, source in sources.items():
-        streaming.store_rows(source, tmp_path / cache, **NAMES)
+        streaming.rows(source, tmp_path / cache, **NAMES)
     before, content = os.stat(path), path.read_bytes()
     for number, replaced in enumerate((False, True)):  # in place, and by another file
         target = folder / "new" if replaced else path
@@ -315,35 +314,35 @@ def test_other_content_of_the_same_size_and_time_is_another_source(small, tmp_pa
         assert (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
         for cache, source in sources.items():
             with pytest.raises(ValueError, match=r"another source: .*1\.parquet was .*, is "):
-                streaming.store_rows(source, tmp_path / cache, **NAMES)
+                streaming.rows(source, tmp_path / cache, **NAMES)
 
 
 def test_one_changed_row_makes_arrays_another_source(small, tmp_path):
     f, y, s = made_up(400_000, 30)
-    streaming.store_rows((f, y, s), tmp_path / "rows")
+    streaming.rows((f, y, s), tmp_path / "rows")
     for column, changed in ((f, f[1_500] + 1), (y, 1 - y[1_500]), (s, 7)):
         before = column[1_500]
         column[1_500] = changed
         with pytest.raises(ValueError, match=r"(scores|labels|segments) was .*, is "):
-            streaming.store_rows((f, y, s), tmp_path / "rows")
+            streaming.rows((f, y, s), tmp_path / "rows")
         column[1_500] = before
-    streaming.store_rows((f, y, s), tmp_path / "rows")
+    streaming.rows((f, y, s), tmp_path / "rows")
 
 
 def test_arrays_are_known_by_their_rows_and_batches_by_their_key(small, tmp_path):
     f, y, s = made_up(4000, 30)
-    made = streaming.store_rows((f, y, s), tmp_path / "rows")
-    assert streaming.store_rows((f, y, s), tmp_path / "rows").identity == made.identity
+    made = streaming.rows((f, y, s), tmp_path / "rows")
+    assert streaming.rows((f, y, s), tmp_path / "rows").identity == made.identity
     with pytest.raises(ValueError, match=r"scores was .*, is "):
-        streaming.store_rows((f + 1, y, s), tmp_path / "rows")
+        streaming.rows((f + 1, y, s), tmp_path / "rows")
     batches = batches_of((f, y, s), 1000)
-    streaming.store_rows(batches, tmp_path / "batches")
+    streaming.rows(batches, tmp_path / "batches")
     with pytest.raises(ValueError, match=r"has rows already.*key="):
-        streaming.store_rows(batches, tmp_path / "batches")
-    streaming.store_rows(batches, tmp_path / "keyed", key="monday")
-    assert len(streaming.store_rows(batches, tmp_path / "keyed", key="monday")) == 4000
+        streaming.rows(batches, tmp_path / "batches")
+    streaming.rows(batches, tmp_path / "keyed", key="monday")
+    assert len(streaming.rows(batches, tmp_path / "keyed", key="monday")) == 4000
     with pytest.raises(ValueError, match="key was monday, is tuesday"):
-        streaming.store_rows(batches, tmp_path / "keyed", key="tuesday")
+        streaming.rows(batches, tmp_path / "keyed", key="tuesday")
 
 
 def test_other_directories_and_damaged_caches_are_refused(small, tmp_path):
@@ -351,15 +350,15 @@ def test_other_directories_and_damaged_caches_are_refused(small, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").write_text("dear")
     with pytest.raises(ValueError, match="cache: expected a new or empty directory"):
-        streaming.store_rows(columns, tmp_path / "mine")
-    with pytest.raises(ValueError, match="cache: expected a directory that store_rows wrote"):
+        streaming.rows(columns, tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"cache: expected a directory that streaming\.rows wrote"):
         streaming.StoredRows(tmp_path / "mine")
     (tmp_path / "empty").mkdir()
-    rows = streaming.store_rows(columns, tmp_path / "empty")
+    rows = streaming.rows(columns, tmp_path / "empty")
     with open(tmp_path / "empty" / "scores", "r+b") as file:
         file.truncate(100)
     with pytest.raises(ValueError, match="scores is missing or damaged: delete"):
-        streaming.store_rows(columns, tmp_path / "empty")
+        streaming.rows(columns, tmp_path / "empty")
     with pytest.raises(OSError, match="bytes are missing"):
         pj.fit_segments(rows)
     (tmp_path / "empty" / "rows.npz").write_bytes(b"PK nothing")
@@ -379,7 +378,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(small, tmp_path, parqu
 
     monkeypatch.setattr(grouping, "_partition", meanwhile)
     with pytest.raises(ValueError, match=r"source: changed while it was read: .*0\.parquet was"):
-        streaming.store_rows(folder, tmp_path / "rows", **NAMES)
+        streaming.rows(folder, tmp_path / "rows", **NAMES)
     assert [x.name for x in tmp_path.iterdir()] == ["source"]
 
 
@@ -394,7 +393,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(small, tmp_path, monkeypatch
 
     monkeypatch.setattr(grouping, "_write", full)
     with pytest.raises(OSError, match="No space left"):
-        streaming.store_rows(made_up(4000, 30), tmp_path / "rows")
+        streaming.rows(made_up(4000, 30), tmp_path / "rows")
     assert not list(tmp_path.iterdir())
 
 
@@ -404,7 +403,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(small, tmp_path, monkeyp
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
     with pytest.raises(OSError, match="Permission denied"):
-        streaming.store_rows(made_up(4000, 30), tmp_path / "rows")
+        streaming.rows(made_up(4000, 30), tmp_path / "rows")
     assert not list(tmp_path.iterdir())
 
 
@@ -412,7 +411,7 @@ def test_two_that_store_the_same_rows_at_once_share_them(small, tmp_path):
     columns, made = made_up(6_000, 30), []
 
     def store():
-        made.append(streaming.store_rows(columns, tmp_path / "rows"))
+        made.append(streaming.rows(columns, tmp_path / "rows"))
 
     threads = [threading.Thread(target=store) for _ in range(3)]
     for thread in threads:
@@ -434,10 +433,10 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_is_not(small, 
             seen.append(sorted(x.name for x in tmp_path.iterdir()))
             yield batch
             if len(seen) == 1:
-                streaming.store_rows(columns, tmp_path / "rows", key="same")
+                streaming.rows(columns, tmp_path / "rows", key="same")
 
     with pytest.raises(ValueError, match=r"cache: .* is of another source"):
-        streaming.store_rows(batches(), tmp_path / "rows", key="same")
+        streaming.rows(batches(), tmp_path / "rows", key="same")
     assert len(seen) == 4 and len(seen[0]) == 1 and seen[0] != [left.name]
     assert "rows" in seen[1] and seen[0][0] in seen[1]
     assert [x.name for x in tmp_path.iterdir()] == ["rows"]
@@ -470,14 +469,14 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint_to_the_same_bits(small, tmp_p
     columns = made_up(1_500_000, 3000)
     monkeypatch.setattr(batches, "BATCH_ROWS", 1 << 19)
     monkeypatch.setattr(grouping, "BUCKET_ROWS", 1 << 20)
-    rows = streaming.store_rows(columns, tmp_path / "rows")
+    rows = streaming.rows(columns, tmp_path / "rows")
     path = tmp_path / "fits.npz"
     whole = pj.fit_segments(*columns)
     with pytest.raises(Stop):
-        streaming.fit_segments(rows, checkpoint=path, progress=stopped_after(2))
+        fit_stored(rows, checkpoint=path, progress=stopped_after(2))
     assert path.exists()
     reports = []
-    fit = streaming.fit_segments(rows, checkpoint=path, progress=reports.append)
+    fit = fit_stored(rows, checkpoint=path, progress=reports.append)
     assert 0 < reports[0].problems_done < 3000 and not path.exists()
     assert_same(fit, whole)
 
@@ -485,11 +484,11 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint_to_the_same_bits(small, tmp_p
 def test_a_checkpoint_of_another_call_is_refused(small, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "_SECONDS", 0)
     columns = made_up(4000, 30)
-    rows = streaming.store_rows(columns, tmp_path / "rows")
+    rows = streaming.rows(columns, tmp_path / "rows")
     path = tmp_path / "fits.npz"
 
     def fit(rows, **kwargs):
-        return streaming.fit_segments(rows, checkpoint=path, **kwargs)
+        return fit_stored(rows, checkpoint=path, **kwargs)
 
     with pytest.raises(Stop):
         fit(rows, progress=stopped_after(1))
@@ -498,7 +497,7 @@ def test_a_checkpoint_of_another_call_is_refused(small, tmp_path, monkeypatch):
     prior = pj.GaussianPrior(np.zeros(2), np.eye(2))
     with pytest.raises(ValueError, match="with other prior, start; delete"):
         fit(rows, prior=prior, start=(0.0, 1.0))
-    other = streaming.store_rows(columns, tmp_path / "others")
+    other = streaming.rows(columns, tmp_path / "others")
     with pytest.raises(ValueError, match="with other rows; delete"):
         fit(other)
     for pooling in ("partial", "nested", "crossed"):
@@ -508,12 +507,12 @@ def test_a_checkpoint_of_another_call_is_refused(small, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is not a checkpoint written by platt_jax, or is damaged"):
         fit(rows)
     with pytest.raises(FileNotFoundError, match="no such directory"):
-        streaming.fit_segments(rows, checkpoint=tmp_path / "no" / "fits.npz")
+        fit_stored(rows, checkpoint=tmp_path / "no" / "fits.npz")
 
 
 def test_progress_tells_the_stages_and_the_time_left(small, tmp_path):
     reports = []
-    streaming.fit_segments(made_up(4000, 30), cache=tmp_path / "rows", progress=reports.append)
+    fit_stored(made_up(4000, 30), cache=tmp_path / "rows", progress=reports.append)
     last = {report.stage: report for report in reports}
     assert list(last) == ["reading rows", "grouping rows", "fit"]
     assert last["reading rows"].rows_done == 4000 and last["grouping rows"].rows_done == 8000
@@ -521,12 +520,13 @@ def test_progress_tells_the_stages_and_the_time_left(small, tmp_path):
 
 
 def test_arguments_are_checked_before_any_work(tmp_path):
-    columns = made_up(100, 3)
-    with pytest.raises(ValueError, match="cache: expected a directory"):
-        streaming.fit_segments(columns)
+    rows = streaming.rows(made_up(100, 3), tmp_path / "rows")
+    for file in (tmp_path / "rows").iterdir():
+        file.unlink()  # so that a read would be an error
     with pytest.raises(ValueError, match="pooling: expected one of"):
-        streaming.fit_segments(columns, cache=tmp_path / "rows", pooling="all")
-    assert not list(tmp_path.iterdir())
+        pj.fit_segments(rows, pooling="all")
+    with pytest.raises(ValueError, match="labels: expected none beside StoredRows"):
+        pj.fit_segments(rows, [0, 1])
 
 
 _FIT = """
@@ -542,7 +542,7 @@ s = (20_000 * random.random(n) ** 2).astype(np.int32)
 f = random.normal(size=n).astype(np.float32)
 y = random.random(n) < 1 / (1 + np.exp(-f))
 print("ready", flush=True)
-made = streaming.fit_segments((f, y, s), cache=sys.argv[1], checkpoint=sys.argv[2])
+made = fit_stored((f, y, s), cache=sys.argv[1], checkpoint=sys.argv[2])
 np.savez(sys.argv[3], A=made.fit.A, B=made.fit.B, keys=made.keys, fallback=made.fallback.A)
 whole = pj.fit_segments(f, y, s)
 np.testing.assert_array_equal(made.fit.A, whole.fit.A)

@@ -1,8 +1,10 @@
-"""`fit_segments` for rows in several processes."""
+"""Rows in several processes, of which each has its own."""
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,16 +20,59 @@ from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import problem_inputs
-from platt_jax.execution.progress import Listener, Stage
+from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options, Pooling
-from platt_jax.population.fitting import fit_by_segment
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.options import Options
+from platt_jax.population.segments import FitArguments, Segments
 from platt_jax.solver.solution import ProblemInputs
 
 
-def fit_segments(
+@dataclass(frozen=True, repr=False)
+class ProcessRows:
+    """Rows of this process, from `rows`, for `platt_jax.fit_segments` in all processes."""
+
+    _scores: Column
+    _by_segment: Callable[[Any], SegmentRows]
+    _texts: Callable[[], dict[str, str | None]]  # of the arguments of `rows`
+    _time_limit: float | None
+    _checkpoint: str | os.PathLike[str] | None
+
+    @contextmanager
+    def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
+        """The segments of all processes, once these have compared their calls.
+
+        Raises:
+            ValueError: see `rows`.
+        """
+        exchange = Exchange(self._time_limit)
+        pooling, options = arguments.pooling, arguments.options
+
+        def describe() -> dict[str, str | None]:
+            arguments.check_without_mesh(self)
+            Stage.of(arguments.progress)
+            return {
+                **described("fit_segments", options, pooling=pooling),
+                "prior": hashed("prior", arguments.prior),
+                "start": hashed("start", arguments.start),
+                **self._texts(),
+            }
+
+        require_same_call(exchange, describe)
+        rows, dtype, has_offset = _agreed_rows(exchange, self._scores, self._by_segment)
+        keys = keys_of_all(exchange, None if rows is None else rows.keys)
+        call = {}
+        if self._checkpoint is not None:
+            given = problem_inputs(keys.shape, dtype, arguments.prior, arguments.start)
+            call = _call(exchange, rows, given, pooling, options)
+        journal = Journal(exchange, self._checkpoint, call)
+        yield ProcessSegments(keys, dtype, rows, exchange, journal, caller, has_offset)
+        journal.remove()
+
+    def __repr__(self) -> str:
+        return f"ProcessRows: {np.size(self._scores):,} rows of this process"
+
+
+def rows(
     scores: Column,
     labels: Column,
     segments: Column,
@@ -35,19 +80,15 @@ def fit_segments(
     weights: Column | None = None,
     offset: Column | None = None,
     pos_label: Any = None,
-    prior: GaussianPrior | None = None,
-    start: tuple[Any, Any] | None = None,
-    pooling: Pooling = "none",
-    options: Options = Options(),
-    progress: bool | Listener = False,
     time_limit: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> SegmentCalibrator:
-    """Fit one sigmoid to the rows of each segment, which may be in several processes.
+) -> ProcessRows:
+    """Rows of this process, for a fit of segments whose rows are in several processes.
 
-    The results equal those of `platt_jax.fit_segments` within rounding. All processes must call it,
-    each with its own rows (possibly none). The other arguments must be the same in all, except
-    progress, time_limit and the checkpoint's path. This is checked first.
+    All processes must call `platt_jax.fit_segments` with such rows, each with its own (possibly
+    none). The fits equal those of rows in memory within rounding, and are bitwise equal in all
+    processes. The other arguments must be the same in all, except progress, time_limit and the
+    checkpoint's path. The fit checks this first, and raises an error of one process in all.
 
     Args:
         scores: (N,) scores of this process, as in `platt_jax.fit_segments`. The widest dtype of
@@ -57,50 +98,36 @@ def fit_segments(
         weights: (N,) weights of this process; given in all processes that have rows, or in none.
         offset: (N,) offset of this process; given in all processes that have rows, or in none.
         pos_label: as in `platt_jax.fit_segments`.
-        prior: as in `platt_jax.fit_segments`; a leading axis (K,) is for the segments of all
-            processes.
-        start: as in `platt_jax.fit_segments`, for the segments of all processes.
-        pooling: as in `platt_jax.fit_segments`.
-        options: as in `platt_jax.fit_segments`.
-        progress: as in `platt_jax.fit_segments`, for the segments of all processes; each process
-            reports as its own argument says.
         time_limit: maximum number of seconds to wait for other processes in a pass; None for no
             limit.
         checkpoint: directory for the sums of each pass so far, read and written by the first
             process. After a crash, the same call by as many processes with the same rows continues
             from there, with bitwise equal results. It is removed at the end.
 
-    Returns:
-        A SegmentCalibrator of the segments of all processes, bitwise equal in each.
-
     Raises:
-        ValueError: an argument is not as above or differs between processes, or the checkpoint is
-            of other rows or arguments. An error in one process is raised in all.
+        In the fit, beside the errors of `platt_jax.fit_segments`:
+        ValueError: an argument differs between processes, or the checkpoint is of other rows or
+            arguments.
         OSError: the checkpoint cannot be read or written; raised in the first process.
         RuntimeError: a process has ended.
         TimeoutError: a process has not answered within the time limit.
 
     Example:
-        >>> calibrator = fit_segments([2.0, -1.0], [1, 0], ["a", "a"])  # a single process
+        >>> from platt_jax import fit_segments
+        >>> calibrator = fit_segments(rows([2.0, -1.0], [1, 0], ["a", "a"]))  # a single process
         >>> calibrator.keys.tolist()
         ['a']
     """
-    caller, exchange = Caller(), Exchange(time_limit)
 
-    def describe() -> dict[str, str | None]:
-        validation.pooling(pooling, prior, start, validation.options(options))
-        Stage.of(progress)
+    def texts() -> dict[str, str | None]:
         has_rows = np.size(scores) > 0  # a process without rows may have any weights and offset
         beside = {"weights": weights, "offset": offset}
         return {
-            **described("fit_segments", options, pooling=pooling, pos_label=pos_label),
-            "prior": hashed("prior", prior),
-            "start": hashed("start", start),
+            "pos_label": repr(pos_label),
             "checkpoint": presence(checkpoint, "a directory"),
             **{x: presence(beside[x], "an array") if has_rows else None for x in beside},
         }
 
-    require_same_call(exchange, describe)
     by_segment = partial(
         SegmentRows,
         labels=labels,
@@ -109,17 +136,7 @@ def fit_segments(
         offset=offset,
         pos_label=pos_label,
     )
-    rows, dtype, has_offset = _agreed_rows(exchange, scores, by_segment)
-    keys = keys_of_all(exchange, None if rows is None else rows.keys)
-    call = {}
-    if checkpoint is not None:
-        given = problem_inputs(keys.shape, dtype, prior, start)
-        call = _call(exchange, rows, given, pooling, options)
-    journal = Journal(exchange, checkpoint, call)
-    everywhere = ProcessSegments(keys, dtype, rows, exchange, journal, caller, has_offset)
-    calibrator = fit_by_segment(everywhere, prior, start, pooling, options, progress, caller)
-    journal.remove()
-    return calibrator
+    return ProcessRows(scores, by_segment, texts, time_limit, checkpoint)
 
 
 def _agreed_rows(
