@@ -92,11 +92,14 @@ def adds_up(cell: Cell, predicted: float, seen: float, total: float, what: str =
     """Positives that are predicted for rows that were fitted: 0.85 to 1.2 of those seen.
 
     Of the rarer class; by 3 more where few were seen, since Platt's targets add up to 1 too and
-    a population's mean is not known better.
+    a population's mean is not known better; by 5 where one or two were. By Fisher's identity a
+    posterior expects the positives seen and 1 / 1.5^2 for each unit of log-odds between the mean
+    and the center of its prior, which is 8 units away where one positive leaves all spreads open.
     """
     if seen > total / 2:
         predicted, seen = total - predicted, total - seen
-    holds = 0.85 * seen - 3 * (seen < 10) <= predicted <= 1.2 * seen + 3 * (seen < 10)
+    more = 3 * (seen < 10) + 2 * (seen < 3)
+    holds = 0.85 * seen - 3 * (seen < 10) <= predicted <= 1.2 * seen + more
     cell.want(holds, f"{what}{predicted:.1f} predicted on the fitted rows, {seen:.0f} seen")
 
 
@@ -164,7 +167,7 @@ def unpooled_bands(cell: Cell) -> None:
         lower, upper = made.band(rows.scores, rows.segments, offset=rows.offset)
         truth = expit(rows.log_odds)
         # A fit aims at Platt's targets: its bands are around curves that are no surer.
-        k = np.searchsorted(made.keys, rows.segments)
+        k = np.minimum(np.searchsorted(made.keys, rows.segments), len(made.keys) - 1)
         n_pos, n_neg = (np.asarray(x)[k] for x in (made.fit.n_pos, made.fit.n_neg))
         truth = np.clip(truth, 1 / (n_neg + 2), (n_pos + 1) / (n_pos + 2))
         held = ((lower <= truth) & (truth <= upper))[enough]
