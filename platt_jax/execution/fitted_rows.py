@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
@@ -70,3 +71,8 @@ def rows_of_classes(
             f"scores: expected shape (N, {number}), a column per class, got {scores.shape}"
         )
     return class_rows(scores, labels, calibrator.classes, weights, offset=offset)
+
+
+def have_no_rows(scores: Column, labels: Column) -> bool:
+    """Whether there are no rows for a calibrator of classes: an engine's partition may be empty."""
+    return np.shape(scores)[:1] == np.shape(labels)[:1] == (0,)

@@ -10,7 +10,7 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.clusters import clusters_of_segment_rows
-from platt_jax.execution.fitted_rows import rows_of_classes
+from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
 from platt_jax.hypothesis_tests.posteriors import posteriors
@@ -175,6 +175,8 @@ def triage(
         True
     """
     if isinstance(calibrator, OneVsRestCalibrator):
+        if have_no_rows(scores, labels):
+            return tables.by_class(triage(calibrator.by_class, [], [], []))
         given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
         pairs = given.pairs()
         of_classes = triage(

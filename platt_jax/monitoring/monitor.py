@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.fitted_rows import rows_of_classes
+from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
@@ -256,7 +256,8 @@ class Monitor:
         """The segments of a night's rows and their sums."""
         validation.require_one_of(non_finite, ("omit", "raise"), "non_finite")
         of_classes = isinstance(self.calibrator, OneVsRestCalibrator)
-        if has_no_rows(scores, labels, () if of_classes else segments):
+        none = have_no_rows(scores, labels) if of_classes else has_no_rows(scores, labels, segments)
+        if none:
             return self._segments.keys[:0], Night.without_rows(0, self.state.terms)
         if isinstance(self.calibrator, OneVsRestCalibrator):
             given = rows_of_classes(self.calibrator, scores, labels, segments, offset=offset)

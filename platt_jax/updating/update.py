@@ -11,7 +11,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.fitted_rows import rows_of_classes
+from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
@@ -133,10 +133,12 @@ def update(
         (['a', 'b', 'c'], [1.0, 2.0, 0.0])
     """
     if isinstance(calibrator, OneVsRestCalibrator):
-        given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        given: tuple[Any, ...] = [], [], []
+        if not have_no_rows(scores, labels):
+            given = (rows_of_classes(calibrator, scores, labels, segments, weights, offset),)
         by_class = update(
             calibrator.by_class,
-            given,
+            *given,
             forgetting=forgetting,
             drift=drift,
             night=night,

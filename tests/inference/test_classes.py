@@ -265,3 +265,12 @@ def test_what_classes_cannot_do_is_named():
         pj.estimate_rates(classes, scores, labels)
     with pytest.raises(ValueError, match="by_class"):
         export.to_sql(classes, "score", "class")
+
+
+def test_no_rows_change_nothing():
+    classes = pj.fit_one_vs_rest(*table_of(0), classes=NAMES)
+    nothing = np.zeros((0, 4)), NAMES[:0]
+    assert len(pj.triage(classes, *nothing)["class"]) == 0
+    assert pj.update(classes, *nothing) == classes
+    monitor = Monitor.start(classes).update(*nothing, night="a")
+    assert monitor.nights == ("a",) and len(monitor.table()["class"]) == 0
