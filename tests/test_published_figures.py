@@ -425,7 +425,7 @@ def test_the_limits_are_measured():
             f"{cell[x]:.3f} ({cell[x + ', standard error']:.3f})" for x in ("seen", "unseen")
         )
         assert f"| {share} | {number} of {each} | {' | '.join(covered)} |" in page, name
-    for name in ("30 %, 200 segments of 5 rows", "1 %, 200 segments of 3 rows"):
+    for name in ("30 %, 200 segments of 5 rows", "1 %, 1000 segments of 3 rows"):
         seen = found["bands"][name]["seen"]
         assert f"{seen:.2f}"[1:] in page and f"{100 * seen:.0f} %" in short
     spread = "class 1 spreads 1.5 times as far, {} rows fitted, {} fresh, rate 0.1"
