@@ -11,11 +11,14 @@ from .worlds import Rows
 
 
 def _in_range(cell: Cell, proba, rows: Rows, what: str) -> None:
-    """Positives predicted on rows just seen: within four deviations and a fifth of those seen."""
+    """Positives predicted on rows just seen: within four deviations and a fifth of those seen.
+
+    Of at least one positive: earlier rows leave some where the new ones have none.
+    """
     proba = np.asarray(proba, float)
     seen, predicted = float(rows.labels.sum()), float(np.nansum(proba))
     rare = min(seen, len(rows) - seen)
-    slack = 4 * np.sqrt(rare) + 0.2 * rare + 3
+    slack = 4 * np.sqrt(max(rare, 1)) + 0.2 * rare + 3
     cell.want(
         abs(predicted - seen) <= slack,
         f"{what}: {predicted:.1f} predicted of {seen:.0f} in {len(rows)} rows just seen",
