@@ -10,6 +10,7 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_of
+from platt_jax.execution.problems import Problems
 from platt_jax.execution.segment_rows import SegmentRows, require_each
 from platt_jax.ids.factorize import ascending
 from platt_jax.model.prior import GaussianPrior
@@ -97,6 +98,11 @@ class ClassRows(SegmentRows):
     def has_offset(self) -> bool:
         """See GroupedRows."""
         return self._offset is not None
+
+    @property
+    def pooled(self) -> Problems:
+        """All pairs as one problem, which each pass reads anew, lest they be copied."""
+        return super().pooled._replace(reread=True)
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
