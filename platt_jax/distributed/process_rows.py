@@ -104,8 +104,9 @@ def rows(
             process. After a crash, the same call by as many processes with the same rows continues
             from there, with bitwise equal results. It is removed at the end.
 
+    The errors below are those of the fit, beside those of `platt_jax.fit_segments`.
+
     Raises:
-        In the fit, beside the errors of `platt_jax.fit_segments`:
         ValueError: an argument differs between processes, or the checkpoint is of other rows or
             arguments.
         OSError: the checkpoint cannot be read or written; raised in the first process.

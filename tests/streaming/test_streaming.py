@@ -85,7 +85,7 @@ def test_oversized_segments_and_all_rows_are_read_for_each_pass(
     assert (rows.sizes > 1 << 14).any()
     read, reads = rows._read, []
     monkeypatch.setattr(rows, "_read", lambda *args: reads.append(args) or read(*args))
-    fit = fit_stored(rows)
+    fit = pj.fit_segments(rows)
     assert_same(fit, pj.fit_segments(f, y, s))
     largest = rows.largest_first[0]
     of_largest = [parts[0].start for parts, _ in reads].count(rows._starts[0])
@@ -542,7 +542,7 @@ s = (20_000 * random.random(n) ** 2).astype(np.int32)
 f = random.normal(size=n).astype(np.float32)
 y = random.random(n) < 1 / (1 + np.exp(-f))
 print("ready", flush=True)
-made = fit_stored((f, y, s), cache=sys.argv[1], checkpoint=sys.argv[2])
+made = pj.fit_segments(streaming.rows((f, y, s), sys.argv[1], checkpoint=sys.argv[2]))
 np.savez(sys.argv[3], A=made.fit.A, B=made.fit.B, keys=made.keys, fallback=made.fallback.A)
 whole = pj.fit_segments(f, y, s)
 np.testing.assert_array_equal(made.fit.A, whole.fit.A)
