@@ -33,7 +33,7 @@ def to_json(calibrator: Calibrator) -> str:
     Example:
         >>> from platt_jax import Sigmoid
         >>> text = to_json(Sigmoid(A=-2.0, B=1.0))
-        >>> text[:46]
+        >>> text[:47]
         '{"format": "platt_jax calibrator", "version": 1'
         >>> float(from_json(text).A)
         -2.0
