@@ -16,7 +16,7 @@ from benchmarks.workloads import Workload
 from platt_jax import Fit, Options
 from platt_jax.backend.threads import ordered_map
 from platt_jax.execution import planning, run
-from platt_jax.execution.oversized import fit_on_host
+from platt_jax.execution.oversized import block_slices, fit_on_host, read_block
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.blocks import Blocks
 from platt_jax.passes.columns import Columns
@@ -44,7 +44,7 @@ class Packed:
         self._problems = [1] * oversized + [c.problems.stop - c.problems.start for c in chunks]
         with jax.enable_x64(self._x64):
             self._blocks = [
-                list(run.blocks_of(sizes[i], partial(rows, slice(i, i + 1))))
+                [read_block(partial(rows, slice(i, i + 1)), x) for x in block_slices(sizes[i])]
                 for i in range(oversized)
             ]
             self._chunks = [

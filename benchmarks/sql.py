@@ -96,6 +96,7 @@ def _in_spark(folder, memory) -> dict:
 def _in_engine(folder, relation, engine) -> dict:
     import platt_jax as pj
     from platt_jax import sql
+    from platt_jax.sql import relation_rows
 
     seconds = []
 
@@ -106,7 +107,7 @@ def _in_engine(folder, relation, engine) -> dict:
             seconds.append(time.perf_counter() - began)
             return found
 
-    sql.fitting.engine_of = lambda relation, *_: Timed(relation)
+    relation_rows.engine_of = lambda relation, *_: Timed(relation)
     names = {"score": "scores", "label": "labels", "segment": "segments"}
     pj.fit_segments(sql.rows(relation.limit(10_000), **names))
     numbers = np.load(folder / "scores.npy", mmap_mode="r")

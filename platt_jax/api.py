@@ -18,7 +18,12 @@ from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import SegmentRows, require_each, segment_rows
+from platt_jax.execution.segment_rows import (
+    SegmentRows,
+    require_each,
+    require_none_beside,
+    segment_rows,
+)
 from platt_jax.execution.sending import sent_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
@@ -172,10 +177,14 @@ def fit_segments(
     caller = Caller()
     more = prior, start, pooling, options, progress, caller
     if isinstance(scores, SegmentSource):
-        beside = {"labels": labels, "segments": segments, "weights": weights, "offset": offset}
-        for name, given in {**beside, "pos_label": pos_label}.items():
-            if given is not None:
-                raise ValueError(f"{name}: expected none beside {type(scores).__name__}")
+        require_none_beside(
+            scores,
+            labels=labels,
+            segments=segments,
+            weights=weights,
+            offset=offset,
+            pos_label=pos_label,
+        )
         arguments = FitArguments(prior, start, pooling, mesh, options, progress)
         with scores.open_segments(arguments, caller) as by_segment:
             return fit_by_segment(by_segment, *more)
@@ -250,7 +259,7 @@ def fit_one_vs_rest(
     caller, stage = Caller(), Stage.of(progress)
     rows = class_rows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
     validation.require_one_of(pooling, get_args(ClassPooling), "pooling")
-    prior, start = rows.by_key(prior), rows.by_key(start)
+    prior, start = rows.in_key_order(prior), rows.in_key_order(start)
     if pooling == "none":
         # No class is unseen, so no pass for the curve of all.
         given = problem_inputs(rows.keys.shape, rows.dtype, prior, start)

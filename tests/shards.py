@@ -1,7 +1,7 @@
 """A part of the tests, for jobs that run side by side: `pytest -m slow --shard 1/4` is a quarter.
 
-Which part a test is in depends on its name alone, so that every test is in exactly one of them,
-whatever else a job collects.
+The name of a test alone decides its part. So every test is in exactly one part, and it stays there
+when other tests are added.
 """
 
 import argparse

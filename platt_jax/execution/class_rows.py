@@ -11,7 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.classes import classes_of
 from platt_jax.execution.problems import Problems
-from platt_jax.execution.segment_rows import SegmentRows, require_each
+from platt_jax.execution.segment_rows import SegmentRows, require_each, require_none_beside
 from platt_jax.ids.factorize import ascending
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.passes import packing
@@ -19,7 +19,7 @@ from platt_jax.passes.columns import Columns
 
 
 class Pairs(NamedTuple):
-    """Pairs of a class and a row, as rows of segments."""
+    """Pairs of a class and a row, as rows of segments; fields are named as arguments are."""
 
     scores: NDArray[Any]  # (C N,)
     labels: NDArray[np.int8]  # (C N,), whether the row is of the class
@@ -143,27 +143,27 @@ class ClassRows(SegmentRows):
         segments = np.repeat(self.keys, len(self._table))
         return Pairs(columns.scores, columns.labels, segments, columns.weights, columns.offset)
 
-    def of_pairs(self, values: Column) -> Any:
+    def repeat_rows(self, values: Column) -> Any:
         """Values (N,) of the rows, for all pairs; None and single numbers stay."""
         if values is None or np.ndim(values) == 0:
             return values
         values = validation.array(values, "values")
         return np.tile(values, len(self.keys)) if values.shape == self._table.shape[:1] else values
 
-    def as_pairs(self, table: Column) -> NDArray[Any]:
+    def flatten(self, table: Column) -> NDArray[Any]:
         """Numbers (N, C) as those of all pairs."""
         numbers = validation.broadcast(
             validation.numbers(table, "before"), self._table.shape, "before"
         )
         return np.asarray(numbers.T[self._some(slice(None))]).reshape(-1)
 
-    def in_columns(self, of_pairs: NDArray[Any]) -> NDArray[Any]:
+    def as_table(self, values: NDArray[Any]) -> NDArray[Any]:
         """Numbers (C N,) of all pairs as a table (N, C)."""
-        table = np.empty(self._table.shape, of_pairs.dtype)
-        table[:, self._column] = of_pairs.reshape(len(self.keys), -1).T
+        table = np.empty(self._table.shape, values.dtype)
+        table[:, self._column] = values.reshape(len(self.keys), -1).T
         return table
 
-    def by_key(self, given: Any) -> Any:
+    def in_key_order(self, given: Any) -> Any:
         """A prior or start with its arrays of the classes in the order of `keys`."""
 
         def in_order(x: Any) -> Any:
@@ -215,10 +215,14 @@ def class_rows(
     if not isinstance(scores, ClassRows):
         require_each(labels=labels)
         return ClassRows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
-    beside = {"labels": labels, "classes": classes, "weights": weights, "offset": offset}
-    for name, values in {**beside, "pos_label": pos_label}.items():
-        if values is not None:
-            raise ValueError(f"{name}: expected none beside ClassRows, which hold them")
+    require_none_beside(
+        scores,
+        labels=labels,
+        classes=classes,
+        weights=weights,
+        offset=offset,
+        pos_label=pos_label,
+    )
     return scores
 
 

@@ -131,11 +131,28 @@ def segment_rows(
     if not isinstance(scores, SegmentRows):
         require_each(labels=labels, segments=segments)
         return SegmentRows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
-    beside = {"labels": labels, "segments": segments, "weights": weights, "offset": offset}
-    for name, values in {**beside, "pos_label": pos_label}.items():
-        if values is not None:
-            raise ValueError(f"{name}: expected none beside SegmentRows, which hold them")
+    require_none_beside(
+        scores,
+        labels=labels,
+        segments=segments,
+        weights=weights,
+        offset=offset,
+        pos_label=pos_label,
+    )
     return scores.for_one_call()
+
+
+def require_none_beside(rows: object, **columns: Any) -> None:
+    """Refuses columns beside an object that holds the rows.
+
+    Raises:
+        ValueError: a column is given.
+    """
+    for name, values in columns.items():
+        if values is not None:
+            raise ValueError(
+                f"{name}: expected none beside {type(rows).__name__}, which hold the rows"
+            )
 
 
 def require_each(**columns: Column | None) -> None:

@@ -183,7 +183,7 @@ def triage(
             calibrator.by_class,
             *pairs[:3],
             offset=pairs.offset,
-            clusters=given.of_pairs(clusters),
+            clusters=given.repeat_rows(clusters),
             cluster_sd=cluster_sd,
             against=against,
             margin=margin,

@@ -89,16 +89,13 @@ def leave_one_out(
     options = validation.options(options)
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
-        pairs = given.pairs()
         found = leave_one_out(
             calibrator.by_class,
-            *pairs[:3],
-            weights=pairs.weights,
-            offset=pairs.offset,
-            prior=given.by_key(prior),
+            **given.pairs()._asdict(),
+            prior=given.in_key_order(prior),
             options=options,
         )
-        return given.in_columns(found)
+        return given.as_table(found)
     scores = validation.scores(scores)
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")

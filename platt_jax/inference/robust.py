@@ -87,14 +87,11 @@ def robust_covariance(
     options = validation.options(options)
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
-        pairs = given.pairs()
         by_class = robust_covariance(
             calibrator.by_class,
-            *pairs[:3],
-            weights=pairs.weights,
-            offset=pairs.offset,
-            clusters=given.of_pairs(clusters),
-            prior=given.by_key(prior),
+            **given.pairs()._asdict(),
+            clusters=given.repeat_rows(clusters),
+            prior=given.in_key_order(prior),
             options=options,
         )
         return replace(calibrator, by_class=by_class)

@@ -263,7 +263,7 @@ class Monitor:
             given = rows_of_classes(self.calibrator, scores, labels, segments, offset=offset)
             pairs = given.pairs()
             (scores, labels, segments), offset = pairs[:3], pairs.offset
-            reported = given.of_pairs(reported)
+            reported = given.repeat_rows(reported)
         rows = read_night(scores, labels, segments, offset, reported)
         settings = self.against, self.margin, self._shocks, non_finite
         return judge_night(self._segments, rows, *settings, Caller())

@@ -88,7 +88,7 @@ def to_html(
             finite = scores[np.isfinite(scores)]
             before = None if ((finite >= 0) & (finite <= 1)).all() else "logits"
         elif not isinstance(before, str):
-            before = given.as_pairs(before)
+            before = given.flatten(before)
         calibrator = calibrator.by_class
     require_segment_calibrator(calibrator, "calibrator")
     path = destination(path)
