@@ -160,12 +160,18 @@ def flagged() -> Iterator[dict[str, Any]]:
         one, two = (night(rng, own, sd, rows=300) for _ in range(2))
         lasting = pj.estimate_drift(pj.fit_segments(*one, pooling="partial"), *two).calibrator
         f, y, s = night(rng, own, sd, rows=300)
-        several = days(rng, own, sd, 10, 30)[:3]
+        *several, its_day = days(rng, own, sd, 10, 30)
         new_day = np.stack([s, np.full(len(s), -1)], 1)
         yield {
             "sd": sd,
             "ten days of 30 rows": int(pj.triage(plain, *several)["flagged"].sum()),
             "one day of 300 rows": int(pj.triage(plain, f, y, s)["flagged"].sum()),
+            "ten days: clusters": int(
+                pj.triage(plain, *several, clusters=its_day)["flagged"].sum()
+            ),
+            "one day: clusters, cluster_sd": int(
+                pj.triage(plain, f, y, s, clusters=s, cluster_sd=sd)["flagged"].sum()
+            ),
             "one day: estimate_drift": int(pj.triage(lasting, f, y, s)["flagged"].sum()),
             "one day: nested": int(pj.triage(nested, f, y, new_day)["flagged"].sum()),
         }
