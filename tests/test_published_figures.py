@@ -415,16 +415,6 @@ def test_the_tables_of_drift_are_measured():
     assert [line for line in of_drift() if line not in page] == []
 
 
-def test_the_flags_of_days_are_measured():
-    page = (ROOT / "docs/howto/triage.md").read_text(encoding="utf-8")
-    columns = (
-        *("ten days of 30 rows", "ten days: clusters"),
-        *("one day of 300 rows", "one day: clusters, cluster_sd"),
-    )
-    for line in read("inference/days.json")["results"]["flagged"]:
-        assert f"| {line['sd']} | {' | '.join(str(line[x]) for x in columns)} |" in page
-
-
 def test_the_limits_are_measured():
     page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
     short = (ROOT / "docs/explanation/guarantees.md").read_text(encoding="utf-8")
