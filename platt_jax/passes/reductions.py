@@ -72,7 +72,7 @@ def _each(axes: Axes) -> tuple[int, ...]:
     return (axes,) if isinstance(axes, int) else axes
 
 
-class Groups(NamedTuple):
+class TileGroups(NamedTuple):
     """Which tile rows are reduced together: the fields of `Tiles` with these names."""
 
     segment_ids: jax.Array
@@ -80,12 +80,12 @@ class Groups(NamedTuple):
     even: bool
 
 
-def sums_by_group(tile_rows: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
+def sums_by_group(tile_rows: Sequence[jax.Array], groups: TileGroups) -> list[jax.Array]:
     """The sums of tile rows, each [R, G], within each group of tile rows, [S, G]."""
     return _by_group(jnp.add, 0, tile_rows, groups)
 
 
-def minima_by_group(tile_rows: Sequence[jax.Array], groups: Groups) -> list[jax.Array]:
+def minima_by_group(tile_rows: Sequence[jax.Array], groups: TileGroups) -> list[jax.Array]:
     """The minima of tile rows, each [R, G], within each group of tile rows, [S, G]."""
     return _by_group(jnp.minimum, jnp.inf, tile_rows, groups)
 
@@ -94,7 +94,7 @@ def _by_group(
     combine: Callable[..., jax.Array],
     nothing: float,
     tile_rows: Sequence[jax.Array],
-    groups: Groups,
+    groups: TileGroups,
 ) -> list[jax.Array]:
     """Reduces each group's tile rows by a binary tree.
 

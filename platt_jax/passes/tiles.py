@@ -31,7 +31,7 @@ from platt_jax.options import Options
 from platt_jax.passes import shapes
 from platt_jax.passes.reductions import (
     Arrays,
-    Groups,
+    TileGroups,
     minima,
     minima_by_group,
     sum_with_logs,
@@ -61,8 +61,8 @@ class Tiles:
         return len(self.tiles_per_group), self.scores.shape[2]
 
     @property
-    def _groups(self) -> Groups:
-        return Groups(self.segment_ids, self.tiles_per_group, self.even)
+    def _groups(self) -> TileGroups:
+        return TileGroups(self.segment_ids, self.tiles_per_group, self.even)
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
