@@ -19,7 +19,7 @@ from platt_jax.population.level_fitting import fit_levels, levels_of
 from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, with_posterior_covariance
 from platt_jax.status import Status
 
 _ONE_CURVE = "all segments have the curve of all rows"
@@ -66,7 +66,7 @@ def fit_by_segment(
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(
         segments.keys,
-        each,
+        with_posterior_covariance(each, population),
         pooled.sigmoid,
         covariance,
         "complete" if one_curve else pooling,

@@ -52,7 +52,9 @@ class SegmentCalibrator(ComparedByValue, ById):
     Attributes:
         keys: (K,) the segments, ascending; for segments of several columns a structured array with
             a field per column.
-        fit: the fits of the segments, in the order of keys.
+        fit: the fits of the segments, in the order of keys. With an estimated population (A, B) is
+            the likeliest, given the population, and `covariance` is that of the posterior, which
+            includes the uncertainty of the population: larger than the inverse Hessian.
         fallback: the sigmoid fitted to all finite rows.
         fallback_covariance: (2, 2), covariance of its (A, B), as `Fit.covariance`; NaN if unknown.
         pooling: the kind of pooling, "none", "partial", "nested", "crossed" or "complete". It is
@@ -451,13 +453,20 @@ class SegmentCalibrator(ComparedByValue, ById):
         return self.fit
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
-        population, fit = self.population, self.fit
-        if population is not None and population.estimated:
-            # The fit's own covariance takes the population as known.
-            known = np.isfinite(fit.A)[:, None, None]
-            covariance = np.where(known, population.posterior_covariance, np.nan)
-            fit = replace(fit, covariance=covariance.astype(fit.covariance.dtype))
-        return fit, "segment", self.keys
+        return self.fit, "segment", self.keys
+
+
+def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:
+    """The fit of segments (K,) with the covariance of their posteriors.
+
+    The inverse Hessian takes the population as known: near a boundary it may be 400 times too
+    small.
+    """
+    if population is None or not population.estimated:
+        return fit
+    known = np.isfinite(fit.A)[:, None, None]
+    covariance = np.where(known, population.posterior_covariance, np.nan)
+    return replace(fit, covariance=covariance.astype(fit.covariance.dtype))
 
 
 def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:

@@ -28,7 +28,11 @@ from platt_jax.results import tables
 from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import (
+    SegmentCalibrator,
+    require_segment_calibrator,
+    with_posterior_covariance,
+)
 from platt_jax.status import Flag, Status
 from platt_jax.updating import earlier_fits, update_pooled
 from platt_jax.updating.drift import Drift
@@ -200,7 +204,7 @@ def update(
     return replace(
         calibrator,
         keys=keys,
-        fit=each,
+        fit=with_posterior_covariance(each, population),
         fallback=pooled.sigmoid,
         fallback_covariance=covariance,
         population=population,

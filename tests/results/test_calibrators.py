@@ -270,8 +270,8 @@ def test_only_takes_a_bool_per_segment(rng):
             calibrator.only(where)
 
 
-def test_standard_errors_of_a_table_are_those_of_the_posteriors(rng):
-    """At a boundary the fits take the population as known, and are sure of what they do not know.
+def test_standard_errors_are_those_of_the_posteriors():
+    """At a boundary, a population taken as known makes fits sure of what they do not know.
 
     The population's spread of slopes is next to 0, as the estimate of 8 segments often is, and the
     true spread is a quarter of the slope.
@@ -286,9 +286,12 @@ def test_standard_errors_of_a_table_are_those_of_the_posteriors(rng):
         calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
         population, table = calibrator.population, calibrator.table()
         variances = population.posterior_covariance[:, [0, 1], [0, 1]]
-        errors = np.stack([table["se_A"], table["se_B"]], 1)
-        np.testing.assert_allclose(errors, np.sqrt(variances))
+        for errors in (calibrator.fit.standard_errors, np.stack([table["se_A"], table["se_B"]], 1)):
+            np.testing.assert_allclose(errors, np.sqrt(variances))
         np.testing.assert_array_equal(calibrator[3].covariance, calibrator.fit.covariance[3])
+        updated = pj.update(calibrator, scores[:90], labels[:90], segments[:90])
+        variances_now = updated.population.posterior_covariance[:, [0, 1], [0, 1]]
+        np.testing.assert_allclose(updated.fit.standard_errors**2, variances_now)
         if population.covariance[0, 0] < 1e-3:
             off.append((-population.posterior_mean[:, 0] - slopes) / table["se_A"])
     assert len(off) >= 4
