@@ -620,10 +620,10 @@ def of_field_errors():
             cells += [squared[name] for name in ("true", "value", "its standard error")]
             yield f"| {_size(line)} | {' | '.join(f'{x:.2g}' for x in cells)} |"
     yield f"had 0 in them in {covered(calibrated, plug_ins, [200])} of the sets"
-    yield f"those of the squared error, {covered(calibrated, ['squared error'], [200])}"
+    yield f"intervals of the squared error, {covered(calibrated, ['squared error'], [200])}"
     yield f"wider than they need be ({covered(calibrated, plug_ins, [10])})"
     yield f"its mean in them in {covered(off, plug_ins[:1])} of the sets"
-    yield f"those of the relative error in {covered(off, plug_ins[1:])}"
+    yield f"intervals of the relative error in {covered(off, plug_ins[1:])}"
     yield f"the true square in {covered(off, ['squared error'])}"
     found = read("inference/multicalibration.json")["results"]
     assert max(found["against mcgrad"]["largest difference"].values()) < 1e-11
