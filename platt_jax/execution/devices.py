@@ -13,7 +13,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from platt_jax.execution import planning
-from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing, shapes
@@ -117,7 +116,7 @@ def solve_chunks(
         number = mesh.shape[ROWS]
         shares += [(rows, where)] if number == 1 else _split(rows, where, chunk, number)
         mine = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
-        on_grids.append(on_grid(mine, chunk))
+        on_grids.append(chunk.on_grid(mine))
     columns, where = _put(mesh, shares)
     given = jax.tree.map(lambda *parts: np.concatenate(parts), *on_grids)
     given = jax.device_put(given, NamedSharding(mesh, OVER_PROBLEMS))
@@ -127,7 +126,7 @@ def solve_chunks(
         jax.tree.map(lambda x, i=i, chunk=chunk: x[i * chunk.groups :][: chunk.groups], made)
         for i, chunk in enumerate(chunks)
     )
-    parts = [off_grid(grid, chunk) for grid, chunk in zip(grids, chunks, strict=True)]
+    parts = [chunk.off_grid(grid) for grid, chunk in zip(grids, chunks, strict=True)]
     return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 

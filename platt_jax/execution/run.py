@@ -16,7 +16,6 @@ from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
-from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.oversized import (
     TOO_SMALL,
     fit_on_host,
@@ -227,7 +226,7 @@ def _run_chunk(
     options: Options,
     kernels: xla.Kernels | None,
 ) -> Any:
-    given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
+    given = chunk.on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given))
     block, function = chunk.tile_shape.block, task.traced
     if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
         kernels = kernels._replace(search=False)
@@ -240,7 +239,7 @@ def _run_chunk(
         function=function,
         kernels=kernels,
     )
-    return off_grid(made, chunk)
+    return chunk.off_grid(made)
 
 
 @partial(xla.jit, static_argnames=("options", "block", "function", "kernels"), wide=True)

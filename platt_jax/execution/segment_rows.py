@@ -1,6 +1,7 @@
 """Rows of segments, for repeated fits."""
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -88,6 +89,9 @@ class SegmentRows(GroupedRows):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
 
+_Kind = TypeVar("_Kind", bound=SegmentRows)
+
+
 def checked_rows(
     scores: Column,
     labels: Column,
@@ -118,36 +122,34 @@ def segment_rows(
     scores: Column,
     labels: Column | None,
     segments: Column | None,
-    weights: Column | None,
+    weights: Column | None = None,
     *,
     offset: Column | None = None,
     pos_label: Any = None,
 ) -> SegmentRows:
-    """Groups the rows of these arrays by segment, or takes SegmentRows as scores for one call.
+    """SegmentRows of these arrays; or those given as scores, beside which there is no array."""
+    others = dict(labels=labels, segments=segments, weights=weights, offset=offset)
+    others["pos_label"] = pos_label
+    return given_or_made(SegmentRows, scores, others, "labels", "segments")
+
+
+def given_or_made(
+    kind: type[_Kind], scores: Column, others: Mapping[str, Column], *needed: str
+) -> _Kind:
+    """Rows of a kind for one call: those given as scores, or made of scores and other columns.
 
     Raises:
-        ValueError: as for SegmentRows, or other arrays are given besides SegmentRows.
+        ValueError: there are columns beside rows; one that is needed is None; or as for the kind.
     """
-    if not isinstance(scores, SegmentRows):
-        require_each(labels=labels, segments=segments)
-        return SegmentRows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
-    require_none_beside(
-        scores,
-        labels=labels,
-        segments=segments,
-        weights=weights,
-        offset=offset,
-        pos_label=pos_label,
-    )
-    return scores.for_one_call()
+    if isinstance(scores, kind):
+        require_none_beside(scores, **others)
+        return scores.for_one_call()
+    require_each(**{name: others[name] for name in needed})
+    return kind(scores, **others)
 
 
 def require_none_beside(rows: object, **columns: Any) -> None:
-    """Refuses columns beside an object that holds the rows.
-
-    Raises:
-        ValueError: a column is given.
-    """
+    """Refuses columns beside an object that holds the rows."""
     for name, values in columns.items():
         if values is not None:
             raise ValueError(
@@ -156,11 +158,7 @@ def require_none_beside(rows: object, **columns: Any) -> None:
 
 
 def require_each(**columns: Column | None) -> None:
-    """Refuses missing columns.
-
-    Raises:
-        ValueError: a column is None.
-    """
+    """Refuses missing columns."""
     for name, values in columns.items():
         if values is None:
             raise ValueError(f"{name}: expected one per row, got None")
