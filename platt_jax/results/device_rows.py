@@ -14,7 +14,7 @@ from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.ids.indexing import indexer
 from platt_jax.results.averages import mean_where_rows_are
-from platt_jax.results.probabilities import expit, log_expit
+from platt_jax.results.probabilities import expit, log_expit, normalized
 
 
 def proba_by_segment(
@@ -151,11 +151,5 @@ def _class_probabilities(
     logit = -(A[None] * scores.astype(A.dtype) + B[None])
     if offset is not None:
         logit += offset.astype(A.dtype)
-    if not normalize:
-        own: jax.Array = expit(logit)
-        return own
-    fitted = jnp.isfinite(A)[None]
-    log_proba = jnp.where(fitted, log_expit(logit), -jnp.inf)
-    lowest = jnp.finfo(np.float32).min
-    proba = jnp.exp(log_proba - jnp.max(log_proba, axis=1, keepdims=True, initial=lowest))
-    return jnp.where(fitted, proba / jnp.sum(proba, axis=1, keepdims=True), jnp.nan)
+    proba: jax.Array = normalized(log_expit(logit), jnp.isfinite(A)) if normalize else expit(logit)
+    return proba
