@@ -223,10 +223,7 @@ def _numbered(
 ) -> tuple[jax.Array, jax.Array]:
     """The number of each ascending code among the distinct codes, and how many the rows have.
 
-    Args:
-        codes: the codes of the rows, and those added.
-        length: the number of rows.
-        kind: the dtype of the numbers.
+    Codes were added behind those of the `length` rows.
     """
     steps = codes[1:] != codes[:-1]
     number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=kind)

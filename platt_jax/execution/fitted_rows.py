@@ -22,15 +22,9 @@ def fitted_columns(
     weights: Column,
     offset: Column,
 ) -> Columns:
-    """The columns of rows: (..., N) for a Fit, (N,) for segments.
+    """The columns of rows that were fitted: (..., N) for a Fit, (N,) for segments.
 
-    Args:
-        calibrator: a Fit or SegmentCalibrator.
-        scores: from `validation.scores`.
-        labels: the labels that were fitted.
-        segments: only looked at: None unless the calibrator is of segments.
-        weights: the weights that were fitted, or None.
-        offset: the offset that was fitted, or None.
+    Scores come from `validation.scores`, all else from the user. Segments are only looked at.
 
     Raises:
         ValueError: the calibrator is something else, or the rows are not such.

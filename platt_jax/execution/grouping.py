@@ -166,10 +166,7 @@ def row_positions(
 ) -> Iterator[tuple[NDArray[np.intp], slice]]:
     """The places of a stretch's rows, and the rows, piece by piece.
 
-    Args:
-        segments: the segment number of each row.
-        stretch: the rows to place.
-        next_positions: (numbers,) the place of the first row of each number.
+    `next_positions` has the place of the first row of each number.
     """
     cut = _pieces(segments, stretch)
     longest = cut[0].stop - cut[0].start

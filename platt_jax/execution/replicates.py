@@ -74,9 +74,6 @@ def fit_replicates(
 
     Returns:
         NumPy arrays (R, K).
-
-    Raises:
-        MemoryError: see `fit_problems`.
     """
     sizes, take, order = original.sizes, original.take, original.order
     options = _with_tol(validation.options(context.options), original.dtype)

@@ -48,9 +48,7 @@ def fit_problems(
 ) -> Fit:
     """Fits K problems: `run_problems` for a task that returns a Fit.
 
-    Takes the arguments of `run_problems`, and:
-        loss: whether to compute the loss. If False, it is NaN for oversized problems, for which it
-            takes a pass.
+    If `loss` is False, it is NaN for oversized problems, for which it takes a pass.
     """
     fit: Fit = run_problems(fit_task(loss), problems, given, context)
     return fit
@@ -205,11 +203,7 @@ def _items(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
-    """The chunk size to continue with after this error.
-
-    Raises:
-        MemoryError: there is no smaller size.
-    """
+    """The chunk size to continue with after this error; a MemoryError if there is none."""
     smaller = planning.smaller(rows)
     if smaller is None:
         raise MemoryError(TOO_SMALL) from error

@@ -27,17 +27,9 @@ def proba_by_segment(
 ) -> jax.Array:
     """`SegmentCalibrator.predict_proba` for scores (N,) on an accelerator.
 
-    Args:
-        keys: (K,) the segments, ascending.
-        parameters: A and B of the segments, and last of the fallback; each (K + 1,).
-        normal: (K + 1, 5) as from `SegmentCalibrator.predictive`, which replaces the parameters; or
-            None.
-        scores: (N,) scores.
-        segments: (N,) ids: integers on the device, or any ids on the host; or one id.
-        offset: (N,) offsets, or one; None for none.
-
-    Raises:
-        ValueError: see `SegmentCalibrator.predict_proba`.
+    `parameters` are A and B of the segments, and last of the fallback, each (K + 1,). `normal`
+    (K + 1, 5), as from `SegmentCalibrator.predictive`, replaces them unless it is None. Segments
+    are integers on the device, or any ids on the host, or one id.
     """
     scores = accelerators.taken(scores)
     validation.require_flat(scores, "scores")
@@ -84,11 +76,7 @@ def _offset(offset: Column | None, scores: jax.Array) -> Any:
 
 
 def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
-    """The place of each row's segment among the keys, or -1; (N,) int32.
-
-    Raises:
-        ValueError: see `SegmentCalibrator.predict_proba`.
-    """
+    """The place of each row's segment among the keys, or -1; (N,) int32."""
     name = columns.labelled("segments", segments)
     segments = accelerators.taken(segments)
     one = accelerators.holds(segments) and segments.ndim == 0

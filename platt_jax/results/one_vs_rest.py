@@ -260,11 +260,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         return self._with_columns(validation.numbers(scores, "scores"))
 
     def _with_columns(self, scores: Any) -> Any:
-        """Returns an array (N, C).
-
-        Raises:
-            ValueError: the array has another shape.
-        """
+        """Returns an array (N, C); refuses other shapes."""
         if scores.ndim != 2 or scores.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "

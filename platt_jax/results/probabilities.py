@@ -52,11 +52,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
 
 
 def with_offset(logit: Any, offset: Column | None) -> Any:
-    """Log-odds plus an offset that broadcasts with them, in their dtype; None adds nothing.
-
-    Raises:
-        ValueError: the offset is not of numbers, or its shape does not fit.
-    """
+    """Log-odds plus an offset that broadcasts with them, in their dtype; None adds nothing."""
     if offset is None:
         return logit
     offset = accelerators.taken(offset)
