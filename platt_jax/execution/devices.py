@@ -109,7 +109,7 @@ def solve_chunks(
     on_grids = []
     for chunk in _filled_up(chunks, mesh.shape[PROBLEMS]):
         if shares and not len(chunk.sizes):
-            rows = _no_rows(shares[0][0])
+            rows = jax.tree.map(np.zeros_like, shares[0][0])
         else:
             rows = take(chunk.problems, slice(None), packing.Space(chunk.capacity))
         where: Any = chunk.row_map()  # a GatherMap where rows are shared
@@ -143,11 +143,6 @@ def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
     end = last.problems.stop
     empty = last._replace(problems=slice(end, end), sizes=last.sizes[:0])
     return [*chunks, *[empty] * (number - len(chunks))]
-
-
-def _no_rows(rows: Columns) -> Columns:
-    nothing: Columns = jax.tree.map(np.zeros_like, rows)
-    return nothing
 
 
 def _split(rows: Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:

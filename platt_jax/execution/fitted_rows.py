@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.execution.class_rows import ClassRows, class_rows
+from platt_jax.execution.given import given_columns
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
@@ -35,8 +36,7 @@ def fitted_columns(
         validation.require_flat(scores, "scores")
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
-    labels, weights = validation.labels_and_weights(labels, weights, scores)
-    return Columns(scores, labels, weights, validation.offset(offset, scores))
+    return given_columns(scores, labels, weights, offset)
 
 
 def rows_of_classes(

@@ -8,6 +8,7 @@ import numpy as np
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import given_columns
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
@@ -108,14 +109,13 @@ def checked_rows(
     """
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
-    labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
-    offset = validation.offset(offset, scores)
+    columns = given_columns(scores, labels, weights, offset, pos_label)
     segments = ids.read(segments)
     if (number := ids.length(segments)) != len(scores):
         raise ValueError(
             f"segments: expected one id per score {scores.shape}, got shape ({number},)"
         )
-    return Columns(scores, labels, weights, offset), segments
+    return columns, segments
 
 
 def segment_rows(
