@@ -10,7 +10,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
-from platt_jax.execution.device_segments import DeviceSegmentRows
+from platt_jax.execution.device_segments import DeviceSegmentRows, sent_rows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
@@ -24,7 +24,6 @@ from platt_jax.execution.segment_rows import (
     require_none_beside,
     segment_rows,
 )
-from platt_jax.execution.sending import sent_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
@@ -176,32 +175,27 @@ def fit_segments(
     """
     caller = Caller()
     more = prior, start, pooling, options, progress, caller
+    columns: dict[str, Any] = dict(
+        labels=labels, segments=segments, weights=weights, offset=offset, pos_label=pos_label
+    )
     if isinstance(scores, SegmentSource):
-        require_none_beside(
-            scores,
-            labels=labels,
-            segments=segments,
-            weights=weights,
-            offset=offset,
-            pos_label=pos_label,
-        )
+        require_none_beside(scores, **columns)
         arguments = FitArguments(prior, start, pooling, mesh, options, progress)
         with scores.open_segments(arguments, caller) as by_segment:
             return fit_by_segment(by_segment, *more)
-    if accelerators.holds(scores):
-        validation.no_mesh(mesh)
-        require_each(labels=labels, segments=segments)
-        there = DeviceSegmentRows(scores, labels, segments, weights, pos_label, offset)
-        return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     if not isinstance(scores, SegmentRows):
         require_each(labels=labels, segments=segments)
+    if accelerators.holds(scores):
+        validation.no_mesh(mesh)
+        there = DeviceSegmentRows(scores, **columns)
+        return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     if mesh is None and pos_label is None:
         sent = sent_rows(scores, labels, segments, weights, offset)
         if sent is not None:
             return fit_by_segment(DeviceSegments(sent, caller), *more)
     if not isinstance(scores, SegmentRows):
         scores = validation.scores_to_fit(scores)
-    rows = segment_rows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
+    rows = segment_rows(scores, **columns)
     return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
 
 

@@ -11,13 +11,12 @@ import jax
 import numpy as np
 
 from platt_jax.backend import accelerators, threads, xla
-from platt_jax.execution import device_checks, device_segments, on_device, oversized, run
+from platt_jax.execution import device_segments, on_device, oversized, run
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
 # Compiled programs, and their static arguments.
 PROGRAMS = {
-    device_checks: {"_labels": (), "_least_weight": ()},
     device_segments: {
         "_followed_by_largest": ("length",),
         "_are_grouped": (),

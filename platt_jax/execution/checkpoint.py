@@ -25,9 +25,7 @@ _PART_OF_TIME = 0.05
 def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
     """The arrays in a file, or None if there is no file.
 
-    Args:
-        path: the file. Its directory must exist.
-        call: text for everything that the arrays depend on, by the names to use in messages.
+    `call` is text for everything that the arrays depend on, by the names to use in messages.
 
     Raises:
         ValueError: the file is not a checkpoint, or is one of another call.
@@ -50,11 +48,7 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
 
 
 def write(path: Path, call: dict[str, str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes a file for `read`, atomically.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Writes a file for `read`, atomically."""
     write_archive(path, {"format": _FORMAT, "call": call}, arrays)
 
 
@@ -68,15 +62,7 @@ def digest(arrays: Iterable[Array]) -> str:
 
 
 class Checkpoint:
-    """A file with the fits of the first problems of a call.
-
-    Args:
-        path: the file. It need not exist, but its directory must.
-        call: see `read`.
-
-    Raises:
-        ValueError, OSError: see `read`.
-    """
+    """A file with the fits of the first problems of a call; arguments and errors as of `read`."""
 
     def __init__(self, path: str | os.PathLike[str], call: dict[str, str]) -> None:
         self._path = Path(path)
@@ -92,14 +78,9 @@ class Checkpoint:
         return int(fits.pop("count")), Fit(**fits)
 
     def keep(self, count: int, whole: Fit) -> None:
-        """Writes these results, unless the last write was a moment ago.
+        """Writes results of all problems, of which the first `count` are defined.
 
-        Args:
-            count: the number of problems with results.
-            whole: the results of all problems, undefined for the others.
-
-        Raises:
-            OSError: the file cannot be written.
+        It writes nothing if the last write was a moment ago.
         """
         began = time.monotonic()
         if began < self._next:

@@ -1,21 +1,24 @@
 """Rows of classes: each class against all others, as the rows of a segment."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.classes import classes_of
 from platt_jax.execution.problems import Problems
-from platt_jax.execution.segment_rows import SegmentRows, require_each, require_none_beside
-from platt_jax.ids.factorize import ascending
+from platt_jax.execution.segment_rows import SegmentRows, given_or_made
+from platt_jax.ids.factorize import ascending, factorize
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.ids.labels import labels_by_name
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
+from platt_jax.results import tables
 
 
 class Pairs(NamedTuple):
@@ -82,7 +85,7 @@ class ClassRows(SegmentRows):
             Caller().warn_once(doubt)
         self._table, self._weights = scores, _weights(weights, scores)
         self._offset = validation.offset(offset, scores)
-        self.classes, self._is_class, self.multilabel = classes_of(
+        self.classes, self._is_class, self.multilabel = _classes_of(
             classes, labels, scores.shape, pos_label
         )
         self.keys, place = ascending(self.classes)
@@ -207,31 +210,13 @@ def class_rows(
     offset: Column | None = None,
     pos_label: Any = None,
 ) -> ClassRows:
-    """The rows of these arrays, or ClassRows as scores, for one call.
-
-    Raises:
-        ValueError: as for ClassRows, or other arrays are given besides ClassRows.
-    """
-    if not isinstance(scores, ClassRows):
-        require_each(labels=labels)
-        return ClassRows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
-    require_none_beside(
-        scores,
-        labels=labels,
-        classes=classes,
-        weights=weights,
-        offset=offset,
-        pos_label=pos_label,
-    )
-    return scores
+    """The ClassRows of these arrays; or those given as scores, beside which there is no array."""
+    others = dict(labels=labels, classes=classes, weights=weights, offset=offset)
+    return given_or_made(ClassRows, scores, others | {"pos_label": pos_label}, "labels")
 
 
 def _weights(weights: Column, scores: NDArray[Any]) -> NDArray[Any] | None:
-    """(N,) or None.
-
-    Raises:
-        ValueError: there is not one weight per row.
-    """
+    """(N,) or None; refuses weights of pairs of rows and classes."""
     weights = validation.weights(weights, scores.dtype)
     if weights is None:
         return None
@@ -241,3 +226,71 @@ def _weights(weights: Column, scores: NDArray[Any]) -> NDArray[Any] | None:
             f"{validation.as_flat('weights', weights.shape, scores.shape[:1])}"
         )
     return np.broadcast_to(weights, scores.shape[:1])
+
+
+class _Classes(NamedTuple):
+    """The classes of the columns of scores (N, C)."""
+
+    names: NDArray[Any]  # (C,) their ids
+    # Maps some of the classes, by a slice or by numbers, and a slice of the rows to int8 labels.
+    is_class: Callable[[Any, slice], NDArray[np.int8]]
+    multilabel: bool  # whether a row may be of several classes, or of none
+
+
+def _classes_of(
+    class_ids: Column | None,
+    class_labels: Column,
+    shape: tuple[int, int],
+    pos_label: Any = None,
+) -> _Classes:
+    """The classes of scores of this shape (N, C); other arguments as of `ClassRows`."""
+    dense = validation.array(class_labels, "labels")
+    if dense.shape == shape:
+        named = pos_label is not None
+        columns = (labels_by_name(dense, pos_label, 2) if named else validation.labels(dense)).T
+        names = np.arange(shape[1]) if class_ids is None else _named(class_ids, shape[1])
+        return _Classes(names, lambda some, rows: columns[some, rows], multilabel=True)
+    if pos_label is not None:
+        raise ValueError(f"pos_label: expected labels (N, C) beside it, got shape {dense.shape}")
+    if dense.shape != shape[:1]:
+        raise ValueError(
+            f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
+            f"got shape {dense.shape}{validation.as_flat('labels', dense.shape, shape[:1])}"
+        )
+    row_labels = ids.read(class_labels, "labels")
+    names = _distinct(row_labels, shape[1]) if class_ids is None else _named(class_ids, shape[1])
+    keys, place = ascending(names)
+    found = get_indexer(keys, row_labels, "labels")
+    if (found < 0).any():
+        odd = ids.single_column(row_labels, "labels")[found < 0]
+        raise ValueError(f"labels: {tables.name(odd, 0)} is not among classes")
+    column = np.empty(len(keys), np.intp)  # of each key
+    column[place] = np.arange(len(keys))
+    codes, numbers = column[found], np.arange(len(keys))[:, None]
+
+    def is_class(some: Any, rows: slice) -> NDArray[np.int8]:
+        return (codes[rows] == numbers[some]).view(np.int8)
+
+    return _Classes(names, is_class, multilabel=False)
+
+
+def _distinct(class_labels: ids.Ids, number: int) -> NDArray[Any]:
+    rows = factorize(class_labels)
+    found = rows.named(np.unique(rows.of(slice(None))))
+    if len(found) != number:
+        todo = "for one binary score see fit" if number == 1 else "name the columns with classes="
+        raise ValueError(
+            f"labels: expected {number} class{'es' * (number > 1)}, one per column of scores, "
+            f"found {len(found)} distinct labels; {todo}"
+        )
+    return found
+
+
+def _named(values: Column, number: int) -> NDArray[Any]:
+    found = ids.single_column(ids.read(values, "classes"), "classes")
+    if len(found) != number or len(set(found.tolist())) != number:
+        raise ValueError(
+            f"classes: expected {number} distinct ids, one per column of scores, "
+            f"got {found.tolist()}"
+        )
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
+from platt_jax.execution.given import given_columns
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.passes import packing
@@ -49,11 +50,9 @@ class DenseRows:
         pos_label: Any = None,
         offset: Column | None = None,
     ) -> None:
-        self.scores = validation.scores_to_fit(scores)
-        self.labels, self._weights = validation.labels_and_weights(
-            labels, weights, self.scores, pos_label
-        )
-        self._offset = validation.offset(offset, self.scores)
+        scores = validation.scores_to_fit(scores)
+        self._columns = given_columns(scores, labels, weights, offset, pos_label)
+        self.scores, self.labels, *_ = self._columns
         self.batch = self.scores.shape[:-1]
         self.dtype = self.scores.dtype
         self.sizes = np.broadcast_to(self.scores.shape[-1], math.prod(self.batch))
@@ -86,6 +85,5 @@ class DenseRows:
         if len(self.batch) != 1:
             numbers = np.arange(problems.start, problems.stop)
             which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()
-        columns = self.scores, self.labels, self._weights, self._offset
-        mine = (None if x is None else x[..., part][which].reshape(-1) for x in columns)
-        return packing.flat(Columns(*mine), space)
+        mine = jax.tree.map(lambda x: x[..., part][which].reshape(-1), self._columns)
+        return packing.flat(mine, space)

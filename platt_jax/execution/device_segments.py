@@ -16,7 +16,9 @@ from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.on_device import DeviceRows
+from platt_jax.execution.oversized import is_out_of_memory
 from platt_jax.execution.problems import Problems
+from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.model import statistics
 from platt_jax.passes import packing, shapes
@@ -24,25 +26,29 @@ from platt_jax.passes.columns import Columns
 
 _STEP_OF_ROWS, _STEP_OF_KEYS = 1 << 16, 1 << 10
 
+# Of fewer rows a call saves less than a third of a second, and the first one compiles for longer.
+_WORTH_SENDING = 1 << 24
+
+# Bytes on the device for each row while rows are grouped: float64 scores, weights and offset.
+_BYTES_A_ROW = 100
+
+# Names of JAX's platforms. On other accelerators nothing was measured.
+_GPUS = "gpu", "cuda", "rocm"
+
+# Kinds of NumPy's dtypes.
+_FLOATS, _INTEGERS, _NUMBERS = "f", "iu", "biuf"
+
 
 class DeviceSegmentRows:
     """The rows of every segment end to end, with segments in the order of `planning.largest_first`.
 
-    Args:
-        scores: (N,) scores on an accelerator.
-        labels: (N,) labels, as for `DeviceRows`.
-        segments: (N,) ids: integers on the same device, or any ids on the host.
-        weights: (N,) weights or None, as for `DeviceRows`.
-        offset: (N,) offset or None, as for `DeviceRows`.
-        pos_label: the positive label, as for `DeviceRows`.
+    Scores are on an accelerator. Ids are integers there, or any ids on the host. The arguments are
+    otherwise those of `SegmentRows`.
 
     Attributes:
         keys: (K,) the segments, ascending or in order of appearance; on the host.
         dtype: the dtype of the scores and of the fits, float32 or float64.
         device: the device of the rows.
-
-    Raises:
-        ValueError: an argument is invalid for `fit_segments`.
     """
 
     def __init__(
@@ -106,7 +112,7 @@ class DeviceSegmentRows:
         sizes = np.diff(starts, append=self._length)
         self.largest_first = planning.largest_first(sizes)
         self.sizes = sizes[self.largest_first]
-        self._starts = np.cumsum(self.sizes) - self.sizes
+        self._starts = Groups(self.sizes).starts
         to = np.zeros(first.shape, kind)
         to[self.largest_first] = self._starts
         self._rows = _laid_out(self._rows, order, number, first, to, length)
@@ -137,6 +143,50 @@ class DeviceSegmentRows:
         work = partial(_quartiles, scores, weights, length=self._padded, step=step)
         found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
         return found
+
+
+def sent_rows(
+    scores: Column, labels: Column, segments: Column, weights: Column, offset: Column
+) -> DeviceSegmentRows | None:
+    """Rows in NumPy arrays as they are, grouped on JAX's default device.
+
+    On the host grouping takes several times as long as all else. None if the host better reads
+    the rows: few rows, arrays of other kinds, and rows with an error, which the host describes.
+    """
+    if xla.platform() not in _GPUS:
+        return None
+    kinds = _FLOATS, _NUMBERS, _INTEGERS, _FLOATS, _FLOATS
+    columns = scores, labels, segments, weights, offset
+    taken = [x is None or _is_plain(x, kind) for x, kind in zip(columns, kinds, strict=True)]
+    if not all(taken) or scores is None or labels is None or segments is None:
+        return None
+    rows, memory = len(scores), shapes.memory()
+    if rows < _WORTH_SENDING or any(x is not None and len(x) != rows for x in columns):
+        return None
+    if memory is not None and rows * _BYTES_A_ROW > memory // 2:
+        return None
+    try:
+        with jax.enable_x64(True):
+            f, y, ids, w, o = jax.device_put(
+                [None if x is None else np.asarray(x) for x in columns]
+            )
+        return DeviceSegmentRows(f, y, ids, w, offset=o)
+    except ValueError:
+        return None
+    except jax.errors.JaxRuntimeError as error:
+        if is_out_of_memory(error):
+            return None
+        raise
+
+
+def _is_plain(values: Any, kinds: str) -> bool:
+    """Whether this is a flat array of numbers that NumPy takes without a copy."""
+    if isinstance(values, np.ma.MaskedArray | jax.core.Tracer):
+        return False
+    dtype = getattr(values, "dtype", None)
+    if not isinstance(dtype, np.dtype) or not dtype.isnative or getattr(values, "ndim", 0) != 1:
+        return False
+    return dtype.kind in kinds and (kinds != _FLOATS or dtype.itemsize in (4, 8))
 
 
 def _few_lengths(number: int, step: int) -> int:
@@ -173,10 +223,7 @@ def _numbered(
 ) -> tuple[jax.Array, jax.Array]:
     """The number of each ascending code among the distinct codes, and how many the rows have.
 
-    Args:
-        codes: the codes of the rows, and those added.
-        length: the number of rows.
-        kind: the dtype of the numbers.
+    Codes were added behind those of the `length` rows.
     """
     steps = codes[1:] != codes[:-1]
     number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=kind)

@@ -13,7 +13,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from platt_jax.execution import planning
-from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.planning import Chunk
 from platt_jax.model.objective import Array
 from platt_jax.passes import packing, shapes
@@ -110,14 +109,14 @@ def solve_chunks(
     on_grids = []
     for chunk in _filled_up(chunks, mesh.shape[PROBLEMS]):
         if shares and not len(chunk.sizes):
-            rows = _no_rows(shares[0][0])
+            rows = jax.tree.map(np.zeros_like, shares[0][0])
         else:
             rows = take(chunk.problems, slice(None), packing.Space(chunk.capacity))
         where: Any = chunk.row_map()  # a GatherMap where rows are shared
         number = mesh.shape[ROWS]
         shares += [(rows, where)] if number == 1 else _split(rows, where, chunk, number)
         mine = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
-        on_grids.append(on_grid(mine, chunk))
+        on_grids.append(chunk.on_grid(mine))
     columns, where = _put(mesh, shares)
     given = jax.tree.map(lambda *parts: np.concatenate(parts), *on_grids)
     given = jax.device_put(given, NamedSharding(mesh, OVER_PROBLEMS))
@@ -127,7 +126,7 @@ def solve_chunks(
         jax.tree.map(lambda x, i=i, chunk=chunk: x[i * chunk.groups :][: chunk.groups], made)
         for i, chunk in enumerate(chunks)
     )
-    parts = [off_grid(grid, chunk) for grid, chunk in zip(grids, chunks, strict=True)]
+    parts = [chunk.off_grid(grid) for grid, chunk in zip(grids, chunks, strict=True)]
     return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
@@ -144,11 +143,6 @@ def _filled_up(chunks: list[Chunk], number: int) -> list[Chunk]:
     end = last.problems.stop
     empty = last._replace(problems=slice(end, end), sizes=last.sizes[:0])
     return [*chunks, *[empty] * (number - len(chunks))]
-
-
-def _no_rows(rows: Columns) -> Columns:
-    nothing: Columns = jax.tree.map(np.zeros_like, rows)
-    return nothing
 
 
 def _split(rows: Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_Share]:

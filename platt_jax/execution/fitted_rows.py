@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.execution.class_rows import ClassRows, class_rows
+from platt_jax.execution.given import given_columns
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
@@ -22,15 +23,9 @@ def fitted_columns(
     weights: Column,
     offset: Column,
 ) -> Columns:
-    """The columns of rows: (..., N) for a Fit, (N,) for segments.
+    """The columns of rows that were fitted: (..., N) for a Fit, (N,) for segments.
 
-    Args:
-        calibrator: a Fit or SegmentCalibrator.
-        scores: from `validation.scores`.
-        labels: the labels that were fitted.
-        segments: only looked at: None unless the calibrator is of segments.
-        weights: the weights that were fitted, or None.
-        offset: the offset that was fitted, or None.
+    Scores come from `validation.scores`, all else from the user. Segments are only looked at.
 
     Raises:
         ValueError: the calibrator is something else, or the rows are not such.
@@ -41,8 +36,7 @@ def fitted_columns(
         validation.require_flat(scores, "scores")
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
-    labels, weights = validation.labels_and_weights(labels, weights, scores)
-    return Columns(scores, labels, weights, validation.offset(offset, scores))
+    return given_columns(scores, labels, weights, offset)
 
 
 def rows_of_classes(

@@ -1,15 +1,29 @@
-"""Checks what users give for each problem besides rows, and flattens its leading axes to one."""
+"""Checks what users give: columns of rows, and what else there is for each problem."""
 
 from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
+from platt_jax.passes.columns import Columns
 from platt_jax.solver.solution import ProblemInputs
+
+
+def given_columns(
+    scores: NDArray[Any], labels: Column, weights: Column, offset: Column, pos_label: Any = None
+) -> Columns:
+    """Columns (..., N), given checked scores.
+
+    Raises:
+        ValueError: labels, weights or offset are invalid for `fit`.
+    """
+    y, w = validation.labels_and_weights(labels, weights, scores, pos_label)
+    return Columns(scores, y, w, validation.offset(offset, scores))
 
 
 def problem_inputs(
@@ -18,7 +32,7 @@ def problem_inputs(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
 ) -> ProblemInputs:
-    """Prior and start for the problems of a batch, checked; arrays have leading axis (K,).
+    """Prior and start for the problems of a batch, with leading axis (K,).
 
     Raises:
         ValueError: prior or start is invalid for `fit`.

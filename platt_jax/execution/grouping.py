@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from platt_jax.backend import xla
 from platt_jax.backend.threads import cores, ordered_map, row_slices, run_programs
 from platt_jax.execution import planning
+from platt_jax.groups import Groups
 from platt_jax.ids.factorize import Factorized
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
@@ -142,7 +143,8 @@ class GroupedRows:
         starts, sizes = self._starts[problems], self.sizes[problems]
         if starts[-1] + sizes[-1] - starts[0] == np.sum(sizes):
             return self.all(slice(starts[0] + (part.start or 0), None), space)
-        rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(np.sum(sizes))
+        groups = Groups(sizes)
+        rows = groups.by_row(starts) + groups.place
         return packing.flat(jax.tree.map(itemgetter(rows), self._columns), space)
 
 
@@ -164,10 +166,7 @@ def row_positions(
 ) -> Iterator[tuple[NDArray[np.intp], slice]]:
     """The places of a stretch's rows, and the rows, piece by piece.
 
-    Args:
-        segments: the segment number of each row.
-        stretch: the rows to place.
-        next_positions: (numbers,) the place of the first row of each number.
+    `next_positions` has the place of the first row of each number.
     """
     cut = _pieces(segments, stretch)
     longest = cut[0].stop - cut[0].start
@@ -191,11 +190,10 @@ def _positions_by_sort(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The place of each row, and the next free place of each number."""
     order = np.argsort(numbers, kind="stable")
-    sizes = np.bincount(numbers, minlength=len(next_positions))
-    from_rank = np.repeat(next_positions - (np.cumsum(sizes) - sizes), sizes)
+    groups = Groups(np.bincount(numbers, minlength=len(next_positions)))
     positions = np.empty(len(numbers), next_positions.dtype)
-    positions[order] = np.arange(len(numbers)) + from_rank
-    return positions, (next_positions + sizes).astype(next_positions.dtype)
+    positions[order] = groups.by_row(next_positions - groups.starts) + np.arange(groups.rows)
+    return positions, (next_positions + groups.sizes).astype(next_positions.dtype)
 
 
 def _at_least(length: int) -> int:

@@ -25,13 +25,7 @@ def report_non_finite(
 ) -> None:
     """Warns of NON_FINITE fits: how many there are, and which is the first.
 
-    Args:
-        result: the fits.
-        options: how they were made.
-        kind: the plural noun for the problems, for the message.
-        names: the name of each problem.
-        caller: issues the warning.
-        consequence: what follows for these problems, for the message.
+    `kind` is the plural noun for the problems, and `consequence` what follows for them.
 
     Raises:
         ValueError: a fit is NON_FINITE, and options.non_finite is "raise".

@@ -12,13 +12,6 @@ from platt_jax import validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
-from platt_jax.execution.device_checks import (
-    LabelFacts,
-    coded_labels,
-    in_one_array,
-    least_weight,
-    require_numbers,
-)
 from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
@@ -29,28 +22,14 @@ from platt_jax.solver.solution import ProblemInputs, solve_checked
 
 
 class DeviceRows:
-    """The rows of the problems of a batch, on the device that has their scores.
+    """`DenseRows` on the device that has their scores, with its attributes except `labels`.
 
-    Labels and weights may be elsewhere, and are then sent there.
-
-    Args:
-        scores: (..., N) scores on an accelerator, as in `fit`.
-        labels: labels, broadcastable to scores, as in `fit`.
-        weights: weights or None, broadcastable to scores, as in `fit`.
-        pos_label: the positive label, as in `fit`, of labels on the host.
-        offset: offset or None, broadcastable to scores, as in `fit`.
-        length: the number of rows with those added whose scores are NaN; None adds none.
+    Labels, weights and offsets may be elsewhere, and are then sent there. With a `length` rows are
+    added up to it, whose scores are NaN.
 
     Attributes:
         columns: JAX arrays (..., length): floating scores, NaN where a label is not finite; int8
             labels, above 0 for class 1; and in the dtype of the scores weights and offset.
-        batch: the leading axes of the scores.
-        dtype: the dtype of the scores and of the fits, float32 or float64.
-        doubtful_shape: a warning about the shape of the arrays, or None.
-        doubtful_scores: a warning about scores that look like probabilities, or None.
-
-    Raises:
-        ValueError: an argument is invalid for `fit`.
     """
 
     def __init__(
@@ -78,16 +57,16 @@ class DeviceRows:
                 "pos_label: expected None for labels on a device: "
                 f"pass labels == {pos_label!r} as labels"
             )
-        elif labels.dtype != bool:
-            require_numbers(labels, "labels", validation.LABEL_CODINGS)
-        if not accelerators.holds(weights):
+        else:
+            _require_labels(labels)
+        if accelerators.holds(weights):
+            _require_numbers(weights, "weights")
+        else:
             weights = validation.weights(weights, self.dtype)
-        else:
-            require_numbers(weights, "weights")
-        if not accelerators.holds(offset):
-            offset = None if offset is None else validation.floating(offset, "offset")
-        else:
-            require_numbers(offset, "offset")
+        if accelerators.holds(offset):
+            _require_numbers(offset, "offset")
+        elif offset is not None:
+            offset = validation.floating(offset, "offset")
         self.batch = scores.shape[:-1]
         # 64-bit labels and weights keep their values until they are checked.
         columns = Columns(scores, labels, weights, offset)
@@ -95,7 +74,7 @@ class DeviceRows:
         run_programs(partial(self._check, columns, coded, length), x64=True)
 
     def _check(self, columns: Columns, coded: bool, length: int) -> None:
-        """Sets the arrays and the warnings; `coded` is as for `_facts`."""
+        """Sets the arrays and the warnings; `coded` is as for `_coded`."""
         scores, labels, weights, offset = columns
         shape = scores.shape
         weights, offset = (
@@ -107,31 +86,17 @@ class DeviceRows:
         columns = Columns(scores.astype(self.dtype), labels, weights, offset)
         if length > shape[-1]:
             columns = _longer(columns, length=length)
-        scores, labels, weights, offset = columns
-        labels, odd, *found = _facts(scores, labels, weights, coded=coded)
-        numbers = [x.tolist() for x in jax.device_get(found)]
-        label_facts, facts = LabelFacts(*numbers[0]), _Facts(*numbers[1])
-        label_facts.require_known(odd)
-        if facts.least_weight < 0:
-            raise validation.negative_weight_error(facts.least_weight)
-        if label_facts.bad:
+        labels, facts = _checked(columns, coded)
+        scores = columns.scores
+        if facts.bad:
             scores = jnp.where(labels == validation.BAD_LABEL, jnp.nan, scores)
-        self.columns = Columns(scores, labels, weights, offset)
+        self.columns = columns._replace(scores=scores, labels=labels)
         self.doubtful_shape = validation.doubtful_shape(shape, lambda: facts.one_hot)
         interval = validation.UnitInterval(facts.outside, int(facts.inside), facts.between)
         self.doubtful_scores = interval.doubt if shape[-1] >= validation.FEW else None
 
     def fit(self, given: ProblemInputs, context: Context) -> Fit:
-        """The fits of all problems with the batch shape; see `accelerators.results`.
-
-        Args:
-            given: arrays with leading axis (K,).
-            context: how to fit them, and what receives progress.
-
-        Raises:
-            ValueError: there is a mesh.
-            MemoryError: the device's memory is too small.
-        """
+        """See `DenseRows`, but for the arrays: `accelerators.results`. There can be no mesh."""
         validation.no_mesh(context.mesh)
         options, batch = validation.options(context.options), self.batch
         given = jax.tree.map(lambda x: x.reshape(batch + x.shape[1:]), given)
@@ -147,14 +112,33 @@ class DeviceRows:
         return found
 
 
-def _floating(scores: jax.Array) -> np.dtype[Any]:
-    """The dtype in which scores are fitted. Integers get JAX's usual one.
+def device_labels(labels: jax.Array) -> tuple[jax.Array, bool]:
+    """Labels on an accelerator as int8, as by `validation.labels`, and whether all are finite."""
+    _require_labels(labels)
+    as_int8, facts = run_programs(partial(_checked, Columns(None, labels)), x64=True)
+    return as_int8, not facts.bad
 
-    Raises:
-        ValueError: the scores are not numbers.
-    """
+
+def require_device_weights(weights: jax.Array) -> None:
+    """Refuses weights on an accelerator that are not numbers, or negative."""
+    _require_numbers(weights, "weights")
+    run_programs(partial(_checked, Columns(None, None, weights)), x64=True)
+
+
+def _require_labels(labels: jax.Array) -> None:
+    if labels.dtype != bool:
+        _require_numbers(labels, "labels", validation.LABEL_CODINGS)
+
+
+def _require_numbers(values: jax.Array, name: str, expected: str = "numbers") -> None:
+    if not any(jnp.issubdtype(values.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+        raise ValueError(f"{name}: expected {expected}, got dtype {values.dtype}")
+
+
+def _floating(scores: jax.Array) -> np.dtype[Any]:
+    """The dtype in which scores are fitted. Integers get JAX's usual one."""
     if scores.dtype != bool:
-        require_numbers(scores, "scores")
+        _require_numbers(scores, "scores")
     if jnp.issubdtype(scores.dtype, jnp.integer):
         return np.dtype(jnp.result_type(float))
     return np.dtype(np.float64 if scores.dtype == np.float64 else np.float32)
@@ -171,34 +155,64 @@ def _longer(columns: Columns, length: int) -> Columns:
 
 
 class _Facts(NamedTuple):
-    """Numbers that show whether rows are valid, besides those of labels."""
+    """What shows whether rows are valid: numbers on the host, or arrays without axes."""
 
-    one_hot: Any  # as `validation.one_hot`
-    least_weight: Any
-    outside: Any  # as in `validation.UnitInterval`, as the next two
-    inside: Any
-    between: Any
+    known: Any = True  # whether all labels are in one of the codings, or not finite
+    minus: Any = False  # whether a label is -1
+    bad: Any = False  # whether a label is not finite
+    one_hot: Any = False  # as `validation.one_hot`
+    least_weight: Any = 0  # 0 if none is negative
+    outside: Any = False  # as in `validation.UnitInterval`, as the next two
+    inside: Any = 0
+    between: Any = False
+
+
+def _checked(columns: Columns, coded: bool = False) -> tuple[jax.Array, _Facts]:
+    """Labels as int8, as by `validation.labels`, and the facts; refuses labels in no coding.
+
+    Columns may be missing, but without labels or weights there can be no scores.
+    """
+    labels, odd, found = _facts(columns, coded=coded)
+    facts = _Facts(*jax.device_get(found).tolist())
+    if not facts.known:
+        raise validation.odd_label_error(jax.device_get(odd).item(), facts.minus)
+    if facts.least_weight < 0:
+        raise validation.negative_weight_error(facts.least_weight)
+    return labels, facts
 
 
 @partial(xla.jit, static_argnames=("coded",), wide=True)
-def _facts(
-    scores: jax.Array, labels: jax.Array, weights: jax.Array | None, coded: bool
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Labels as by `device_checks.coded_labels`, a label in no coding, `LabelFacts`, and `_Facts`.
+def _facts(columns: Columns, coded: bool) -> tuple[Any, Any, jax.Array]:
+    """Labels as int8, a label in no coding, and the fields of `_Facts`; checks no offset."""
+    scores, labels, weights, _ = columns
+    facts, odd = _Facts(), None
+    if labels is not None:
+        labels, odd, facts = _coded(labels, coded)
+    if weights is not None:
+        facts = facts._replace(least_weight=jnp.min(jnp.where(weights < 0, weights, 0)))
+    if scores is not None:
+        finite = jnp.isfinite(scores)
+        facts = facts._replace(
+            one_hot=jnp.all(jnp.sum(labels, -1, dtype=jnp.int64) == 1) & (jnp.min(labels) == 0),
+            outside=jnp.any(finite & ((scores < 0) | (scores > 1))),
+            inside=jnp.sum(finite, dtype=jnp.int64),
+            between=jnp.any((scores > 0) & (scores < 1)),
+        )
+    # One array: each that is fetched takes as long as a small fit.
+    return labels, odd, jnp.stack([jnp.asarray(x, np.float64) for x in facts])
 
-    Args:
-        scores: floating scores.
-        labels: labels of any real dtype.
-        weights: weights, or None.
-        coded: whether labels are int8 already.
-    """
-    as_int8, odd, label_facts = coded_labels(labels, coded)
-    finite = jnp.isfinite(scores)
-    facts = _Facts(
-        one_hot=jnp.all(jnp.sum(as_int8, -1, dtype=jnp.int64) == 1) & (jnp.min(as_int8) == 0),
-        least_weight=0 if weights is None else least_weight(weights),
-        outside=jnp.any(finite & ((scores < 0) | (scores > 1))),
-        inside=jnp.sum(finite, dtype=jnp.int64),
-        between=jnp.any((scores > 0) & (scores < 1)),
+
+def _coded(labels: jax.Array, coded: bool) -> tuple[jax.Array, jax.Array, _Facts]:
+    """Labels of any real dtype as int8, which they are already if `coded`; and facts of labels."""
+    one, zero = jnp.ones((), labels.dtype), jnp.zeros((), labels.dtype)
+    signed = not (
+        coded or labels.dtype == bool or jnp.issubdtype(labels.dtype, jnp.unsignedinteger)
     )
-    return as_int8, odd, in_one_array(label_facts), in_one_array(facts)
+    minus = jnp.any(labels == -one) if signed else jnp.zeros((), bool)
+    positive = labels == one
+    known = positive | (labels == (jnp.where(minus, -one, zero) if signed else zero))
+    bad = labels == validation.BAD_LABEL if coded else ~jnp.isfinite(labels)
+    known |= bad
+    as_int8 = jnp.where(bad, jnp.int8(validation.BAD_LABEL), positive.astype(jnp.int8))
+    odd = jnp.max(jnp.where(known, zero, labels))
+    return as_int8, odd, _Facts(jnp.all(known), minus, jnp.any(bad))

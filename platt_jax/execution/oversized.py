@@ -74,13 +74,7 @@ def block_slices(size: int, devices: int = 1) -> list[slice]:
 def read_block(
     take: Callable[[slice, packing.Space], Columns], part: slice, reused: bool = False
 ) -> Block:
-    """A block of an oversized problem.
-
-    Args:
-        take: returns the columns of a slice of rows, in a space.
-        part: the slice of rows.
-        reused: see `packing.Space`.
-    """
+    """A block: a slice of the rows that `take` returns; `reused` as in `packing.Space`."""
     columns = take(part, packing.Space(shapes.sizes().block_rows, reused))
     return Block(columns, np.int32(part.stop - part.start))
 

@@ -4,14 +4,18 @@ A chunk is one call of the compiled program. Its arrays have a shape from a shor
 of problem sizes compiles the same few programs, and memory is bounded by the chunk.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.backend import threads, xla
-from platt_jax.passes import shapes
+from platt_jax.backend import accelerators, threads, xla
+from platt_jax.groups import Groups
+from platt_jax.model.objective import Array
+from platt_jax.passes import packing, shapes
 from platt_jax.passes.shapes import GatherMap, RowRanges, TileShape
 
 _MANY = 64  # groups of one tile row: if there are more, none gets spare tile rows
@@ -42,6 +46,23 @@ class Chunk(NamedTuple):
         """Length of the chunk's flat arrays. A block may extend past the last row."""
         return self.rows + self.tile_shape.block
 
+    def on_grid(self, values: Any) -> Any:
+        """Puts arrays with the chunk's problems as leading axis on the grid, [S, G, ...]."""
+
+        def place(leaf: NDArray[Any]) -> NDArray[Any]:
+            lengthened = packing.lengthen(leaf, math.prod(self.grid))
+            return lengthened.reshape(self.grid + leaf.shape[1:])
+
+        return jax.tree.map(place, values)
+
+    def off_grid(self, made: Any) -> Any:
+        """Puts the program's results, [S, G, ...], in arrays with the problems as leading axis."""
+
+        def problems(x: Array) -> NDArray[Any]:
+            return np.asarray(x).reshape((-1, *x.shape[2:]))[: len(self.sizes)]
+
+        return jax.tree.map(problems, accelerators.fetched(made))
+
     def row_map(self, starts: NDArray[Any] | None = None) -> GatherMap | RowRanges:
         """The places of the rows.
 
@@ -50,7 +71,7 @@ class Chunk(NamedTuple):
                 rows. None if problems lie end to end.
         """
         if starts is None:
-            starts = np.cumsum(self.sizes) - self.sizes
+            starts = Groups(self.sizes).starts
         by_tiles = self.tile_shape.min_tiles_per_group is None
         return self._gather_map(starts) if by_tiles else self._row_ranges(starts)
 
@@ -65,16 +86,13 @@ class Chunk(NamedTuple):
         """The places of the rows for tiles."""
         tile_rows, block = self.rows // self.tile_shape.rows, self.tile_shape.block
         first, size = self._row_ranges(starts)
-        tiles_per_group = _tiles_per_group(self.sizes, self.tile_shape)
-        used = np.sum(tiles_per_group)
+        groups = Groups(_tiles_per_group(self.sizes, self.tile_shape))
+        used = groups.rows
         # Spare tile rows go to the last group and hold no rows.
         segment_ids = np.full(tile_rows, self.groups - 1, np.int32)
-        segment_ids[:used] = np.repeat(np.arange(len(tiles_per_group)), tiles_per_group)
+        segment_ids[:used] = groups.owner
         start, left = np.zeros((2, tile_rows, self.tile_shape.group), np.int32)
-        part = np.arange(used) - np.repeat(
-            np.cumsum(tiles_per_group) - tiles_per_group, tiles_per_group
-        )
-        before = (part * block).astype(np.int32)[:, None]
+        before = (groups.place * block).astype(np.int32)[:, None]
         left[:used] = np.maximum(size[segment_ids[:used]] - before, 0)
         np.add(first[segment_ids[:used]], before, out=start[:used], where=left[:used] > 0)
         tiles_per_group = np.bincount(segment_ids, minlength=self.groups).astype(np.int32)
@@ -246,5 +264,5 @@ def layout_rows(sizes: NDArray[Any]) -> tuple[NDArray[Any], int]:
     aligned_lengths = -(-lengths // shapes.ALIGNMENT) * shapes.ALIGNMENT
     gaps = np.zeros(len(sizes), np.int64)
     gaps[firsts[1:]] = (aligned_lengths - lengths)[:-1]
-    starts = np.cumsum(sizes) - sizes + np.cumsum(gaps)
+    starts = Groups(sizes).starts + np.cumsum(gaps)
     return starts, int(starts[-1] + sizes[-1])

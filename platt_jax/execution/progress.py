@@ -76,9 +76,7 @@ SILENT = Stage()
 def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of problems of each finished chunk.
 
-    Args:
-        sizes: (K,) numbers of rows, in the order in which the problems are done.
-        stage: the stage to report.
+    `sizes` (K,) are the numbers of rows, in the order in which the problems are done.
 
     Raises:
         ImportError: a bar is requested, and tqdm is missing.

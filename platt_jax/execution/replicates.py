@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.backend import xla
-from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.oversized import run_oversized
 from platt_jax.execution.planning import Chunk
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_task, in_chunks, solve_chunk
+from platt_jax.groups import Groups
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import packing, replicated, scan, shapes
@@ -74,9 +74,6 @@ def fit_replicates(
 
     Returns:
         NumPy arrays (R, K).
-
-    Raises:
-        MemoryError: see `fit_problems`.
     """
     sizes, take, order = original.sizes, original.take, original.order
     options = _with_tol(validation.options(context.options), original.dtype)
@@ -91,36 +88,36 @@ def fit_replicates(
     def solve(chunk: Chunk) -> Any:
         problem, replicate = original_problems(chunk.problems)
         originals = slice(problem[0], problem[-1] + 1)
-        ends = np.cumsum(sizes[originals])
-        rows = take(originals, slice(None), packing.Space(_room(ends[-1], chunk), reused=True))
-        starts = (ends - sizes[originals])[problem - problem[0]]
+        groups = Groups(sizes[originals])
+        rows = take(originals, _ALL, packing.Space(_room(groups.rows, chunk), reused=True))
+        starts = groups.starts[problem - problem[0]]
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
         their_own = jax.tree.map(lambda leaf: leaf[problem], given), stream
         made = _solve_chunk(
             rows,
             chunk.row_map(starts),
-            *on_grid(their_own, chunk),
+            *chunk.on_grid(their_own),
             options=options,
             kind=plan.kind,
             block=chunk.tile_shape.block,
         )
-        return off_grid(made, chunk)
+        return chunk.off_grid(made)
 
     def take_replicates(which: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some replicates, or a part of the rows of one, with random weights."""
         problem, replicate = original_problems(which)
         originals = slice(problem[0], problem[-1] + 1)
-        length = sizes[originals] if part == _ALL else np.array([part.stop - part.start])
-        own = length[problem - problem[0]]
-        number = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own)
-        where = number + np.repeat((np.cumsum(length) - length)[problem - problem[0]], own)
-        rows = take(originals, part, packing.Space(int(length.sum())))
+        taken = Groups(sizes[originals] if part == _ALL else [part.stop - part.start])
+        own = Groups(taken.sizes[problem - problem[0]])  # of replicates, which share rows
+        number = own.place
+        where = number + own.by_row(taken.starts[problem - problem[0]])
+        rows = take(originals, part, packing.Space(taken.rows))
         rows = jax.tree.map(itemgetter(where), rows)
         number = (
             (part.start or 0) + number if clusters is None else clusters(originals, part)[where]
         )
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
-        row_stream = (np.repeat(word, own) for word in stream)
+        row_stream = map(own.by_row, stream)
         padded = (
             packing.lengthen(x, space.length) for x in (*row_stream, number.astype(np.uint32))
         )
@@ -131,12 +128,12 @@ def fit_replicates(
     def solve_clustered(chunk: Chunk) -> Any:
         rows = take_replicates(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
         problem, _ = original_problems(chunk.problems)
-        their_own = on_grid(jax.tree.map(lambda leaf: leaf[problem], given), chunk)
+        their_own = chunk.on_grid(jax.tree.map(lambda leaf: leaf[problem], given))
         block = chunk.tile_shape.block
         made = solve_chunk(
             rows, chunk.row_map(), their_own, options=options, block=block, function=_fit
         )
-        return off_grid(made, chunk)
+        return chunk.off_grid(made)
 
     def solve_oversized(i: int) -> Any:
         problem = i // number

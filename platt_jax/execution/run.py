@@ -16,7 +16,6 @@ from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.execution import devices, planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
-from platt_jax.execution.grids import off_grid, on_grid
 from platt_jax.execution.oversized import (
     TOO_SMALL,
     fit_on_host,
@@ -49,9 +48,7 @@ def fit_problems(
 ) -> Fit:
     """Fits K problems: `run_problems` for a task that returns a Fit.
 
-    Takes the arguments of `run_problems`, and:
-        loss: whether to compute the loss. If False, it is NaN for oversized problems, for which it
-            takes a pass.
+    If `loss` is False, it is NaN for oversized problems, for which it takes a pass.
     """
     fit: Fit = run_problems(fit_task(loss), problems, given, context)
     return fit
@@ -206,11 +203,7 @@ def _items(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
-    """The chunk size to continue with after this error.
-
-    Raises:
-        MemoryError: there is no smaller size.
-    """
+    """The chunk size to continue with after this error; a MemoryError if there is none."""
     smaller = planning.smaller(rows)
     if smaller is None:
         raise MemoryError(TOO_SMALL) from error
@@ -227,7 +220,7 @@ def _run_chunk(
     options: Options,
     kernels: xla.Kernels | None,
 ) -> Any:
-    given = on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given), chunk)
+    given = chunk.on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given))
     block, function = chunk.tile_shape.block, task.traced
     if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
         kernels = kernels._replace(search=False)
@@ -240,7 +233,7 @@ def _run_chunk(
         function=function,
         kernels=kernels,
     )
-    return off_grid(made, chunk)
+    return chunk.off_grid(made)
 
 
 @partial(xla.jit, static_argnames=("options", "block", "function", "kernels"), wide=True)

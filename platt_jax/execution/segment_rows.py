@@ -1,12 +1,14 @@
 """Rows of segments, for repeated fits."""
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.given import given_columns
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.problems import Problems
 from platt_jax.ids.factorize import factorize
@@ -88,6 +90,9 @@ class SegmentRows(GroupedRows):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
 
+_Kind = TypeVar("_Kind", bound=SegmentRows)
+
+
 def checked_rows(
     scores: Column,
     labels: Column,
@@ -104,50 +109,47 @@ def checked_rows(
     """
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
-    labels, weights = validation.labels_and_weights(labels, weights, scores, pos_label)
-    offset = validation.offset(offset, scores)
+    columns = given_columns(scores, labels, weights, offset, pos_label)
     segments = ids.read(segments)
     if (number := ids.length(segments)) != len(scores):
         raise ValueError(
             f"segments: expected one id per score {scores.shape}, got shape ({number},)"
         )
-    return Columns(scores, labels, weights, offset), segments
+    return columns, segments
 
 
 def segment_rows(
     scores: Column,
     labels: Column | None,
     segments: Column | None,
-    weights: Column | None,
+    weights: Column | None = None,
     *,
     offset: Column | None = None,
     pos_label: Any = None,
 ) -> SegmentRows:
-    """Groups the rows of these arrays by segment, or takes SegmentRows as scores for one call.
+    """SegmentRows of these arrays; or those given as scores, beside which there is no array."""
+    others = dict(labels=labels, segments=segments, weights=weights, offset=offset)
+    others["pos_label"] = pos_label
+    return given_or_made(SegmentRows, scores, others, "labels", "segments")
+
+
+def given_or_made(
+    kind: type[_Kind], scores: Column, others: Mapping[str, Column], *needed: str
+) -> _Kind:
+    """Rows of a kind for one call: those given as scores, or made of scores and other columns.
 
     Raises:
-        ValueError: as for SegmentRows, or other arrays are given besides SegmentRows.
+        ValueError: there are columns beside rows; one that is needed is None; or as for the kind.
     """
-    if not isinstance(scores, SegmentRows):
-        require_each(labels=labels, segments=segments)
-        return SegmentRows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
-    require_none_beside(
-        scores,
-        labels=labels,
-        segments=segments,
-        weights=weights,
-        offset=offset,
-        pos_label=pos_label,
-    )
-    return scores.for_one_call()
+    if isinstance(scores, kind):
+        require_none_beside(scores, **others)
+        return scores.for_one_call()
+    require_each(**{name: others[name] for name in needed})
+    return kind(scores, **others)
 
 
 def require_none_beside(rows: object, **columns: Any) -> None:
-    """Refuses columns beside an object that holds the rows.
-
-    Raises:
-        ValueError: a column is given.
-    """
+    """Refuses columns beside an object that holds the rows."""
     for name, values in columns.items():
         if values is not None:
             raise ValueError(
@@ -156,11 +158,7 @@ def require_none_beside(rows: object, **columns: Any) -> None:
 
 
 def require_each(**columns: Column | None) -> None:
-    """Refuses missing columns.
-
-    Raises:
-        ValueError: a column is None.
-    """
+    """Refuses missing columns."""
     for name, values in columns.items():
         if values is None:
             raise ValueError(f"{name}: expected one per row, got None")

@@ -1,14 +1,19 @@
 """`solve`: the fit for users' own JAX programs."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from platt_jax import validation
-from platt_jax.backend import xla
-from platt_jax.columns import Column
+from platt_jax.backend import accelerators, xla
+from platt_jax.columns import Column, narrowed
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.traced_arrays import traced_arrays
+from platt_jax.execution.on_device import device_labels, require_device_weights
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
+from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs, solve_checked
 
@@ -65,7 +70,7 @@ def solve(
     warning = xla.wrong_sums()
     if warning and xla.transformed((scores, labels, weights, offset, prior)):
         Caller().warn_once(warning)
-    columns = traced_arrays(scores, labels, weights, offset)
+    columns = _columns(scores, labels, weights, offset)
     f = columns.scores
     prior = validation.prior(prior, f.shape[:-1], f.dtype)
     given = ProblemInputs()
@@ -74,3 +79,55 @@ def solve(
         # of B.
         given = ProblemInputs(CenteredPrior(jnp.zeros(f.shape[:-1], f.dtype), prior))
     return solve_checked(columns, given, options)
+
+
+def _columns(scores: Column, labels: Column, weights: Column, offset: Column) -> Columns:
+    """Scores, labels, weights and offset of `solve` in one shape (..., N), as JAX arrays.
+
+    Scores are NaN where a label is not finite. Of traced labels the positive ones are above 0.
+    """
+    scores, labels, weights, offset = map(accelerators.taken, (scores, labels, weights, offset))
+    f = _traceable(scores, "scores")
+    if not jnp.issubdtype(f.dtype, jnp.floating):
+        f = f.astype(float)
+    elif jnp.finfo(f.dtype).bits < 32:  # a class of ml_dtypes
+        f = f.astype(jnp.float32)
+    if f.ndim == 0 or f.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {f.shape}")
+    if accelerators.holds(weights):
+        require_device_weights(weights)
+    elif not isinstance(weights, jax.core.Tracer):
+        validation.weights(weights, np.float64)
+    w, o = (
+        None if x is None else _traceable(x, name).astype(f.dtype)
+        for x, name in ((weights, "weights"), (offset, "offset"))
+    )
+    y, all_finite = _labels(labels)
+    y = validation.broadcast(y, f.shape, "labels")
+    return Columns(
+        f if all_finite else jnp.where(y == validation.BAD_LABEL, jnp.nan, f),
+        y,
+        validation.broadcast(w, f.shape, "weights"),
+        validation.broadcast(o, f.shape, "offset"),
+    )
+
+
+def _labels(values: Column) -> tuple[jax.Array, bool]:
+    """Labels as int8, as by `validation.labels`, and whether they are known to be finite."""
+    if accelerators.holds(values):
+        return device_labels(values)
+    if not isinstance(values, jax.core.Tracer):
+        return jnp.asarray(validation.labels(values)), False
+    positive = (values > jnp.zeros((), values.dtype)).astype(jnp.int8)
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        return positive, True
+    return jnp.where(jnp.isfinite(values), positive, jnp.int8(validation.BAD_LABEL)), False
+
+
+def _traceable(values: Any, name: str) -> jax.Array:
+    """Numbers as a JAX array. Columns that JAX cannot read, such as decimals, are read by NumPy."""
+    values = narrowed(validation.plain(values))
+    try:
+        return jnp.asarray(values)
+    except (TypeError, ValueError):
+        return jnp.asarray(validation.numbers(values, name))

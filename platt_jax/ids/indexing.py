@@ -8,8 +8,13 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
 from platt_jax.ids import Coded, IdColumns, Ids, as_objects, kind, length, times
-from platt_jax.ids.factorize import distinct, split_columns, table_range
-from platt_jax.ids.text import as_integers
+from platt_jax.ids.factorize import (
+    as_integers,
+    ascending,
+    distinct,
+    split_columns,
+    table_range,
+)
 
 # Number of keys whose conversion to integers takes the time that it saves for one row of text.
 _KEYS_A_ROW = 16
@@ -30,6 +35,15 @@ def get_indexer(keys: NDArray[Any], segments: Ids, name: str = "segments") -> In
         ValueError: an id has a type that no key can equal: text among numbers, 1.5 among integers.
     """
     return indexer(keys, segments, name)(slice(None))
+
+
+def places(keys: NDArray[Any], wanted: NDArray[Any]) -> Integers:
+    """The place of each wanted id among distinct keys in any order, or -1."""
+    known, order = ascending(keys)
+    place = np.full(len(known) + 1, -1)
+    place[order] = np.arange(len(keys))
+    # Ids that are not known have the place -1, the last.
+    return place[get_indexer(known, split_columns(wanted))]
 
 
 def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:

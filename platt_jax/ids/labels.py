@@ -54,13 +54,7 @@ def labels_and_other(
 
 
 def _flat(values: Column, axes: int, tuples_are_labels: bool) -> tuple[Column, tuple[int, ...]]:
-    """Labels of any shape as a flat column, and their shape.
-
-    Args:
-        values: the labels.
-        axes: maximum number of axes of a nested list.
-        tuples_are_labels: whether a tuple is a label, not an axis.
-    """
+    """Labels as a flat column, and their shape; nested lists have at most these axes."""
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         return [values], ()
     if getattr(values, "shape", None) == ():

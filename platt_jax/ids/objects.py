@@ -1,16 +1,29 @@
-"""Python objects as ids: their kinds, arrays that keep them, and back."""
+"""Python objects as ids: their kinds, arrays that keep them, and text for files."""
 
 import datetime as dt
+import json
 import numbers
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.ids import codec, times
+from platt_jax.ids import times
 
 # Kinds of NumPy dtype whose values are used as ids directly.
 PLAIN = "biufcSUmM"
+
+# Types that files store as JSON with the name of the type: writers to text and readers from text.
+_TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "Decimal": (Decimal, str, Decimal),
+    "UUID": (uuid.UUID, str, uuid.UUID),
+}
 
 
 def missing(value: Any) -> str | None:
@@ -138,8 +151,62 @@ def _dates_beside_times(values: list[Any]) -> bool:
 def require_savable(values: list[Any], name: str) -> None:
     """Refuses Python objects that a file cannot store."""
     for value in values:
-        if not codec.is_kept(value):
+        if not _is_kept(value):
             raise ValueError(
                 f"{name}: expected ids that a file can hold (numbers, text, dates, times, Decimal, "
                 f"UUID, or tuples of these), got a {type(value).__name__}; convert them to text"
             )
+
+
+def to_text(objects: NDArray[np.object_]) -> NDArray[np.str_]:
+    """Objects (K,) as text (K,).
+
+    Raises:
+        TypeError: an object is of a type that cannot be stored.
+    """
+    return np.array([_write(value) for value in objects.tolist()], str)
+
+
+def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
+    """The objects that `to_text` stored.
+
+    Raises:
+        Exception: `to_text` did not write this text. The class depends on the fault.
+    """
+    return _object_array([_read(one) for one in text.tolist()])
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether reading a value back from text gives an equal one."""
+    try:
+        return _read(_write(value)) == value
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _write(value: Any) -> str:
+    return json.dumps(_to_json(value))
+
+
+def _read(text: str) -> Any:
+    return _from_json(json.loads(text))
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_json(part) for part in value]
+    for name, (type_, write, _) in _TYPES.items():
+        if type(value) is type_:
+            return {name: write(value)}
+    if isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"no text for a {type(value).__name__}")
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(part) for part in value)
+    if isinstance(value, dict):
+        ((name, text),) = value.items()
+        return _TYPES[name][2](text)
+    return value

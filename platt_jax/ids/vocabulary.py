@@ -24,11 +24,9 @@ class Vocabulary:
         self.numbers: NDArray[np.int32] = np.empty(0, np.int32)
 
     def add(self, rows: Integers, keys: NDArray[Any]) -> NDArray[np.int32]:
-        """The numbers of a batch's rows. New ids get the next free numbers.
+        """The numbers of a batch's rows (N,), given as indices into its distinct ids.
 
-        Args:
-            rows: (N,) the index of each row's id in keys.
-            keys: the distinct ids of the batch, from `distinct`.
+        New ids get the next free numbers.
 
         Raises:
             ValueError: the ids have another type than those of earlier batches.

@@ -135,10 +135,7 @@ def moment_standardization(
 ) -> tuple[Standardization, ClassShape]:
     """Coordinates in which the scores have mean 0 and a standard deviation of about 1.
 
-    Args:
-        rough: the coordinates of the moments.
-        pos: moments of the scores of class 1.
-        neg: moments of the scores of class 0.
+    The moments of the two classes are in the coordinates `rough`.
     """
     n_pos, n_neg = pos.total, neg.total
     total = jnp.maximum(n_pos + n_neg, jnp.finfo(n_pos.dtype).tiny)

@@ -103,12 +103,21 @@ def _block_result(
     kernels: xla.Kernels | None,
 ) -> Any:
     """The result of the method for the rows of one block, or of one block per device of a mesh."""
-    run = partial(_sums, request=request, as_vectors=as_vectors, kernels=kernels)
+
+    def result(block: Block, arrays: Any, standardization: Standardization | None) -> Any:
+        return request.of(_rows(block, as_vectors, kernels), arrays, standardization)
+
+    def of_block(block: Block, *more: Any) -> Any:
+        if as_vectors:
+            return xla.single_call(result)(block, *more)
+        per_problem = jax.tree.map(lambda x: x[..., None, None], more)
+        return jax.tree.map(lambda x: x[0, 0], result(block, *per_problem))
+
     if mesh is None:
-        return run(block, arrays, standardization)
+        return of_block(block, arrays, standardization)
 
     def local(block: Any, *more: Any) -> Any:
-        made = run(block._replace(size=block.size[0]), *more)
+        made = of_block(block._replace(size=block.size[0]), *more)
         return jax.tree.map(lambda x: x[None], made)
 
     over, same = PartitionSpec(mesh.axis_names), PartitionSpec()
@@ -116,23 +125,6 @@ def _block_result(
     return jax.shard_map(
         local, mesh=mesh, in_specs=(over, same, same), out_specs=over, check_vma=False
     )(block, arrays, standardization)
-
-
-def _sums(
-    block: Block,
-    arrays: tuple[Any, ...],
-    standardization: Standardization | None,
-    request: Request,
-    as_vectors: bool,
-    kernels: xla.Kernels | None,
-) -> Any:
-    def run(block: Block, arrays: tuple[Any, ...], standardization: Standardization | None) -> Any:
-        return request.of(_rows(block, as_vectors, kernels), arrays, standardization)
-
-    if as_vectors:
-        return xla.single_call(run)(block, arrays, standardization)
-    per_problem = jax.tree.map(lambda x: x[..., None, None], (arrays, standardization))
-    return jax.tree.map(lambda x: x[0, 0], run(block, *per_problem))
 
 
 def _rows(block: Any, as_vectors: bool, kernels: xla.Kernels | None) -> Any:

@@ -22,12 +22,9 @@ class Request(NamedTuple):
     def of(
         self, rows: Any, arrays: tuple[Any, ...], standardization: Standardization | None
     ) -> Any:
-        """The result of the method for some of the rows.
+        """The result of the method for some of the rows, neither masked nor standardized.
 
-        Args:
-            rows: rows of any kind, neither masked nor standardized.
-            arrays: the arguments of the method before its options.
-            standardization: the standardization of the scores, or None.
+        `arrays` are the arguments of the method before its options.
         """
         if self.masked is not None:
             rows = rows.mask_nonfinite(self.masked)

@@ -49,6 +49,16 @@ SUM = Reduction(0.0, lambda a, b: a + b)
 LEAST = Reduction(jnp.inf, lambda a, b: jnp.where(a < b, a, b), jnp.min)
 
 
+class Fold(NamedTuple):
+    """Terms of all rows, reduced to a list of arrays with the shape of `size`."""
+
+    terms: Callable[..., Sequence[jax.Array]]  # takes a Vector and the numbers per problem
+    number: int  # of terms
+    per_problem: tuple[Any, ...] = ()  # pytrees of arrays with the shape of `size`
+    reduction: Reduction = SUM
+    active: jax.Array | None = None  # which problems need to be read; None for all
+
+
 @dataclass(frozen=True)
 class FoldedRows:
     """A base class for rows in flat arrays; a subclass implements `_fold`.
@@ -69,6 +79,11 @@ class FoldedRows:
     finite: bool = field(default=False, metadata={"static": True})
     offset: jax.Array | None = None  # [C]
 
+    @property
+    def columns(self) -> Columns:
+        """The columns of the flat arrays."""
+        return Columns(self.scores, self.labels, self.weights, self.offset)
+
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
 
@@ -82,7 +97,7 @@ class FoldedRows:
 
         has_offset = self.offset is not None
         number = 5 + (self.weights is not None) + has_offset
-        minima = self._fold(terms, number, reduction=LEAST)
+        minima = self._fold(Fold(terms, number, reduction=LEAST))
         return statistics.ranges_of_minima(minima, has_offset)
 
     def mask_nonfinite(self, options: Options) -> Self:
@@ -101,7 +116,7 @@ class FoldedRows:
         rows = replace(self.standardized(standardization), finite=False)
         has_offset = self.offset is not None
         number = statistics.number_of_moments(self.weights is not None, has_offset)
-        return statistics.moments_of_sums(rows._fold(terms, number), has_offset)
+        return statistics.moments_of_sums(rows._fold(Fold(terms, number)), has_offset)
 
     def standardized(self, standardization: Standardization) -> Self:
         """See `Rows`."""
@@ -116,11 +131,11 @@ class FoldedRows:
         def terms(vector: Vector, point: Point, targets: Targets) -> Derivatives:
             return derivatives(point, self._row(vector), targets, self.arithmetic)
 
-        return Derivatives(*self._fold(terms, 5, point, targets, active=active))
+        return Derivatives(*self._fold(Fold(terms, 5, (point, targets), active=active)))
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        return self._fold(lambda *arguments: [self._loss(*arguments)], 1, point, targets)[0]
+        return self._fold(Fold(lambda *x: [self._loss(*x)], 1, (point, targets)))[0]
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
@@ -128,7 +143,7 @@ class FoldedRows:
         def terms(vector: Vector, before: Point, after: Point, targets: Targets) -> Terms:
             return [self._loss(vector, after, targets) - self._loss(vector, before, targets)]
 
-        return self._fold(terms, 1, before, after, targets)[0]
+        return self._fold(Fold(terms, 1, (before, after, targets)))[0]
 
     def _row(self, vector: Vector) -> Row:
         """The rows as the formulas take them."""
@@ -141,58 +156,29 @@ class FoldedRows:
         linear, odds = objective.loss(point, row, targets, self.arithmetic)
         return jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)
 
-    def _fold(
-        self,
-        terms: Callable[..., Sequence[jax.Array]],
-        number: int,
-        *per_problem: Any,
-        reduction: Reduction = SUM,
-        active: jax.Array | None = None,
-    ) -> Terms:
-        """The terms of all rows, reduced to a list of arrays with the shape of `size`.
-
-        Args:
-            terms: takes a Vector and the numbers per problem, and returns the terms.
-            number: number of terms.
-            *per_problem: pytrees of arrays with the shape of `size`.
-            reduction: how terms are combined.
-            active: which problems need to be read; None for all.
-        """
+    def _fold(self, fold: Fold) -> Terms:
+        """See `Fold`."""
         raise NotImplementedError
 
-
-def read_vector(
-    columns: Columns,
-    there: jax.Array,
-    standardization: Standardization | None,
-    finite: bool,
-    arithmetic: Arithmetic,
-) -> Vector:
-    """The rows at some places of the columns.
-
-    Args:
-        columns: vectors of the columns.
-        there: at which places there are rows of the problem.
-        standardization: see `FoldedRows`.
-        finite: see `FoldedRows`.
-        arithmetic: see `FoldedRows`.
-    """
-    f, label, weight, offset = columns
-    is_finite = jnp.abs(f) < jnp.inf
-    if weight is not None:
-        there &= weight != 0
-        is_finite &= weight < jnp.inf
-    if offset is not None:
-        is_finite &= jnp.abs(offset) < jnp.inf
-    present = there if finite else there & is_finite
-    if offset is not None:
-        offset = jnp.where(present, offset, 0)
-    if weight is None:
-        f = _standardized(f, present, standardization)
-        return Vector(f, label > 0, None, there, present, offset)
-    # Every loop over the vector would otherwise begin with this computation.
-    f, weight = arithmetic.separately(_or_zero)(f, weight, present, standardization)
-    return Vector(f, label > 0, weight, there, weight > 0, offset)
+    def _vector(self, columns: Columns, there: jax.Array) -> Vector:
+        """The rows in vectors of the columns; `there` says which places are rows of the problem."""
+        f, label, weight, offset = columns
+        is_finite = jnp.abs(f) < jnp.inf
+        if weight is not None:
+            there &= weight != 0
+            is_finite &= weight < jnp.inf
+        if offset is not None:
+            is_finite &= jnp.abs(offset) < jnp.inf
+        present = there if self.finite else there & is_finite
+        if offset is not None:
+            offset = jnp.where(present, offset, 0)
+        if weight is None:
+            f = _standardized(f, present, self.standardization)
+            return Vector(f, label > 0, None, there, present, offset)
+        # Every loop over the vector would otherwise begin with this computation.
+        once = self.arithmetic.separately(_or_zero)
+        f, weight = once(f, weight, present, self.standardization)
+        return Vector(f, label > 0, weight, there, weight > 0, offset)
 
 
 def _classes(vector: Vector) -> tuple[jax.Array, jax.Array]:

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from platt_jax.passes.columns import Columns
-from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms, read_vector
+from platt_jax.passes.folded import Fold, FoldedRows, Reduction, Terms
 
 
 class Ranges(NamedTuple):
@@ -40,24 +39,16 @@ class RowsInKernel(FoldedRows):
 
     how: KernelConfig
 
-    def _fold(
-        self,
-        terms: Callable[..., Sequence[jax.Array]],
-        number: int,
-        *per_problem: Any,
-        reduction: Reduction = SUM,
-        active: jax.Array | None = None,
-    ) -> Terms:
+    def _fold(self, fold: Fold) -> Terms:
         """See `FoldedRows`."""
 
-        def masked_terms(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
+        def terms(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
             # Mosaic does not compare 8-bit numbers.
             columns = columns._replace(labels=columns.labels.astype(jnp.int32))
-            how = self.standardization, self.finite, self.arithmetic
-            return terms(read_vector(columns, there, *how), *per_problem)
+            return fold.terms(self._vector(columns, there), *fold.per_problem)
 
-        columns = Columns(self.scores, self.labels, self.weights, self.offset)
-        return fold_range(columns, self.start, self.size, masked_terms, number, reduction, self.how)
+        own = self.columns, self.start, self.size
+        return fold_range(*own, terms, fold.number, fold.reduction, self.how)
 
 
 def fold_range(

@@ -78,13 +78,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
-    """Tiles from the flat arrays of a chunk; traceable.
-
-    Args:
-        columns: (C,) columns of the chunk's rows.
-        where: the rows of each tile row.
-        block: number of rows of a problem per tile row.
-    """
+    """Tiles of `block` rows of a problem per tile row, from a chunk's flat columns; traceable."""
     dimensions = lax.GatherDimensionNumbers(
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )

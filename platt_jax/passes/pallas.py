@@ -7,7 +7,7 @@ their order. So the bits depend neither on the other problems nor on the order i
 run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from platt_jax.model.objective import Array
 from platt_jax.passes.columns import Columns
-from platt_jax.passes.folded import SUM, FoldedRows, Reduction, Terms
+from platt_jax.passes.folded import Fold, FoldedRows, Terms
 from platt_jax.passes.kernels import KernelConfig, Ranges, RowsInKernel, fold_range, kernel
 
 # Rows of one problem per program, at most.
@@ -37,34 +37,27 @@ class PallasRows(FoldedRows):
     # What compiles the kernels: "triton", "mosaic", or "interpreter" for any device.
     compiler: str = field(metadata={"static": True})
 
-    def _fold(
-        self,
-        terms: Callable[..., Sequence[jax.Array]],
-        number: int,
-        *per_problem: Any,
-        reduction: Reduction = SUM,
-        active: jax.Array | None = None,
-    ) -> Terms:
+    def _fold(self, fold: Fold) -> Terms:
         """See `FoldedRows`. Programs of problems that are not active read no rows."""
 
         def program_terms(how: KernelConfig, columns: Any, programs: Ranges, numbers: Any) -> Terms:
             rows, numbers = self._program_rows(how, columns, programs, numbers)
-            return rows._fold(terms, number, *numbers, reduction=reduction)
+            return rows._fold(fold._replace(per_problem=numbers, active=None))
 
         def sum_terms(how: KernelConfig, sums: Any, programs: Ranges, _: Any) -> Terms:
             def masked(vectors: Terms, there: jax.Array) -> Terms:
-                return [jnp.where(there, x, reduction.start) for x in vectors]
+                return [jnp.where(there, x, fold.reduction.start) for x in vectors]
 
             first, size, _ = programs
-            return fold_range(sums, first, size, masked, number, reduction, how)
+            return fold_range(sums, first, size, masked, fold.number, fold.reduction, how)
 
         programs = self.programs
-        if active is not None:
-            going = active.ravel()[programs.problem]
+        if fold.active is not None:
+            going = fold.active.ravel()[programs.problem]
             programs = programs._replace(size=jnp.where(going, programs.size, 0))
-        dtypes = [self.scores.dtype] * number
-        numbers = jax.tree.map(jnp.ravel, (per_problem, self.standardization))
-        found: Any = kernel(program_terms, self._columns, programs, numbers, dtypes, self._how)
+        dtypes = [self.scores.dtype] * fold.number
+        numbers = jax.tree.map(jnp.ravel, (fold.per_problem, self.standardization))
+        found: Any = kernel(program_terms, self.columns, programs, numbers, dtypes, self._how)
         if self.problem_programs is not None:
             how = KernelConfig(_FEW, self.compiler, len(programs.first))
             found = kernel(sum_terms, found, self.problem_programs, (), dtypes, how)
@@ -90,7 +83,7 @@ class PallasRows(FoldedRows):
         programs = Ranges(start, size, jnp.arange(len(size), dtype=jnp.int32))
         flat = jax.tree.map(jnp.ravel, (numbers, self.standardization))
         leaves, tree = jax.tree.flatten(dtypes)
-        found = kernel(program_terms, self._columns, programs, flat, leaves, self._how)
+        found = kernel(program_terms, self.columns, programs, flat, leaves, self._how)
         return jax.tree.unflatten(tree, [x.reshape(self.size.shape) for x in found])
 
     def _program_rows(
@@ -98,23 +91,9 @@ class PallasRows(FoldedRows):
     ) -> tuple[RowsInKernel, Any]:
         """Within a kernel: a program's rows, and the numbers of its problem."""
         numbers, standardization = jax.tree.map(lambda x: x[programs.problem], numbers)
+        own = programs.first, programs.size, standardization, self.finite
         scores, labels, weights, offset = columns
-        rows = RowsInKernel(
-            scores,
-            labels,
-            weights,
-            programs.first,
-            programs.size,
-            standardization,
-            self.finite,
-            offset,
-            how=how,
-        )
-        return rows, numbers
-
-    @property
-    def _columns(self) -> Columns:
-        return Columns(self.scores, self.labels, self.weights, self.offset)
+        return RowsInKernel(scores, labels, weights, *own, offset, how=how), numbers
 
     @property
     def _how(self) -> KernelConfig:

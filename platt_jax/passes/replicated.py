@@ -34,12 +34,9 @@ class Stream(NamedTuple):
 
 
 def streams(seed: int, problems: NDArray[np.uint64], replicates: NDArray[Any]) -> Stream:
-    """The streams of replicates of problems.
+    """The streams of replicates of problems, by the seed, a uint64.
 
-    Args:
-        seed: an integer from 0 to 2^64 - 1.
-        problems: (K,) uint64, identifies the problem of each replicate.
-        replicates: (K,) the number of each replicate within its problem.
+    Both arrays are (K,): what identifies the problem of each replicate, and its number within it.
     """
     words = random_words(seed, problems, replicates)
     return Stream((words >> np.uint64(32)).astype(np.uint32), words.astype(np.uint32))
@@ -69,12 +66,9 @@ def draw(kind: str, stream: Stream, row: jax.Array, dtype: np.dtype[Any]) -> jax
 
 
 def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
-    """The tiles with random weights. Rows that have weights get the product.
+    """The tiles, not yet standardized, with random weights from a stream [S, G] per problem.
 
-    Args:
-        tiles: the rows, not yet standardized.
-        stream: [S, G], the stream of each problem.
-        kind: see `draw`.
+    Rows that have weights get the product.
     """
     tile_rows, block, _ = tiles.scores.shape
     first = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32) - tiles.tiles_per_group

@@ -29,6 +29,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.reductions import (
     Arrays,
     TileGroups,
@@ -184,17 +185,14 @@ def _along_rows(tiles: Tiles, per_tile_row: jax.Array) -> jax.Array:
 def _lanes(tiles: Tiles) -> Tiles:
     """The tiles with arrays [R, 8, G, w], ready to be reduced along the depth of 8."""
     tile_rows, rows, group = tiles.scores.shape  # rows is 8 or group is 1
+    return _with_columns(tiles, lambda x: x.reshape(tile_rows, DEPTH, group, rows // DEPTH))
 
-    def view(x: jax.Array | None) -> Any:
-        return None if x is None else x.reshape(tile_rows, DEPTH, group, rows // DEPTH)
 
-    return replace(
-        tiles,
-        scores=view(tiles.scores),
-        positive=view(tiles.positive),
-        weights=view(tiles.weights),
-        offset=view(tiles.offset),
-    )
+def _with_columns(tiles: Tiles, function: Callable[[jax.Array], jax.Array]) -> Tiles:
+    """The tiles with a function of each column in its place."""
+    columns = Columns(tiles.scores, tiles.positive, tiles.weights, tiles.offset)
+    scores, positive, weights, offset = jax.tree.map(function, columns)
+    return replace(tiles, scores=scores, positive=positive, weights=weights, offset=offset)
 
 
 def _in_batches(tiles: Tiles, active: jax.Array, at_once: int) -> tuple[jax.Array, jax.Array]:
@@ -214,17 +212,10 @@ def _in_batches(tiles: Tiles, active: jax.Array, at_once: int) -> tuple[jax.Arra
 def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
     """The tile rows with these numbers. Numbers past the end give arbitrary tile rows."""
 
-    def take(x: jax.Array | None) -> Any:
-        return None if x is None else x.at[numbers].get(mode="clip")
+    def take(x: jax.Array) -> jax.Array:
+        return x.at[numbers].get(mode="clip")
 
-    return replace(
-        tiles,
-        scores=take(tiles.scores),
-        positive=take(tiles.positive),
-        weights=take(tiles.weights),
-        offset=take(tiles.offset),
-        segment_ids=take(tiles.segment_ids),
-    )
+    return replace(_with_columns(tiles, take), segment_ids=take(tiles.segment_ids))
 
 
 def _over_rows(reduce: Callable[..., Arrays], *terms: jax.Array) -> Arrays:

@@ -8,7 +8,8 @@ ranges to the loss, and each problem's loop ends as soon as the problem does.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +18,13 @@ from jax import lax
 from platt_jax.backend.xla import noinline
 from platt_jax.model import objective
 from platt_jax.model.objective import Arithmetic, Point, Row, Targets
-from platt_jax.passes.columns import Columns
 from platt_jax.passes.elementary import exp_quotient, log1p
 from platt_jax.passes.folded import (
     SUM,
+    Fold,
     FoldedRows,
-    Reduction,
     Terms,
     Vector,
-    read_vector,
 )
 
 # Rows per vector. Fewer make the loops too short. With ten times as many, XLA would split an
@@ -54,7 +53,7 @@ class VectorRows(FoldedRows):
         def parts(vector: Vector, point: Point, targets: Targets) -> tuple[jax.Array, jax.Array]:
             return objective.loss(point, self._row(vector), targets, self.arithmetic)
 
-        return self._fold(parts, 2, point, targets, reduction=_LOSS)[0]
+        return self._fold(Fold(parts, 2, (point, targets), _LOSS))[0]
 
     def _row(self, vector: Vector) -> Row:
         """See `FoldedRows`. If rows have weights, those not present weigh 0 and need no mask."""
@@ -62,32 +61,20 @@ class VectorRows(FoldedRows):
             return super()._row(vector)
         return Row(vector.scores, vector.positive, weight=vector.weights, offset=vector.offset)
 
-    def _fold(
-        self,
-        terms: Callable[..., Sequence[jax.Array]],
-        number: int,
-        *per_problem: Any,
-        reduction: Reduction = SUM,
-        active: jax.Array | None = None,
-    ) -> Terms:
+    def _fold(self, fold: Fold) -> Terms:
         """See `FoldedRows`. All problems are read as long as one of them is active."""
-        start, combine, merge, close = (
-            reduction.start,
-            reduction.combine,
-            reduction.merge,
-            reduction.close,
-        )
+        start, combine, _, merge, close = fold.reduction
         one_problem = self.size.ndim == 0
         vectors = -(-self.size // LANES) if one_problem else jnp.max(self.size)
 
         def none(shape: int | tuple[int, ...]) -> Terms:
-            return [jnp.full(shape, start, self.scores.dtype)] * number
+            return [jnp.full(shape, start, self.scores.dtype)] * fold.number
 
         def each(a: Terms, b: Sequence[jax.Array]) -> Terms:
             return [combine(x, y) for x, y in zip(a, b, strict=True)]
 
         def add(i: jax.Array, found: Terms) -> Terms:
-            return (merge or each)(found, terms(_read(self, i), *per_problem))
+            return (merge or each)(found, fold.terms(self._read(i), *fold.per_problem))
 
         def add_some(j: jax.Array, found: Terms) -> Terms:
             last = jnp.minimum((j + 1) * _TOGETHER, vectors)
@@ -96,6 +83,13 @@ class VectorRows(FoldedRows):
 
         first = close(none(self.size.shape))
         return lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
+
+    def _read(self, i: jax.Array) -> Vector:
+        """Reads vector i."""
+        at = self.start + i * LANES
+        take = partial(lax.dynamic_slice_in_dim, start_index=at, slice_size=LANES)
+        number = i if self.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
+        return self._vector(jax.tree.map(take, self.columns), number < self.size)
 
 
 def _merge_odds(found: Terms, more: Sequence[jax.Array]) -> Terms:
@@ -122,19 +116,3 @@ def _across(found: Terms, combine: Callable[[jax.Array, jax.Array], jax.Array]) 
         half = x.shape[1] // 2
         x = combine(x[:, :half], x[:, half:])
     return list(x[:, 0])
-
-
-def _take(column: jax.Array | None, at: jax.Array) -> Any:
-    return None if column is None else lax.dynamic_slice_in_dim(column, at, LANES)
-
-
-def _read(rows: VectorRows, i: jax.Array) -> Vector:
-    """Reads vector i."""
-    columns = rows.scores, rows.labels, rows.weights
-    vectors = Columns(*(_take(x, rows.start + i * LANES) for x in columns))
-    if rows.offset is not None:
-        vectors = vectors._replace(offset=_take(rows.offset, rows.start + i * LANES))
-    number = i if rows.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
-    there = number < rows.size
-    how = rows.standardization, rows.finite, rows.arithmetic
-    return read_vector(vectors, there, *how)

@@ -29,13 +29,9 @@ class CurveDrawings(NamedTuple):
 def drawn(
     A: Floats, B: Floats, covariance: Floats, shown: NDArray[np.intp]
 ) -> CurveDrawings | None:
-    """Curves of some fits; None where no fit has a slope.
+    """Curves of the fits with the numbers `shown`, among A (K,), B (K,) and covariances (K, 2, 2).
 
-    Args:
-        A: (K,) of all fits.
-        B: (K,) of all fits.
-        covariance: (K, 2, 2) of all fits; NaN where unknown.
-        shown: (n,) numbers of the fits to draw.
+    None where no fit has a slope.
     """
     sloping = np.isfinite(A) & np.isfinite(B) & (A != 0)
     if not sloping.any():

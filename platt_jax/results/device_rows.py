@@ -14,7 +14,7 @@ from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.ids.indexing import indexer
 from platt_jax.results.averages import mean_where_rows_are
-from platt_jax.results.probabilities import expit, log_expit
+from platt_jax.results.probabilities import expit, log_expit, normalized
 
 
 def proba_by_segment(
@@ -27,17 +27,9 @@ def proba_by_segment(
 ) -> jax.Array:
     """`SegmentCalibrator.predict_proba` for scores (N,) on an accelerator.
 
-    Args:
-        keys: (K,) the segments, ascending.
-        parameters: A and B of the segments, and last of the fallback; each (K + 1,).
-        normal: (K + 1, 5) as from `SegmentCalibrator.predictive`, which replaces the parameters; or
-            None.
-        scores: (N,) scores.
-        segments: (N,) ids: integers on the device, or any ids on the host; or one id.
-        offset: (N,) offsets, or one; None for none.
-
-    Raises:
-        ValueError: see `SegmentCalibrator.predict_proba`.
+    `parameters` are A and B of the segments, and last of the fallback, each (K + 1,). `normal`
+    (K + 1, 5), as from `SegmentCalibrator.predictive`, replaces them unless it is None. Segments
+    are integers on the device, or any ids on the host, or one id.
     """
     scores = accelerators.taken(scores)
     validation.require_flat(scores, "scores")
@@ -84,11 +76,7 @@ def _offset(offset: Column | None, scores: jax.Array) -> Any:
 
 
 def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
-    """The place of each row's segment among the keys, or -1; (N,) int32.
-
-    Raises:
-        ValueError: see `SegmentCalibrator.predict_proba`.
-    """
+    """The place of each row's segment among the keys, or -1; (N,) int32."""
     name = columns.labelled("segments", segments)
     segments = accelerators.taken(segments)
     one = accelerators.holds(segments) and segments.ndim == 0
@@ -151,11 +139,5 @@ def _class_probabilities(
     logit = -(A[None] * scores.astype(A.dtype) + B[None])
     if offset is not None:
         logit += offset.astype(A.dtype)
-    if not normalize:
-        own: jax.Array = expit(logit)
-        return own
-    fitted = jnp.isfinite(A)[None]
-    log_proba = jnp.where(fitted, log_expit(logit), -jnp.inf)
-    lowest = jnp.finfo(np.float32).min
-    proba = jnp.exp(log_proba - jnp.max(log_proba, axis=1, keepdims=True, initial=lowest))
-    return jnp.where(fitted, proba / jnp.sum(proba, axis=1, keepdims=True), jnp.nan)
+    proba: jax.Array = normalized(log_expit(logit), jnp.isfinite(A)) if normalize else expit(logit)
+    return proba

@@ -38,9 +38,7 @@ REFUSAL = "not a calibrator that platt_jax saved, or damaged"
 _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 
 Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
-
-
-_KINDS = "Sigmoid", "Fit", "SegmentCalibrator", "OneVsRestCalibrator"
+_KINDS = tuple(kind.__name__ for kind in get_args(Calibrator))
 # Integer fields, and their largest valid value.
 _CODES = {
     "status": Status.EMPTY,
@@ -200,7 +198,7 @@ def assembled(
     if kind == "Sigmoid":
         made = Sigmoid(**arrays)
     elif kind == "Fit":
-        made = _fit(arrays)
+        made = Fit(**arrays)
     elif kind == "SegmentCalibrator":
         made = _segment_calibrator(about, arrays, ids["keys"], read)
     else:
@@ -271,10 +269,6 @@ def fit_arrays(fit: Fit) -> dict[str, Any]:
     return {name: getattr(fit, name) for name in FIT_FIELDS}
 
 
-def _fit(arrays: dict[str, Any]) -> Fit:
-    return Fit(**{name: arrays[name] for name in FIT_FIELDS})
-
-
 def _segment_calibrator(
     about: dict[str, Any], arrays: dict[str, Any], keys: Any, read: Callable[[str], NDArray[Any]]
 ) -> SegmentCalibrator:
@@ -288,7 +282,7 @@ def _segment_calibrator(
         population = Population(**found | {"status": Status(int(found["status"]))})
     return SegmentCalibrator(
         keys,
-        _fit(arrays),
+        Fit(**{name: arrays[name] for name in FIT_FIELDS}),
         Sigmoid(arrays["fallback_A"], arrays["fallback_B"]),
         arrays["fallback_covariance"],
         about["pooling"],

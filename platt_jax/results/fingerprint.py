@@ -9,11 +9,7 @@ from platt_jax.backend import accelerators
 
 
 def fingerprint(calibrator: Any) -> str:
-    """A text that two calibrators share only if their curves are the same, with their errors.
-
-    Args:
-        calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
-    """
+    """A text that two calibrators share only if their curves are the same, with their errors."""
     calibrator = getattr(calibrator, "by_class", calibrator)
     fit = getattr(calibrator, "fit", calibrator)
     found = [fit.A, fit.B, getattr(fit, "covariance", None)]

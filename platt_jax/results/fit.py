@@ -17,8 +17,13 @@ from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results import curves, tables
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.inversion import inverse_interval, inverse_standard_error
-from platt_jax.results.probabilities import band, critical_value, variance_of_logit
+from platt_jax.results.probabilities import (
+    band,
+    critical_value,
+    inverse_interval,
+    inverse_standard_error,
+    variance_of_logit,
+)
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import Table
 from platt_jax.status import Status

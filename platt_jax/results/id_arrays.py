@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.ids import codec
-from platt_jax.results import npz
+from platt_jax.ids.objects import PLAIN, from_text, to_text
 
 # The layout if the header has none: the names of the columns, None if it is one without a name, and
 # whether each column has Python objects, which are stored as text.
@@ -23,7 +22,7 @@ def ids_to_arrays(name: str, keys: NDArray[Any]) -> tuple[dict[str, Any], dict[s
     for array_name, column in arrays.items():
         if column.dtype == object:
             ids.require_savable(column.tolist(), name)
-            arrays[array_name] = codec.to_text(column)
+            arrays[array_name] = to_text(column)
     return layout, arrays
 
 
@@ -32,7 +31,7 @@ def arrays_to_ids(
 ) -> NDArray[Any]:
     """The inverse of `ids_to_arrays`, given a function that returns the array of a name."""
     columns = [
-        codec.from_text(read(column)) if is_object else read(column)
+        from_text(read(column)) if is_object else read(column)
         for column, is_object in zip(id_names(name, layout), layout["objects"], strict=True)
     ]
     return columns[0] if layout["fields"] is None else ids.structured(layout["fields"], columns)
@@ -50,7 +49,7 @@ def check_ids(name: str, keys: NDArray[Any]) -> None:
     # Without segments a calibrator is only its fallback; without classes it is useless.
     if keys.ndim != 1 or not (len(keys) or name.endswith("keys")):
         raise ValueError(f"{name}: expected a flat array of ids, got shape {keys.shape}")
-    if keys.dtype.kind in npz.KINDS and name.endswith("keys"):
+    if keys.dtype.kind in PLAIN and name.endswith("keys"):
         distinct = (keys[:-1] < keys[1:]).all()
     else:
         distinct = len(set(keys.tolist())) == len(keys)

@@ -20,11 +20,9 @@ from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
-from platt_jax.results.probabilities import expit, log_expit, with_offset
+from platt_jax.results.probabilities import expit, log_expit, normalized, with_offset
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
-
-_LOWEST = np.finfo(np.float32).min
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -159,12 +157,8 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             logit = with_offset(-(fit.A * scores + fit.B), offset)
             if not normalize:
                 return expit(logit)
-            # Logarithms stay distinct where all probabilities round to 0.
             log_proba = log_expit(logit)
-        fitted = np.isfinite(fit.A)
-        log_proba = np.where(fitted, log_proba, -np.inf)
-        proba = np.exp(log_proba - log_proba.max(axis=1, keepdims=True, initial=_LOWEST))
-        return np.where(fitted, proba / proba.sum(axis=1, keepdims=True), np.nan)
+        return normalized(log_proba, np.isfinite(fit.A))
 
     def band(
         self,
@@ -266,11 +260,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         return self._with_columns(validation.numbers(scores, "scores"))
 
     def _with_columns(self, scores: Any) -> Any:
-        """Returns an array (N, C).
-
-        Raises:
-            ValueError: the array has another shape.
-        """
+        """Returns an array (N, C); refuses other shapes."""
         if scores.ndim != 2 or scores.shape[1] != len(self.classes):
             raise ValueError(
                 f"scores: expected shape (N, {len(self.classes)}), a column per class, "

@@ -1,4 +1,4 @@
-"""Converts between log-odds and probabilities, and computes confidence bands."""
+"""Converts between log-odds and probabilities, with confidence bands and intervals."""
 
 import math
 from statistics import NormalDist
@@ -18,6 +18,7 @@ from platt_jax.model.objective import Array
 UPPER = (0, 0), (0, 1), (1, 1)
 
 LEAST = 1e-12  # smallest probability, and distance of the largest from 1
+_LOWEST = np.finfo(np.float32).min
 FARTHEST = math.log1p(-LEAST) - math.log(LEAST)  # of log-odds from 0
 
 
@@ -51,11 +52,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
 
 
 def with_offset(logit: Any, offset: Column | None) -> Any:
-    """Log-odds plus an offset that broadcasts with them, in their dtype; None adds nothing.
-
-    Raises:
-        ValueError: the offset is not of numbers, or its shape does not fit.
-    """
+    """Log-odds plus an offset that broadcasts with them, in their dtype; None adds nothing."""
     if offset is None:
         return logit
     offset = accelerators.taken(offset)
@@ -85,6 +82,18 @@ def log_expit(logit: Array) -> Any:
     """log(expit(logit)), finite for every finite logit."""
     xp = jnp if isinstance(logit, jax.Array) else np
     return xp.minimum(logit, 0) - xp.log1p(xp.exp(-xp.abs(logit)))
+
+
+def normalized(log_proba: Array, fitted: Array) -> Any:
+    """Probabilities (N, C) divided by the sums of rows; classes that are not fitted (C,) are NaN.
+
+    Logarithms stay distinct where all probabilities round to 0.
+    """
+    xp, fitted = jnp if isinstance(log_proba, jax.Array) else np, fitted[None]
+    log_proba = xp.where(fitted, log_proba, -xp.inf)
+    largest = xp.max(log_proba, axis=1, keepdims=True, initial=_LOWEST)
+    proba = xp.exp(log_proba - largest)
+    return xp.where(fitted, proba / xp.sum(proba, axis=1, keepdims=True), xp.nan)
 
 
 def critical_value(level: float, simultaneous: bool) -> float:
@@ -123,6 +132,40 @@ def variance_of_logit(scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> A
     with np.errstate(invalid="ignore"):  # infinite scores
         terms = c_AA * scores * scores, 2 * c_AB * scores, c_BB
         return sum(terms) + rounding * sum(map(xp.abs, terms))
+
+
+def inverse_standard_error(A: Array, scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> Any:
+    """Delta-method standard errors of scores f with a given A f + B; inf for infinite scores."""
+    xp = jnp if isinstance(scores, jax.Array) else np
+    with np.errstate(divide="ignore", invalid="ignore"):  # for scores that are not finite
+        error = xp.sqrt(variance_of_logit(scores, c_AA, c_AB, c_BB)) / xp.abs(A)
+    return xp.where(xp.isinf(scores), xp.inf, error)
+
+
+def inverse_interval(
+    critical: float, A: Array, scores: Array, c_AA: Array, c_AB: Array, c_BB: Array
+) -> tuple[Any, Any]:
+    """Fieller's interval around scores f with a given A f + B.
+
+    It contains all f + x with (A x)^2 <= critical^2 [f + x, 1] C [f + x, 1]'. It contains all
+    numbers if the slope is less than `critical` standard errors from 0.
+    """
+    xp = jnp if isinstance(scores, jax.Array) else np
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # x in units of critical / A, to be independent of scale: (1 - g) x^2 - 2 tilt x - v <= 0.
+        g = (critical * xp.sqrt(c_AA) / A) ** 2
+        tilt = critical * (c_AA * scores + c_AB) / A
+        v = variance_of_logit(scores, c_AA, c_AB, c_BB)
+        reach = xp.sqrt(tilt * tilt + (1 - g) * v)
+        ends = [
+            scores + critical * (tilt / A + side * reach / xp.abs(A)) / (1 - g) for side in (-1, 1)
+        ]
+    ends = [xp.where(xp.isinf(scores), scores, end) for end in ends]
+    lower, upper = (
+        xp.where((g >= 1) & ~xp.isnan(scores), sign * xp.inf, end)
+        for sign, end in zip((-1, 1), ends, strict=True)
+    )
+    return lower, upper
 
 
 def normal_parameters(mean: NDArray[Any], covariance: NDArray[Any]) -> NDArray[np.float64]:

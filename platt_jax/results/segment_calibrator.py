@@ -390,16 +390,11 @@ class SegmentCalibrator(ComparedByValue, ById):
         segments: Column,
         offset: Column | None,
     ) -> tuple[NDArray[Any], ...]:
-        """The results of a function of scores, places and `predictive`.
+        """The results, so many arrays, of a function of scores, places and `predictive`.
 
-        Args:
-            function: takes scores and places of some rows, the distributions of curves at these
-                places (None without a population), and offsets (or None); returns arrays. Without
-                levels the places are those among the keys, -1 if not a key.
-            results: length of this tuple.
-            scores: (N,) scores.
-            segments: (N,) ids, or one id.
-            offset: (N,) offsets, or one; None for none.
+        It takes scores and places of some rows, the distributions of curves at these places (None
+        without a population), and offsets (or None). Without levels the places are those among the
+        keys, -1 if not a key.
         """
         scores = validation.numbers(scores, "scores")
         validation.require_flat(scores, "scores")

@@ -9,11 +9,18 @@ from numpy.typing import NDArray
 
 from platt_jax.extras import install_hint
 from platt_jax.model.objective import Array
-from platt_jax.results import display
 from platt_jax.status import Flag, Status
 
 _FAILURES_NAMED = 5
 ROWS_SHOWN = 10
+
+# Line width of a printed table.
+WIDTH = 100
+_BETWEEN = 2
+_DIGITS = 3
+_MOST_DECIMALS = 8
+# Largest ratio of two numbers of a column of equal decimals.
+_SPREAD = 1e4
 
 # Units of times and durations that both polars and pyarrow support.
 _UNITS = {
@@ -43,10 +50,10 @@ class Table(dict[str, NDArray[Any]]):
 
         A last line names the other columns, if any.
         """
-        columns = [[name, *display.cells(column[:rows])] for name, column in self.items()]
-        shown = display.fitting(columns)
+        columns = [[name, *cells(column[:rows])] for name, column in self.items()]
+        shown = _fitting(columns)
         rest = ", ".join(list(self)[shown:])
-        return display.lines(columns[:shown]) + ([f"also: {rest}"] if rest else [])
+        return _lines(columns[:shown]) + ([f"also: {rest}"] if rest else [])
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
@@ -191,8 +198,7 @@ def html_rows(
     more = more or {}
     some = np.array(list(shown), np.intp)
     (first, *others) = (
-        [escape(text) for text in display.cells(np.asarray(column)[some])]
-        for column in columns.values()
+        [escape(text) for text in cells(np.asarray(column)[some])] for column in columns.values()
     )
     name, *names = map(escape, columns)
     head = "".join(f"<th>{x}</th>" for x in (name, *map(escape, more), *names))
@@ -212,3 +218,44 @@ def texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
 def flag_names(code: int) -> str:
     """The flags of a problem by name, ONE_CLASS|SEPARABLE."""
     return "|".join(str(flag.name) for flag in Flag if code & flag)
+
+
+def cell(value: Any) -> str:
+    """A value alone, as in a repr: a float with six digits."""
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def cells(values: NDArray[Any]) -> list[str]:
+    """A column as text: floats with three digits or more and with equal decimals.
+
+    Where numbers differ too much in size for that, each has three digits.
+    """
+    if values.dtype.kind != "f":
+        # Python would have integers for NumPy's nanoseconds.
+        return [cell(value) for value in (values if values.dtype.kind in "mM" else values.tolist())]
+    numbers = values.astype(float)
+    sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
+    if not len(sizes) or sizes.max() > _SPREAD * sizes.min():
+        return [f"{number:.{_DIGITS}g}" for number in numbers]
+    if (sizes == np.rint(sizes)).all():
+        return [f"{number:.0f}" for number in numbers]
+    typical, smallest = np.floor(np.log10([np.median(sizes), sizes.min()])).astype(int)
+    decimals = max(_DIGITS - 1 - typical, _DIGITS - 2 - smallest, 0)
+    if decimals > _MOST_DECIMALS:
+        return [f"{number:.{_DIGITS}g}" for number in numbers]
+    return [f"{number:.{decimals}f}" for number in numbers]
+
+
+def _fitting(columns: Sequence[list[str]]) -> int:
+    """How many of the columns fit in a line."""
+    widths = np.array([max(map(len, column), default=0) + _BETWEEN for column in columns])
+    return max(int(np.count_nonzero(np.cumsum(widths) - _BETWEEN <= WIDTH)), 1)
+
+
+def _lines(columns: Sequence[list[str]]) -> list[str]:
+    """Columns side by side, as lines."""
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        (" " * _BETWEEN).join(word.rjust(width) for word, width in zip(line, widths, strict=True))
+        for line in zip(*columns, strict=True)
+    ]

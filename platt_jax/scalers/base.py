@@ -19,7 +19,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.model import objective
 from platt_jax.model.objective import Array
-from platt_jax.results import display
+from platt_jax.results import tables
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import problem_names
 
@@ -205,7 +205,7 @@ def require(scaler: Scaler[Any], name: str, ok: bool, expected: str) -> None:
 def _in_repr(name: str, leaf: Any, batch: tuple[int, ...]) -> str:
     """A field in a repr: its value if it is one number, else its shape for each problem."""
     if not np.shape(leaf):
-        return f"{name}={display.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
+        return f"{name}={tables.cell(leaf[()] if isinstance(leaf, np.ndarray) else leaf)}"
     own = np.shape(leaf)[len(batch) :]
     return f"{name} ({', '.join(['...', *map(str, own)])})"
 

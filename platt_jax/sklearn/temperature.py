@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.columns import Column
-from platt_jax.results.display import cell
-from platt_jax.results.tables import Table
+from platt_jax.results.tables import Table, cell
 from platt_jax.status import Status
 
 _TOL = 1e-8  # as Options.tol in float64

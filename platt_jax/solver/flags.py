@@ -23,11 +23,8 @@ def raised_flags(
 ) -> jax.Array:
     """The flags of each problem: `Flag` values combined by bitwise or; 0 for non-finite rows.
 
-    Args:
-        A: A of each problem, in any unit of the scores.
-        ranges: ranges of the scores.
-        moments: moments of the two classes, in the coordinates of the ranges.
-        options: how the problems were fitted.
+    A is in any unit of the scores; the moments of the two classes are in the coordinates of the
+    ranges.
     """
     pos, neg = moments
     n_pos, n_neg = pos.total, neg.total

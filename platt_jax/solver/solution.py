@@ -171,11 +171,7 @@ def _set_up(
 ) -> tuple[Targets, CenteredPrior | None, Problem]:
     """The targets, and everything else the search needs besides the rows.
 
-    Args:
-        ranges: ranges of the scores.
-        moments: moments of the two classes, in the coordinates of `_rough`.
-        given: what is given for each problem.
-        options: how to fit.
+    The moments of the two classes are in the coordinates of `_rough`.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
     prior = given.prior

@@ -12,11 +12,9 @@ FEW = 100
 
 
 def doubtful_shape(shape: tuple[int, ...], are_one_hot: Callable[[], bool]) -> str | None:
-    """A warning if the arrays' shape suggests that rows were taken for problems, else None.
+    """A warning if a shape (..., N) suggests that rows were taken for problems, else None.
 
-    Args:
-        shape: (..., N), the shape of scores and labels.
-        are_one_hot: says whether each problem has one positive row, and other rows.
+    `are_one_hot` says whether each problem has one positive row, and other rows.
     """
     *batch, rows = shape
     problems = math.prod(batch)

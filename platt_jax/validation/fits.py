@@ -108,11 +108,7 @@ def options(values: Options) -> Options:
 
 
 def no_mesh(mesh: Any) -> None:
-    """Refuses a mesh for scores on an accelerator.
-
-    Raises:
-        ValueError: there is a mesh.
-    """
+    """Refuses a mesh for scores on an accelerator."""
     if mesh is not None:
         raise ValueError(
             "mesh: expected None for scores on a device, which are fitted there; for a mesh pass "

@@ -90,14 +90,7 @@ def labels(values: Column, class_advice: str = SEE_CLASSES) -> NDArray[np.int8]:
 def odd_label_error(
     odd: Any, minus: bool, name: str = "labels", class_advice: str = SEE_CLASSES
 ) -> ValueError:
-    """The error for a label outside the three codings.
-
-    Args:
-        odd: the label.
-        minus: whether some label is -1.
-        name: name of the labels, for the message.
-        class_advice: advice for class ids, for the message.
-    """
+    """The error for a label outside the three codings; `minus` says whether some label is -1."""
     if minus and odd == 0:
         return ValueError(
             f"{name}: expected one of the codings {LABEL_CODINGS}, got 0 and -1 together"

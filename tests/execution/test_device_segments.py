@@ -7,7 +7,7 @@ import pytest
 from accelerated import accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
-from platt_jax.execution import device_segments, sending
+from platt_jax.execution import device_segments
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
@@ -209,15 +209,16 @@ SENT = []
 def counts_sent(monkeypatch):
     """NumPy arrays of 10 rows or more are sent; `SENT` has the rows of each call."""
     SENT.clear()
+    kind = device_segments.DeviceSegmentRows
 
     def counted(*arguments, **named):
-        made = device_segments.DeviceSegmentRows(*arguments, **named)
+        made = kind(*arguments, **named)
         SENT.append(made)
         return made
 
-    monkeypatch.setattr(sending, "_has_gpu", lambda: True)
-    monkeypatch.setattr(sending, "_WORTH_SENDING", 10)
-    monkeypatch.setattr(sending, "DeviceSegmentRows", counted)
+    monkeypatch.setattr(device_segments, "_GPUS", ("cpu",))
+    monkeypatch.setattr(device_segments, "_WORTH_SENDING", 10)
+    monkeypatch.setattr(device_segments, "DeviceSegmentRows", counted)
 
 
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 99_999, 10**6 + 1, 10**8 - 5])

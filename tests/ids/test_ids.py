@@ -331,7 +331,7 @@ def test_results_by_id_are_mappings(rng):
 
 
 def test_a_hash_that_two_texts_share_merges_nothing(monkeypatch):
-    monkeypatch.setattr(platt_jax.ids.text, "_HASH_FACTOR", np.uint64(0))
+    monkeypatch.setattr(platt_jax.ids.factorize, "_HASH_FACTOR", np.uint64(0))
     values = np.array(["a" * 20, "b" * 20, "a" * 20])
     found = platt_jax.ids.factorize.factorize(values)
     assert found.of(slice(None)).tolist() == [0, 1, 0]

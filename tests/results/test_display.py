@@ -7,8 +7,7 @@ import pytest
 from data import batch
 
 import platt_jax as pj
-from platt_jax.results.display import WIDTH, cells
-from platt_jax.results.tables import Table
+from platt_jax.results.tables import WIDTH, Table, cells
 
 
 @pytest.mark.parametrize(

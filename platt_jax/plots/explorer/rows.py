@@ -11,8 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.ids.factorize import factorize
-from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.places import places
+from platt_jax.ids.indexing import get_indexer, places
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
