@@ -17,12 +17,14 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.cli.inputs import Input
+from platt_jax.ids import labels
 
 Parse = Callable[[str], float | str]
 Column = NDArray[Any]
@@ -95,14 +97,32 @@ def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
     return np.array([_is_missing(word) for word in distinct.tolist()], bool)[code]
 
 
-# Parsers by role.
-PARSERS: dict[str, Parse] = {
-    "score": number,
-    "label": label,
-    "weight": number,
-    "offset": number,
-    "cluster": str,
-}
+def labels_by_name(
+    values: Any, missing: NDArray[np.bool_], pos_label: Any, column: str
+) -> NDArray[Any]:
+    """1 where a label is `pos_label`, 0 where it is the one other value, NaN where it is missing.
+
+    Args:
+        values: the labels that are not missing, in order.
+        missing: (N,) which labels are missing.
+        pos_label: the label of class 1, of the type of the values.
+        column: name of their column, for messages.
+
+    Returns:
+        (N,) integers, or float64 if some are missing.
+
+    Raises:
+        ValueError: there is a third value.
+    """
+    try:
+        found = labels.labels_by_name(values, pos_label, 1)
+    except ValueError as error:
+        raise ValueError(f"column {column!r}: {error}") from None
+    if not missing.any():
+        return found.astype(np.int64)
+    full = np.full(len(missing), np.nan)
+    full[~missing] = found
+    return full
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
@@ -140,25 +160,13 @@ def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
         writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
 
 
-class _LineFeeds:
-    """A file in which the lines of a writer end in a line feed alone.
-
-    Before Python 3.13 a writer quotes only the characters of its own line end. A carriage return
-    in a field, which readers take for the end of the record, needs quotes, too.
-    """
-
-    def __init__(self, text: io.TextIOWrapper) -> None:
-        self._write = text.write
-
-    def write(self, line: str) -> None:
-        """Write one line, which ends in a carriage return and a line feed."""
-        self._write(line[:-2] + "\n")
-
-
 @contextmanager
 def _writer(target: BinaryIO, delimiter: str) -> Iterator[Any]:
     text = io.TextIOWrapper(target, "utf-8", newline="")
-    yield csv.writer(_LineFeeds(text), lineterminator="\r\n", delimiter=delimiter)
+    # Before Python 3.13 a writer quotes only the characters of its own line end. A carriage return
+    # in a field, which readers take for the end of the record, needs quotes, too.
+    lines = SimpleNamespace(write=lambda line: text.write(line[:-2] + "\n"))
+    yield csv.writer(lines, lineterminator="\r\n", delimiter=delimiter)
     text.flush()
     text.detach()  # the file is the caller's to close
 

@@ -8,8 +8,7 @@ import os
 from functools import partial
 
 from platt_jax import Monitor, SegmentCalibrator
-from platt_jax.cli import csvio, outputs
-from platt_jax.cli.commands import FDR, SEGMENTS_TOLD
+from platt_jax.cli import csvio, outputs, summaries
 from platt_jax.cli.reading import with_fresh_rows
 from platt_jax.results.tables import Table
 
@@ -19,27 +18,21 @@ _ALARMS = 5
 def monitor(arguments: argparse.Namespace) -> int:
     """`platt-jax monitor`."""
     out = arguments.state if arguments.out is None else arguments.out
-    inputs = *arguments.files, arguments.calibrator
-    outputs.check(out, *inputs, only_file="a monitor is a binary file")
     if arguments.table is not None:
-        outputs.check(arguments.table, *inputs, out, arguments.state)
-    calibrator, rows = with_fresh_rows(arguments)
+        inputs = *arguments.files, arguments.calibrator, out, arguments.state
+        outputs.check(arguments.table, *inputs)
+    calibrator, rows = with_fresh_rows(arguments, out, "a monitor is a binary file")
     new = not os.path.exists(arguments.state)
     before = _opened(arguments, calibrator, new)
-    after = before.update(
-        *(rows[role] for role in ("score", "label", "segment")),
-        offset=rows.get("offset"),
-        reported=arguments.reported,
-        night=arguments.night,
-        non_finite=arguments.non_finite or "omit",
-    )
-    fdr = FDR if arguments.fdr is None else arguments.fdr
+    given = {x: getattr(arguments, x) for x in ("reported", "night", "non_finite")}
+    after = before.update(**rows, **given)
+    fdr = arguments.fdr
     alarms = after.alarms(fdr, ever=arguments.ever)
     # The state comes last: a call that fails can be repeated.
     if arguments.table is not None:
         outputs.write(arguments.table, partial(csvio.write_table, after.table()))
     after.save(out, new=new and out == arguments.state)
-    _tell(arguments, after, alarms, fdr, out)
+    _tell(arguments, after, alarms, out)
     return _ALARMS if len(alarms["rows"]) else 0
 
 
@@ -73,20 +66,12 @@ def _restarted(monitor: Monitor, words: list[str]) -> Monitor:
     return monitor.restart([key_by_word[word] for word in words])
 
 
-def _tell(
-    arguments: argparse.Namespace, monitor: Monitor, alarms: Table, fdr: float, out: str
-) -> None:
-    number, segments = len(alarms["rows"]), len(monitor.table()["rows"])
+def _tell(arguments: argparse.Namespace, monitor: Monitor, alarms: Table, out: str) -> None:
+    number, segments, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
     if arguments.json:
+        test = {x: getattr(monitor, x) for x in ("against", "margin", "night_sd")}
         about = dict(
-            night=monitor.night,
-            segments=segments,
-            alarms=number,
-            fdr=fdr,
-            against=monitor.against,
-            margin=monitor.margin,
-            night_sd=monitor.night_sd,
-            out=out,
+            night=monitor.night, segments=segments, alarms=number, fdr=fdr, **test, out=out
         )
         print(json.dumps(about))
         return
@@ -95,8 +80,6 @@ def _tell(
         f"night {monitor.night:,}: alarms {when} for {number:,} of {segments:,} segments, at a "
         f"false discovery rate of {fdr:g}"
     )
-    for line in alarms.lines(SEGMENTS_TOLD) if number else []:
-        print(line)
-    if number > SEGMENTS_TOLD:
-        print(f"and {number - SEGMENTS_TOLD:,} more: --table FILE.csv has all segments")
+    if number:
+        summaries.tell_first(alarms, "--table FILE.csv has all segments")
     print(f"saved to {outputs.named(out)}")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, ids, save
 from platt_jax.cli import outputs
-from platt_jax.cli.inputs import DASH
 from platt_jax.results import tables
 
 _FITS_FAILED = 3
+_SEGMENTS_TOLD = 10
 _OF_LEVELS = "what is known of their levels"
 # What predicts segments that were not fitted, by the pooling.
 _OF_UNSEEN = {"partial": "the population", "nested": _OF_LEVELS, "crossed": _OF_LEVELS}
@@ -87,11 +87,20 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
     )
 
 
+def tell_first(table: tables.Table, where: str) -> None:
+    """Print the first lines of a table by segment, and `where` the others are."""
+    for line in table.lines(_SEGMENTS_TOLD):
+        print(line)
+    number = len(table["rows"])
+    if number > _SEGMENTS_TOLD:
+        print(f"and {number - _SEGMENTS_TOLD:,} more: {where}")
+
+
 def tell_applied(
     arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
 ) -> None:
     """Report the number of rows written, and of those without a fitted segment or probability."""
-    say = outputs.tell if arguments.out == DASH else print
+    say = outputs.beside(arguments.out)
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return
