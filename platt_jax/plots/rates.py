@@ -85,9 +85,8 @@ def rate_funnel(
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
     marked = _reliably_off(p_value) if judged is None else _flagged(judged, keys)
-    third_moment = float(np.sum(w * third_moments(p)))
     texts = tuple(funnels.beyond(p_value, level) for level in funnels.LEVELS)
-    limits = limits_of(by_segment, third_moment, texts)
+    limits = limits_of(by_segment, predictions, texts)
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", yscale="log", ylabel="observed / expected")
     ratio = by_segment.observed / by_segment.expected
@@ -115,12 +114,7 @@ def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bo
     return flagged[places(np.asarray(named), keys)], "flagged by triage"
 
 
-def third_moments(p: Floats) -> Floats:
-    """(N,) third central moments of labels that are 1 with these probabilities."""
-    return p * (1 - p) * (1 - 2 * p)
-
-
-def limits_of(by_segment: Counts, third_moment: float, texts: tuple[str, ...] = ()) -> Limits:
+def limits_of(by_segment: Counts, rows: GroupedPredictions, texts: tuple[str, ...] = ()) -> Limits:
     """Limits of a segment with typical probabilities: normal quantiles, corrected for skewness.
 
     The correction is the first of Cornish & Fisher (1938). Variance and third moment of the number
@@ -129,12 +123,14 @@ def limits_of(by_segment: Counts, third_moment: float, texts: tuple[str, ...] = 
 
     Args:
         by_segment: segments with rows.
-        third_moment: sum of the third central moments of all labels.
+        rows: their rows.
         texts: what is said of each level.
     """
     grid = np.geomspace(*funnels.across(by_segment.expected), 200)
     total = by_segment.expected.sum()
     variance = by_segment.variance.sum() / total
+    p = rows.proba
+    third_moment = float(np.sum(rows.weights * (p * (1 - p) * (1 - 2 * p))))  # of all labels
     ends = []
     for level in funnels.LEVELS:
         z = critical_value(level, False)
