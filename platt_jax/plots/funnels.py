@@ -93,7 +93,7 @@ def beyond(p_value: Floats, level: float) -> str:
 
 
 def draw(
-    ax: Axes, funnel: Funnel, limits: Limits, window: Window, undrawn: Mapping[str, int]
+    ax: Axes, funnel: Funnel, limits: Limits, window: Window, left_out: Mapping[str, Bools]
 ) -> None:
     """Draw the funnel on axes whose scales are set.
 
@@ -102,7 +102,7 @@ def draw(
         funnel: the problems.
         limits: the control limits.
         window: ((left, right), (bottom, top)) of the axes, at least.
-        undrawn: number of problems not drawn, by reason.
+        left_out: problems that are not drawn, by reason.
     """
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
@@ -110,18 +110,14 @@ def draw(
     if not off.any():
         some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
     texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
-    place, window = axes.room_for_legend(ax, sizes, values, window, texts, off)
-    ax.set(xlim=window[0], ylim=window[1], xlabel=funnel.about)
-    _draw_limits(ax, limits)
-    points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
-    if off.any():
-        looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
-        points(ax, sizes[off], values[off], window, marked, marked=True, **looks)
-        _name(ax, funnel, window)
-    axes.log_axis(ax.xaxis, window[0])  # hexagons come with ticks of their own
-    low, high = window[1]
-    style.note_undrawn(ax, (values < low) | (values > high), undrawn)
-    axes.legend_at(ax, place)
+    ax.set_xlabel(funnel.about)
+    with axes.framed(ax, sizes, values, window, texts, left_out, off) as window:
+        _draw_limits(ax, limits)
+        points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
+        if off.any():
+            looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
+            points(ax, sizes[off], values[off], window, marked, marked=True, **looks)
+            _name(ax, funnel, window)
 
 
 def _draw_limits(ax: Axes, limits: Limits) -> None:

@@ -80,7 +80,7 @@ def rate_funnel(
     used = by_segment.expected > 0
     if not used.any():
         raise ValueError("proba: expected some above 0, got none")
-    undrawn = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
+    left_out = {"with 0 expected": ~used & (by_segment.rows > 0)}
     p_value = count_p_values(predictions, by_segment)[used]
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
@@ -94,7 +94,7 @@ def rate_funnel(
     scale = scale_of(expected, ratio, marked[0], limits)
     about = f"expected positives of the {label}"
     drawn = Funnel(expected, about, scale.heights(ratio), *marked, p_value, keys, label)
-    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), undrawn)
+    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), left_out)
     scale.set_ticks(ax)
     return style.titled(ax, title)
 

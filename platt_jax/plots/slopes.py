@@ -75,9 +75,8 @@ def slope_funnel(
         raise ValueError(f"fits: expected problems with a slope, {what}")
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")
-    undrawn = style.counted_once(left_out)
     if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
-        _draw_pooled(ax, fits, usable, undrawn, kind)
+        _draw_pooled(ax, fits, usable, left_out, kind)
         return style.titled(ax, title)
     precision = 1 / np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
     z = _distances(fits, fit, usable)
@@ -87,7 +86,7 @@ def slope_funnel(
     about = f"1 / standard error of the slope of the {kind}"
     drawn = Funnel(precision, about, z, off, marks, p_value, keys[usable], kind)
     window = funnels.across(precision), _ends(z, off)
-    funnels.draw(ax, drawn, _limits(precision, p_value), window, undrawn)
+    funnels.draw(ax, drawn, _limits(precision, p_value), window, left_out)
     ax.set_ylabel("(slope - expected) / error")
     return style.titled(ax, title)
 
@@ -151,7 +150,7 @@ def _limits(precision: Floats, p_value: Floats) -> Limits:
 
 
 def _draw_pooled(
-    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, undrawn: dict[str, int], kind: str
+    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, left_out: dict[str, Bools], kind: str
 ) -> None:
     """Slopes of partially pooled fits, with the mean and the range of the population."""
     rows = _rows(calibrator.fit)[usable]
@@ -164,13 +163,10 @@ def _draw_pooled(
         reach = critical_value(0.95, False) * float(np.sqrt(population.covariance[0, 0]))
     some, band = style.counted(len(rows), kind), "95 % of the population"
     window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
-    place, window = axes.room_for_legend(ax, rows, slope, window, [label, some, band])
-    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
-    looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
-    if reach:
-        ax.axhspan(mean - reach, mean + reach, label=band, **looks)
-    ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
-    points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))
-    axes.log_axis(ax.xaxis, window[0])
-    style.note_undrawn(ax, (slope < window[1][0]) | (slope > window[1][1]), undrawn)
-    axes.legend_at(ax, place)
+    ax.set(xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
+    with axes.framed(ax, rows, slope, window, [label, some, band], left_out) as window:
+        looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
+        if reach:
+            ax.axhspan(mean - reach, mean + reach, label=band, **looks)
+        ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
+        points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))
