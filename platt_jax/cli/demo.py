@@ -36,7 +36,7 @@ def run(write: Callable[[str], object] = print) -> None:
         write(f"  Fitting one curve per {kind}, each on its own and partially pooled ...")
         calibrations.append(calibrate(flights, kind))
     write("  Comparing predictions with the flights of the odd days ...\n")
-    write(_verdicts(flights))
+    write(_verdicts(calibrations, flights))
     write(_fits(calibrations))
     write(_trust(calibrations))
     judged = [judge(calibration, flights) for calibration in calibrations]
@@ -55,11 +55,14 @@ def _introduction(flights: Flights) -> str:
     return f"Will this flight arrive more than 15 minutes late?\n\n{_paragraph(about)}\n"
 
 
-def _verdicts(flights: Flights) -> str:
-    """Which routes and aircraft are predicted wrongly."""
+def _verdicts(calibrations: list[Calibration], flights: Flights) -> str:
+    """Which routes and aircraft are predicted wrongly on the odd days."""
+    odd = ~fitted_on(flights)
     lines = ["The verdict on the odd days"]
-    for kind, kinds in (("route", "routes"), ("aircraft", "aircraft")):
-        lines.append(_paragraph(judged_predictions(flights, kind, kinds)))
+    for c, plural in zip(reversed(calibrations), ("routes", "aircraft"), strict=True):
+        rows = flights.score[odd], flights.outcome[odd], c.segments[odd]
+        table = triage(c.partial, *rows, against="predictions", fdr=_FDR)
+        lines.append(_paragraph(verdict(table, _FDR, nouns=(c.kind, plural))))
     lines.append(
         _paragraph("Positives are late flights; predictions are those of partially pooled curves.")
     )
@@ -131,7 +134,8 @@ def _accuracy(
 def _lesson(calibration: Calibration, judged: list[JudgedCurve]) -> str:
     verdict = "better" if sum(segment.gain for segment in judged) > 0 else "worse"
     worst = judged[0]
-    spread = np.sqrt(calibration.population.covariance[1, 1])
+    population = cast(Population, calibration.partial.population)
+    spread = np.sqrt(population.covariance[1, 1])
     return _paragraph(
         f"One curve per {calibration.kind} is {verdict} than one for all. Half of them had "
         f"{np.median(calibration.sizes):.0f} flights or fewer to be fitted on. The worst, "
@@ -178,12 +182,12 @@ class Calibration:
     kind: str  # "aircraft" or "route"
     segments: NDArray[np.str_]  # per flight
     calibrator: SegmentCalibrator
+    partial: SegmentCalibrator  # with pooling="partial"
     first_seconds: float  # time of the first call: grouping, compilation, fits
     again_seconds: float  # time of a second call: grouping, fits
     own: Array  # per flight: probability by its segment's curve (the pooled one without a curve)
     pooled: Array  # per flight: probability by the one curve of all flights
-    partly: Array  # per flight: probability by its segment's curve with pooling="partial"
-    population: Population
+    partly: Array  # per flight: probability by `partial`
 
     @property
     def sizes(self) -> Array:
@@ -226,20 +230,11 @@ def calibrate(flights: Flights, kind: str) -> Calibration:
         start = time.perf_counter()
         calibrator = fit_segments(*rows)
         seconds.append(time.perf_counter() - start)
-    own = calibrator.predict_proba(flights.score, segments)
+    partial = fit_segments(*rows, pooling="partial")
+    own, partly = (c.predict_proba(flights.score, segments) for c in (calibrator, partial))
     pooled = calibrator.fallback.predict_proba(flights.score)
-    partly = fit_segments(*rows, pooling="partial")
-    return Calibration(
-        kind,
-        segments,
-        calibrator,
-        seconds[0],
-        seconds[1],
-        own,
-        pooled,
-        partly.predict_proba(flights.score, segments),
-        cast(Population, partly.population),
-    )
+    first, again = seconds
+    return Calibration(kind, segments, calibrator, partial, first, again, own, pooled, partly)
 
 
 def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
@@ -256,30 +251,19 @@ def judge(calibration: Calibration, flights: Flights) -> list[JudgedCurve]:
     gain = losses(outcome, c.pooled[odd]) - losses(outcome, c.own[odd])
     names, groups, counts = np.unique(c.segments[odd], return_inverse=True, return_counts=True)
     sums = [np.bincount(groups, column) for column in (outcome, c.pooled[odd], c.own[odd], gain)]
-    curve = {key: index for index, key in enumerate(keys.tolist())}
-    judged = []
-    for name, count, late, pooled, own, saved in zip(names.tolist(), counts, *sums, strict=True):
-        k = curve[name]
-        judged.append(
-            JudgedCurve(
-                name=f"{c.kind} {name}",
-                size=float(c.sizes[k]),
-                flags=Flag(int(fit.flags[k])).name or "none",
-                flights=int(count),
-                late=late / count,
-                pooled=pooled / count,
-                own=own / count,
-                gain=saved,
-            )
+    judged = [
+        JudgedCurve(
+            name=f"{c.kind} {keys[k]}",
+            size=float(c.sizes[k]),
+            flags=Flag(int(fit.flags[k])).name or "none",
+            flights=int(count),
+            late=late / count,
+            pooled=pooled / count,
+            own=own / count,
+            gain=saved,
         )
+        for k, count, late, pooled, own, saved in zip(
+            np.searchsorted(keys, names), counts, *sums, strict=True
+        )
+    ]
     return sorted(judged, key=lambda segment: segment.gain)
-
-
-def judged_predictions(flights: Flights, kind: str, kinds: str) -> str:
-    """Which segments' predictions, partially pooled, do not fit the odd days, in a sentence."""
-    segments = getattr(flights, kind)
-    even = fitted_on(flights)
-    rows = flights.score, flights.outcome, segments
-    calibrator = fit_segments(*(column[even] for column in rows), pooling="partial")
-    table = triage(calibrator, *(column[~even] for column in rows), against="predictions", fdr=_FDR)
-    return verdict(table, _FDR, nouns=(kind, kinds))

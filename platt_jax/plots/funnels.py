@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,6 @@ _ASIDE = {
     (-4, 4): ("right", "bottom"),
     (-4, -4): ("right", "top"),
 }
-# Left, right, bottom and top.
-_Box: TypeAlias = tuple[float, float, float, float]
 
 
 class Funnel(NamedTuple):
@@ -130,6 +128,8 @@ def _draw_limits(ax: Axes, limits: Limits) -> None:
 
 def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     """Write the names of the most urgent marked problems, where they do not overlap."""
+    from matplotlib.transforms import Bbox
+
     sizes, values = funnel.sizes, funnel.values
     low, high = window[1]
     drawn = np.flatnonzero(funnel.off & (values >= low) & (values <= high))
@@ -139,30 +139,16 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     looks |= {"fontfamily": names.families(texts), "parse_math": False}
     looks["zorder"] = _ABOVE_LEGENDS
     figure: Any = ax.figure
-    taken: list[_Box] = []
+    frame = Bbox(np.reshape(ax.get_window_extent().extents, (2, 2)) * 72 / figure.dpi)
+    taken: list[Bbox] = []
     for i, text in zip(urgent.tolist(), texts, strict=True):
         x, y = ax.transData.transform((sizes[i], values[i])) * 72 / figure.dpi
         wide = names.width(text) * 0.6 * _NAME_SIZE
-        for aside, (ha, va) in _ASIDE.items():
-            box = _box(x + aside[0], y + aside[1], wide, ha, va)
-            if _inside(ax, box) and not any(_overlap(box, other) for other in taken):
+        for (right, up), (ha, va) in _ASIDE.items():
+            left = x + right - wide * {"left": 0, "center": 0.5, "right": 1}[ha]
+            bottom = y + up - _NAME_SIZE * {"bottom": 0, "center": 0.5, "top": 1}[va]
+            box = Bbox.from_bounds(left, bottom, wide, _NAME_SIZE)
+            if frame.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
                 taken.append(box)
-                ax.annotate(text, (sizes[i], values[i]), aside, ha=ha, va=va, **looks)
+                ax.annotate(text, (sizes[i], values[i]), (right, up), ha=ha, va=va, **looks)
                 break
-
-
-def _box(x: float, y: float, wide: float, ha: str, va: str) -> _Box:
-    """The place of a text in points, from its position and its alignment."""
-    left = x - wide * {"left": 0, "center": 0.5, "right": 1}[ha]
-    bottom = y - _NAME_SIZE * {"bottom": 0, "center": 0.5, "top": 1}[va]
-    return left, left + wide, bottom, bottom + _NAME_SIZE
-
-
-def _overlap(a: _Box, b: _Box) -> bool:
-    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
-
-
-def _inside(ax: Axes, box: _Box) -> bool:
-    figure: Any = ax.figure
-    left, bottom, right, top = ax.get_window_extent().extents * 72 / figure.dpi
-    return bool(left < box[0] and box[1] < right and bottom < box[2] and box[3] < top)
