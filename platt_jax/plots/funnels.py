@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
+from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.plots import axes, names, style
 from platt_jax.plots.points import points
 from platt_jax.plots.style import Window
@@ -44,7 +45,8 @@ class Funnel(NamedTuple):
         values: (K,) what is compared.
         off: (K,) whether a problem is marked.
         marks: what the marks mean, such as "off (q ≤ 0.05)".
-        urgency: (K,) p-values: the marked problems with the smallest are named.
+        p_value: (K,) of the hypothesis that a problem is as expected. The marked problems with the
+            smallest are named.
         keys: (K,) ids.
         kind: name of a problem, such as "segment".
     """
@@ -54,7 +56,7 @@ class Funnel(NamedTuple):
     values: Floats
     off: Bools
     marks: str
-    urgency: Floats
+    p_value: Floats
     keys: NDArray[Any]
     kind: str
 
@@ -65,14 +67,12 @@ class Limits(NamedTuple):
     Attributes:
         sizes: (G,) amounts of information, as in `Funnel`.
         ends: a pair of arrays (G,) for each of `LEVELS`.
-        beyond: a text for each level.
         center: value expected.
         label: label of the centre.
     """
 
     sizes: Floats
     ends: tuple[tuple[Floats, Floats], ...]
-    beyond: tuple[str, ...]
     center: float
     label: str
 
@@ -82,12 +82,9 @@ def across(sizes: Floats) -> tuple[float, float]:
     return float(sizes.min()) / 1.2, float(sizes.max()) * 1.2
 
 
-def beyond(p_value: Floats, level: float) -> str:
-    """How many problems are beyond limits of this level, and how many are by chance."""
-    number = np.count_nonzero(p_value < 1 - level)
-    chance = (1 - level) * len(p_value)
-    expected = f"{chance:,.0f}" if chance >= 10 else f"{chance:.2g}"
-    return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
+def reliably_off(p_value: Floats) -> tuple[Bools, str]:
+    """Which problems are marked, and what that means."""
+    return q_values(p_value) <= FDR, f"off (q ≤ {FDR:g})"
 
 
 def draw(
@@ -107,10 +104,11 @@ def draw(
     some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")
     if not off.any():
         some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
-    texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
+    beyond = [_beyond(funnel.p_value, level) for level in LEVELS]
+    texts = [*beyond, limits.label, some, *([marked] if off.any() else [])]
     ax.set_xlabel(funnel.about)
     with axes.framed(ax, sizes, values, window, texts, left_out, off) as window:
-        _draw_limits(ax, limits)
+        _draw_limits(ax, limits, beyond)
         points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
         if off.any():
             looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
@@ -118,9 +116,17 @@ def draw(
             _name(ax, funnel, window)
 
 
-def _draw_limits(ax: Axes, limits: Limits) -> None:
+def _beyond(p_value: Floats, level: float) -> str:
+    """How many problems are beyond limits of this level, and how many are by chance."""
+    number = np.count_nonzero(p_value < 1 - level)
+    chance = (1 - level) * len(p_value)
+    expected = f"{chance:,.0f}" if chance >= 10 else f"{chance:.2g}"
+    return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
+
+
+def _draw_limits(ax: Axes, limits: Limits, beyond: list[str]) -> None:
     looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1}
-    for (low, high), text, line in zip(limits.ends, limits.beyond, ("-", "--"), strict=True):
+    for (low, high), text, line in zip(limits.ends, beyond, ("-", "--"), strict=True):
         ax.plot(limits.sizes, low, linestyle=line, **looks)
         ax.plot(limits.sizes, high, linestyle=line, label=text, **looks)
     ax.axhline(limits.center, color=style.ORANGE, linewidth=1.5, label=limits.label)
@@ -133,7 +139,7 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     sizes, values = funnel.sizes, funnel.values
     low, high = window[1]
     drawn = np.flatnonzero(funnel.off & (values >= low) & (values <= high))
-    urgent = drawn[np.argsort(funnel.urgency[drawn], kind="stable")][:_MOST_NAMES]
+    urgent = drawn[np.argsort(funnel.p_value[drawn], kind="stable")][:_MOST_NAMES]
     texts = names.distinct([names.text(key) for key in funnel.keys[urgent]], _NAME_WIDTH)
     looks: dict[str, Any] = {"fontsize": _NAME_SIZE, "textcoords": "offset points"}
     looks |= {"fontfamily": names.families(texts), "parse_math": False}

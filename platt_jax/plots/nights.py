@@ -14,6 +14,7 @@ from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.plots import names, style
+from platt_jax.plots.rows import ids_in_table
 from platt_jax.results.tables import Table
 
 if TYPE_CHECKING:
@@ -103,9 +104,7 @@ def _history(tables: Sequence[Table], fdr: float) -> _SegmentHistories:
 
 def _segments(table: Table) -> NDArray[Any]:
     fields = list(takewhile(lambda name: name != "nights", table))
-    if len(fields) == 1:
-        return table[fields[0]]
-    return ids.structured(fields, [table[name] for name in fields])
+    return ids_in_table(table, fields if len(fields) > 1 else None)
 
 
 def _chosen(history: _SegmentHistories, segments: Any) -> _SegmentHistories:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central, points
@@ -81,12 +80,11 @@ def slope_funnel(
     precision = 1 / np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
     z = _distances(fits, fit, usable)
     p_value = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
-    off = q_values(p_value) <= funnels.FDR
-    marks = f"off (q ≤ {funnels.FDR:g})"
+    off, marks = funnels.reliably_off(p_value)
     about = f"1 / standard error of the slope of the {kind}"
     drawn = Funnel(precision, about, z, off, marks, p_value, keys[usable], kind)
     window = funnels.across(precision), _ends(z, off)
-    funnels.draw(ax, drawn, _limits(precision, p_value), window, left_out)
+    funnels.draw(ax, drawn, _limits(precision), window, left_out)
     ax.set_ylabel("(slope - expected) / error")
     return style.titled(ax, title)
 
@@ -98,10 +96,6 @@ def _without_slope(fit: Fit) -> dict[str, Bools]:
     flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
     error = np.ravel(fit.standard_errors[..., 0])
     return failed | flagged | {"without a standard error": ~(error > 0)}
-
-
-def _rows(fit: Fit) -> Floats:
-    return np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)
 
 
 def _distances(fits: Inspectable, fit: Fit, usable: Bools) -> Floats:
@@ -142,18 +136,17 @@ def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
     return float(shown.min()), float(shown.max())
 
 
-def _limits(precision: Floats, p_value: Floats) -> Limits:
-    ends = funnels.across(precision)
+def _limits(precision: Floats) -> Limits:
     reach = [np.full(2, critical_value(level, False)) for level in funnels.LEVELS]
-    texts = tuple(funnels.beyond(p_value, level) for level in funnels.LEVELS)
-    return Limits(np.array(ends), tuple((-z, z) for z in reach), texts, 0.0, "expected")
+    ends = tuple((-z, z) for z in reach)
+    return Limits(np.array(funnels.across(precision)), ends, 0.0, "expected")
 
 
 def _draw_pooled(
     ax: Axes, calibrator: SegmentCalibrator, usable: Bools, left_out: dict[str, Bools], kind: str
 ) -> None:
     """Slopes of partially pooled fits, with the mean and the range of the population."""
-    rows = _rows(calibrator.fit)[usable]
+    rows = (np.asarray(calibrator.fit.n_pos, float) + calibrator.fit.n_neg)[usable]
     slope = -np.asarray(calibrator.fit.A, float)[usable]
     population = calibrator.population
     if population is None:

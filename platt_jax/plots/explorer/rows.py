@@ -14,6 +14,7 @@ from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.places import places
+from platt_jax.plots.rows import ids_in_table
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
@@ -71,9 +72,7 @@ def judged_rows(
     rows = SegmentRows(scores, labels, segments)
     # Predictions are tested for every segment, including those that were not fitted.
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
-    fields = rows.keys.dtype.names
-    columns = list(table.values())[: len(fields or [0])]
-    keys = ids.structured(fields, columns) if fields else columns[0]
+    keys = ids_in_table(table, rows.keys.dtype.names)
     y, _, spoilt = validation.labelled_rows(f, labels, None, "scores")
     proba = calibrator.predict_proba(f, segments).astype(float)
     numbered = factorize(ids.read_rows(segments, len(f)))
