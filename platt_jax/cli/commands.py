@@ -227,25 +227,13 @@ def export(arguments: argparse.Namespace) -> int:
         raise ValueError("--score: expected the column of scores, with --to sql")
     calibrator: Any = load(arguments.calibrator)  # exports check its type
 
-    def sql() -> str:
-        names = {x: getattr(arguments, x) for x in ("table", "view", "rows")}
-        columns = arguments.score, arguments.segment or None
-        made = exports.to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **names)
-        if not made.setup:
-            return f"{made.expression}\n"
-        script = "".join(f"{statement};\n" for statement in made.setup)
-        if arguments.view:
-            return script
-        query = f"SELECT *, {made.expression} AS probability FROM rows {made.join}"
-        return script + "".join(f"-- {line}\n" for line in query.splitlines())
-
     made: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: exports.to_json(calibrator) + "\n",
         "python": lambda: exports.to_python(calibrator),
         "onnx": lambda: exports.to_onnx(
             calibrator, dtype=arguments.dtype or "float64"
         ).SerializeToString(),
-        "sql": sql,
+        "sql": lambda: _sql(arguments, calibrator),
     }
     content = made[arguments.to]()
     as_bytes = content if isinstance(content, bytes) else content.encode()
@@ -253,3 +241,19 @@ def export(arguments: argparse.Namespace) -> int:
     say = outputs.beside(arguments.out)
     say(f"saved to {outputs.named(arguments.out)}")
     return 0
+
+
+def _sql(arguments: argparse.Namespace, calibrator: Any) -> str:
+    """An expression, or the statements that it needs first, with how to use them."""
+    from platt_jax.export import to_sql
+
+    names = {x: getattr(arguments, x) for x in ("table", "view", "rows")}
+    columns = arguments.score, arguments.segment or None
+    made = to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **names)
+    if not made.setup:
+        return f"{made.expression}\n"
+    script = "".join(f"{statement};\n" for statement in made.setup)
+    if arguments.view:
+        return script
+    query = f"SELECT *, {made.expression} AS probability FROM rows {made.join}"
+    return script + "".join(f"-- {line}\n" for line in query.splitlines())
