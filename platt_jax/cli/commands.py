@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -13,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Options, SegmentCalibrator, load, save
+from platt_jax import Monitor, Options, SegmentCalibrator, load, save
 from platt_jax.cli import csvio, outputs, parquet, reading, summaries
 from platt_jax.cli.inputs import staged
 from platt_jax.hypothesis_tests.verdict import verdict
+from platt_jax.results.tables import Table
 
-_PROCESS_LOST = 4
+_PROCESS_LOST, _ALARMS = 4, 5
 # Options of `export` for one format alone.
 _OPTIONS_OF_EXPORT = {
     "sql": ("score", "dialect", "table", "view", "rows", "segment"),
@@ -194,6 +196,78 @@ def triage(arguments: argparse.Namespace) -> int:
     else:
         say(f"saved to {outputs.named(arguments.out)}")
     return 0
+
+
+def monitor(arguments: argparse.Namespace) -> int:
+    """`platt-jax monitor`."""
+    out = arguments.state if arguments.out is None else arguments.out
+    if arguments.table is not None:
+        inputs = *arguments.files, arguments.calibrator, out, arguments.state
+        outputs.check(arguments.table, *inputs)
+    calibrator, rows = reading.with_fresh_rows(arguments, out, "a monitor is a binary file")
+    new = not os.path.exists(arguments.state)
+    before = _opened_monitor(arguments, calibrator, new)
+    given = {x: getattr(arguments, x) for x in ("reported", "night", "non_finite")}
+    after = before.update(**rows, **given)
+    fdr = arguments.fdr
+    alarms = after.alarms(fdr, ever=arguments.ever)
+    # The state comes last: a call that fails can be repeated.
+    if arguments.table is not None:
+        outputs.write(arguments.table, partial(csvio.write_table, after.table()))
+    after.save(out, new=new and out == arguments.state)
+    _tell_alarms(arguments, after, alarms, out)
+    return _ALARMS if len(alarms["rows"]) else 0
+
+
+def _opened_monitor(
+    arguments: argparse.Namespace, calibrator: SegmentCalibrator, new: bool
+) -> Monitor:
+    """The monitor in the file, or a new one if there is no file."""
+    given = {x: getattr(arguments, x) for x in ("against", "margin", "night_sd")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if new:
+        if arguments.restart:
+            raise ValueError(f"--restart: {arguments.state} does not exist")
+        outputs.tell(f"platt-jax: {arguments.state} does not exist: a new monitor")
+        return Monitor.start(calibrator, **given)
+    found = Monitor.load(arguments.state, calibrator)
+    for name, value in given.items():
+        if getattr(found, name) != value:
+            raise ValueError(
+                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(found, name)}, got "
+                f"{value}; it cannot be changed"
+            )
+    return _restarted_monitor(found, arguments.restart) if arguments.restart else found
+
+
+def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
+    """The monitor without the evidence of these segments."""
+    keys = monitor.state.keys
+    if keys.dtype.names is not None:
+        raise ValueError("--restart: expected segments of one column; Monitor.restart has no limit")
+    key_by_word = {str(key): key for key in keys.tolist()}
+    if unknown := [word for word in words if word not in key_by_word]:
+        raise ValueError(f"--restart: expected segments of the monitor, got {', '.join(unknown)}")
+    return monitor.restart([key_by_word[word] for word in words])
+
+
+def _tell_alarms(arguments: argparse.Namespace, monitor: Monitor, alarms: Table, out: str) -> None:
+    number, segments, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
+    if arguments.json:
+        test = {x: getattr(monitor, x) for x in ("against", "margin", "night_sd")}
+        about = dict(
+            night=monitor.night, segments=segments, alarms=number, fdr=fdr, **test, out=out
+        )
+        print(json.dumps(about))
+        return
+    when = "so far" if arguments.ever else "now"
+    print(
+        f"night {monitor.night:,}: alarms {when} for {number:,} of {segments:,} segments, at a "
+        f"false discovery rate of {fdr:g}"
+    )
+    if number:
+        summaries.tell_first(alarms, "--table FILE.csv has all segments")
+    print(f"saved to {outputs.named(out)}")
 
 
 def report(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias, get_args
 import platt_jax
 from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
-from platt_jax.cli.monitoring import monitor
 from platt_jax.options import Pooling
 
 _Options: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
@@ -147,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
             "test on fresh rows which segments have changed, or are mispredicted",
         ),
         (
-            monitor,
+            commands.monitor,
             _add_monitor,
             "judge the rows of another night, and report segments whose predictions are off",
         ),

@@ -216,20 +216,17 @@ def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
     """The ids of the first segments chosen, and a text for each from the table's other columns."""
     columns = _column_names(chosen)
     if columns is None:
-        ids_ = list(chosen)[:most]
-        notes = [""] * len(ids_)
-    elif "segment" not in columns:
-        raise ValueError(f"chosen: expected a column 'segment', got {columns}")
+        found = list(chosen)[:most]
+    elif "segment" in columns:
+        found = list(np.asarray(chosen["segment"])[:most])
     else:
-        ids_ = list(np.asarray(chosen["segment"])[:most])
-        notes = [""] * len(ids_)
-        for test in ("p_value", "q_value"):
-            if test in columns:
-                values = np.asarray(chosen[test])[:most]
-                notes = [f"\n{test[0]} = {value:.2g}" for value in values]
-    if not ids_:
+        raise ValueError(f"chosen: expected a column 'segment', got {columns}")
+    if not found:
         raise ValueError("chosen: expected at least one segment, got none")
-    return ids_, notes
+    test = next((name for name in ("q_value", "p_value") if name in (columns or ())), None)
+    if test is None:
+        return found, [""] * len(found)
+    return found, [f"\n{test[0]} = {value:.2g}" for value in np.asarray(chosen[test])[:most]]
 
 
 def _column_names(chosen: Any) -> list[Any] | None:
