@@ -29,7 +29,7 @@ from platt_jax.ids import labels
 Parse = Callable[[str], float | str]
 Column = NDArray[Any]
 
-LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+_LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
 # Missing numbers and labels, in any case, as written by pandas, R, SQL and spreadsheets.
 MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
@@ -78,7 +78,7 @@ def number(field: str) -> float:
 def label(field: str) -> float:
     """A label: 0/1, -1/1 or true/false in any case; NaN if it is missing."""
     try:
-        return LABELS[field.strip().lower()]
+        return _LABELS[field.strip().lower()]
     except KeyError:
         if _is_missing(field):
             return math.nan
@@ -100,16 +100,9 @@ def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
 def labels_by_name(
     values: Any, missing: NDArray[np.bool_], pos_label: Any, column: str
 ) -> NDArray[Any]:
-    """1 where a label is `pos_label`, 0 where it is the one other value, NaN where it is missing.
+    """(N,) 1 where a label is `pos_label`, 0 where it is the one other value, NaN where missing.
 
-    Args:
-        values: the labels that are not missing, in order.
-        missing: (N,) which labels are missing.
-        pos_label: the label of class 1, of the type of the values.
-        column: name of their column, for messages.
-
-    Returns:
-        (N,) integers, or float64 if some are missing.
+    `values` are the labels that are not missing (N,), `column` is their name for messages.
 
     Raises:
         ValueError: there is a third value.

@@ -37,15 +37,9 @@ def copy_with_column(
     predict: Callable[[dict[str, Any]], NDArray[np.floating]],
     as_parquet: bool,
 ) -> None:
-    """Write the rows of `source`, each with its prediction as the last field.
+    """Write the rows of `source` as Parquet or CSV, each with its prediction as the last field.
 
-    Args:
-        source: a Parquet file.
-        write: file to write.
-        name: name of the new column.
-        columns: as in `reading.read_rows`.
-        predict: function from some rows to their predictions.
-        as_parquet: whether to write Parquet rather than CSV.
+    `columns` are as in `reading.read_rows`; `predict` gets some rows at a time.
 
     Raises:
         ValueError: a column is missing, or `source` already has one of this name.

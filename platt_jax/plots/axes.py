@@ -26,12 +26,7 @@ _CORNERS = ("upper right", "upper left", "lower right", "lower left")
 
 
 def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
-    """Plain numbers on a logarithmic axis: 1, 3, 10, 30; few round ones where its range is narrow.
-
-    Args:
-        axis: an axis of logarithmic scale.
-        limits: the positive ends of the axis.
-    """
+    """Plain numbers on a logarithmic axis: 1, 3, 10, 30; few round ones if it is short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     ratio, whole = limits[1] / limits[0], limits[1] - limits[0] >= 3
@@ -62,12 +57,7 @@ def ratio_ticks(low: float, high: float) -> list[float]:
 
 
 def probability_limits(low: float, high: float) -> tuple[float, float]:
-    """Limits of an axis of probabilities: all, or a part from 0 or to 1 if all drawn lie there.
-
-    Args:
-        low: smallest probability drawn.
-        high: largest probability drawn.
-    """
+    """Limits of an axis of probabilities: all, or a part from 0 or to 1 if all drawn lie there."""
     if 0 < high <= 0.5:
         return -0.02 * high, 1.08 * high
     if 0.5 <= low < 1:

@@ -90,15 +90,7 @@ def reliably_off(p_value: Floats) -> tuple[Bools, str]:
 def draw(
     ax: Axes, funnel: Funnel, limits: Limits, window: Window, left_out: Mapping[str, Bools]
 ) -> None:
-    """Draw the funnel on axes whose scales are set.
-
-    Args:
-        ax: axes.
-        funnel: the problems.
-        limits: the control limits.
-        window: ((left, right), (bottom, top)) of the axes, at least.
-        left_out: problems that are not drawn, by reason.
-    """
+    """Draw the funnel on axes whose scales are set; window and left_out as in `axes.framed`."""
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
     some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")

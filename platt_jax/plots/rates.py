@@ -112,10 +112,6 @@ def limits_of(by_segment: Counts, rows: GroupedPredictions) -> Limits:
     The correction is the first of Cornish & Fisher (1938). Variance and third moment of the number
     of positives are in proportion to the expected number, with factors between 0 and 1 that hardly
     depend on the base rate while positives are rare.
-
-    Args:
-        by_segment: segments with rows.
-        rows: their rows.
     """
     grid = np.geomspace(*funnels.across(by_segment.expected), 200)
     total = by_segment.expected.sum()

@@ -82,13 +82,10 @@ def cycle(ax: Axes, number: int) -> str:
 
 
 def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, Bools]) -> None:
-    """Note the numbers of points beyond the axes and of problems left out, if any.
+    """Note how many points are beyond the axes, and how many problems (K,) are left out, by reason.
 
-    Args:
-        ax: axes.
-        beyond: whether a point is beyond them.
-        left_out: (K,) whether a problem is left out, by reason. It counts for its first reason
-            only. Where some counted before, the others are "more" of the reason.
+    A problem counts for its first reason only. Where some counted before, the others are "more" of
+    the reason.
     """
     counts = {}
     earlier: Any = False

@@ -86,13 +86,9 @@ class ReportRows(NamedTuple):
 def measures(
     labels: NDArray[np.int8], before: Floats, after: Floats, segments: Integers
 ) -> dict[str, Measure]:
-    """Each metric by name. Errors are paired, the larger of those by row and by segment.
+    """Each metric of N rows by name. Errors are paired, the larger of those by row and by segment.
 
-    Args:
-        labels: (N,) 0 or 1.
-        before: (N,) probabilities.
-        after: (N,) probabilities.
-        segments: (N,) numbers of the segments.
+    Labels are 0 or 1, `before` and `after` are probabilities, segments have numbers.
     """
     by_row: dict[str, Callable[[Floats], Floats]] = {
         "Log loss": lambda p: metrics.log_loss(labels[:, None], p[:, None]),

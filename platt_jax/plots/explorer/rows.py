@@ -103,11 +103,8 @@ class Bins(NamedTuple):
 def bins(rows: PredictedRows, judged: int) -> Bins:
     """Bins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
 
-    The most urgent and the largest segments come first, until there are `MOST_BINS`.
-
-    Args:
-        rows: the rows, their segments numbered with the most urgent first.
-        judged: number of segments.
+    The most urgent and the largest segments come first, until there are `MOST_BINS` bins. Segments
+    are numbered with the most urgent first; `judged` is their number.
     """
     segment = rows.segments[rows.usable]
     sizes = np.bincount(segment, minlength=judged)
