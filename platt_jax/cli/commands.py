@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -13,20 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Options, SegmentCalibrator, load, save
+from platt_jax import Monitor, Options, SegmentCalibrator, load, save
 from platt_jax.cli import csvio, outputs, parquet, reading, summaries
-from platt_jax.cli.inputs import DASH, staged
-from platt_jax.cli.rows import read_rows
+from platt_jax.cli.inputs import staged
 from platt_jax.hypothesis_tests.verdict import verdict
+from platt_jax.results.tables import Table
 
-_PROCESS_LOST = 4
+_PROCESS_LOST, _ALARMS = 4, 5
 # Options of `export` for one format alone.
 _OPTIONS_OF_EXPORT = {
     "sql": ("score", "dialect", "table", "view", "rows", "segment"),
     "onnx": ("dtype",),
 }
-SEGMENTS_TOLD = 10
-FDR = 0.05
+_BINARY = "a calibrator is a binary file"
 
 
 def demo(arguments: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def demo(arguments: argparse.Namespace) -> int:
 
 def fit(arguments: argparse.Namespace) -> int:
     """`platt-jax fit`."""
-    outputs.check(arguments.out, *arguments.files, only_file="a calibrator is a binary file")
+    outputs.check(arguments.out, *arguments.files, only_file=_BINARY)
     if arguments.pooling and not arguments.segment:
         raise ValueError("--pooling: expected only with --segment")
     if arguments.distributed:
@@ -52,27 +52,15 @@ def fit(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')}: expected only with --distributed")
     rows = reading.read(arguments, arguments.files)
-    if not len(rows["score"]):
+    if not len(rows["scores"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     reading.tell_work(rows)
-    summaries.tell_one_class(rows["label"])
-    by_row = rows["score"], rows["label"]
-    more: dict[str, Any] = {"weights": rows.get("weight"), "offset": rows.get("offset")}
-    more["options"] = _options(arguments)
-    if "segment" not in rows:
-        return summaries.saved(arguments, platt_jax.fit(*by_row, **more))
-    calibrator = platt_jax.fit_segments(
-        *by_row,
-        rows["segment"],
-        **more,
-        pooling=arguments.pooling or "none",
-        progress=_bar(),
-    )
-    return summaries.saved(arguments, calibrator)
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    return Options(non_finite=arguments.non_finite or "flag")
+    summaries.tell_one_class(rows["labels"])
+    options = Options(non_finite=arguments.non_finite)
+    if "segments" not in rows:
+        return summaries.saved(arguments, platt_jax.fit(**rows, options=options))
+    more: dict[str, Any] = {"pooling": arguments.pooling or "none", "progress": _bar()}
+    return summaries.saved(arguments, platt_jax.fit_segments(**rows, **more, options=options))
 
 
 def _bar() -> bool:
@@ -87,33 +75,25 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     from platt_jax.cli import job
 
     process, processes = job.begin()
-    rows = reading.read(arguments, arguments.files[process::processes])
     mine = distributed.rows(
-        *(rows[role] for role in ("score", "label", "segment")),
-        weights=rows.get("weight"),
-        offset=rows.get("offset"),
+        **reading.read(arguments, arguments.files[process::processes]),
         checkpoint=arguments.checkpoint,
         time_limit=arguments.time_limit,
     )
-    calibrator = platt_jax.fit_segments(
-        mine, pooling=arguments.pooling or "none", options=_options(arguments)
-    )
+    options = Options(non_finite=arguments.non_finite)
+    calibrator = platt_jax.fit_segments(mine, pooling=arguments.pooling or "none", options=options)
     return summaries.saved(arguments, calibrator) if process == 0 else summaries.status(calibrator)
 
 
 def update(arguments: argparse.Namespace) -> int:
     """`platt-jax update`."""
-    inputs = *arguments.files, arguments.calibrator
-    outputs.check(arguments.out, *inputs, only_file="a calibrator is a binary file")
-    calibrator, rows = reading.with_fresh_rows(arguments)
+    calibrator, rows = reading.with_fresh_rows(arguments, arguments.out, _BINARY)
     updated = platt_jax.update(
         calibrator,
-        *(rows[role] for role in ("score", "label", "segment")),
-        weights=rows.get("weight"),
-        offset=rows.get("offset"),
-        forgetting=1.0 if arguments.forgetting is None else arguments.forgetting,
+        **rows,
+        forgetting=arguments.forgetting,
         night=arguments.night,
-        options=_options(arguments),
+        options=Options(non_finite=arguments.non_finite),
         progress=_bar(),
     )
     return summaries.saved(arguments, updated)
@@ -128,46 +108,42 @@ def apply(arguments: argparse.Namespace) -> int:
             f"{arguments.calibrator} has one sigmoid for all rows: leave out --segment"
         )
     as_parquet = arguments.out.endswith(".parquet")
-    name = "probability" if arguments.name is None else arguments.name
-    if not name:
+    if not arguments.name:
         raise ValueError("--name: expected the name of the new column, got ''")
     counts = {"rows": 0, "unseen": 0, "nan": 0}
     known = False
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
         nonlocal known
-        rows = reading.on_scale(arguments, rows)
-        by_row = [rows[role] for role in ("score", "segment") if role in rows]
-        p: NDArray[np.floating] = calibrator.predict_proba(*by_row, offset=rows.get("offset"))
+        p: NDArray[np.floating] = calibrator.predict_proba(**reading.on_scale(arguments, rows))
         counts["rows"] += len(p)
         counts["nan"] += int(np.count_nonzero(np.isnan(p)))
         if isinstance(calibrator, SegmentCalibrator):
-            counts["unseen"] += int(np.count_nonzero(~calibrator.seen(rows["segment"])))
-            known = known or reading.knows_some(calibrator, rows["segment"])
+            counts["unseen"] += int(np.count_nonzero(~calibrator.seen(rows["segments"])))
+            known = known or reading.knows_some(calibrator, rows["segments"])
         return p
 
     def check_known() -> None:
         if isinstance(calibrator, SegmentCalibrator):
             reading.require_known(calibrator, counts["rows"], known)
 
+    columns = reading.columns(arguments)
     with staged([arguments.file], arguments.delimiter) as (source,):
         if source.is_parquet:
-            columns = reading.columns(arguments)
 
             def copy(file: BinaryIO) -> Any:
-                for _ in parquet.copy_with_column(source, file, name, columns, predict, as_parquet):
-                    pass
+                parquet.copy_with_column(source, file, arguments.name, columns, predict, as_parquet)
                 check_known()
         elif as_parquet:
             raise ValueError(f"{arguments.out}: expected a Parquet FILE for a Parquet output")
         else:
-            rows = read_rows([source], reading.columns(arguments))
+            rows = reading.read_rows([source], columns)
             reading.check_text(arguments.calibrator, calibrator)
             p = predict(rows)
             check_known()
 
             def copy(file: BinaryIO) -> Any:
-                csvio.copy_with_column(source, file, name, p)
+                csvio.copy_with_column(source, file, arguments.name, p)
 
         outputs.write(arguments.out, copy)
     summaries.tell_applied(arguments, counts, calibrator)
@@ -176,14 +152,14 @@ def apply(arguments: argparse.Namespace) -> int:
 
 def shift(arguments: argparse.Namespace) -> int:
     """`platt-jax shift`."""
-    outputs.check(arguments.out, arguments.calibrator, only_file="a calibrator is a binary file")
+    outputs.check(arguments.out, arguments.calibrator, only_file=_BINARY)
     calibrator = load(arguments.calibrator)
+    rates = {"from_rate": arguments.from_rate, "to_rate": arguments.to_rate}
     try:
-        shifted = calibrator.shift_prior(arguments.from_rate, arguments.to_rate)
+        shifted = calibrator.shift_prior(**rates)
     except ValueError as error:
         raise ValueError(f"--{str(error).replace('_', '-', 1)}") from None
     save(arguments.out, shifted)
-    rates = {"from_rate": arguments.from_rate, "to_rate": arguments.to_rate}
     if arguments.json:
         print(json.dumps({**rates, "out": arguments.out}))
     else:
@@ -194,68 +170,116 @@ def shift(arguments: argparse.Namespace) -> int:
 
 def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
-    if arguments.out is not None:
-        outputs.check(arguments.out, *arguments.files, arguments.calibrator)
     if arguments.cluster_sd is not None and arguments.cluster is None:
         raise ValueError("--cluster-sd: expected only with --cluster")
-    calibrator, rows = reading.with_fresh_rows(arguments)
-    fdr = FDR if arguments.fdr is None else arguments.fdr
-    margin = 0.0 if arguments.margin is None else arguments.margin
-    by_row = (rows[role] for role in ("score", "label", "segment"))
-    non_finite = _options(arguments).non_finite
-    against: Any = arguments.against or "fit"
+    calibrator, rows = reading.with_fresh_rows(arguments, arguments.out)
+    test = {x: getattr(arguments, x) for x in ("fdr", "against", "margin")}
     table = platt_jax.triage(
         calibrator,
-        *by_row,
-        offset=rows.get("offset"),
-        clusters=rows.get("cluster"),
+        **rows,
+        **test,
         cluster_sd=arguments.cluster_sd,
-        against=against,
-        margin=margin,
-        fdr=fdr,
-        non_finite=non_finite,
+        non_finite=arguments.non_finite,
     )
     flagged = int(np.count_nonzero(table["flagged"]))
     number, untested = len(table["flagged"]), int(np.count_nonzero(np.isnan(table["p_value"])))
     if arguments.out is not None:
         outputs.write(arguments.out, partial(csvio.write_table, table))
-    say = outputs.tell if arguments.out == DASH else print
+    say = outputs.beside(arguments.out)
     if arguments.json:
-        about = dict(
-            segments=number,
-            not_tested=untested,
-            flagged=flagged,
-            fdr=fdr,
-            against=against,
-            margin=margin,
-        )
-        say(json.dumps(about))
+        say(json.dumps(dict(segments=number, not_tested=untested, flagged=flagged, **test)))
         return 0
     rest = f" {untested:,} not tested (standard error says why)." if untested else ""
-    say(verdict(table, fdr, against=against) + rest)
+    say(verdict(table, arguments.fdr, against=arguments.against) + rest)
     if arguments.out is None:
-        for line in table.lines(SEGMENTS_TOLD):
-            say(line)
-        if number > SEGMENTS_TOLD:
-            say(f"and {number - SEGMENTS_TOLD:,} more: --out FILE.csv has all")
+        summaries.tell_first(table, "--out FILE.csv has all")
     else:
         say(f"saved to {outputs.named(arguments.out)}")
     return 0
+
+
+def monitor(arguments: argparse.Namespace) -> int:
+    """`platt-jax monitor`."""
+    out = arguments.state if arguments.out is None else arguments.out
+    if arguments.table is not None:
+        inputs = *arguments.files, arguments.calibrator, out, arguments.state
+        outputs.check(arguments.table, *inputs)
+    calibrator, rows = reading.with_fresh_rows(arguments, out, "a monitor is a binary file")
+    new = not os.path.exists(arguments.state)
+    before = _opened_monitor(arguments, calibrator, new)
+    given = {x: getattr(arguments, x) for x in ("reported", "night", "non_finite")}
+    after = before.update(**rows, **given)
+    fdr = arguments.fdr
+    alarms = after.alarms(fdr, ever=arguments.ever)
+    # The state comes last: a call that fails can be repeated.
+    if arguments.table is not None:
+        outputs.write(arguments.table, partial(csvio.write_table, after.table()))
+    after.save(out, new=new and out == arguments.state)
+    _tell_alarms(arguments, after, alarms, out)
+    return _ALARMS if len(alarms["rows"]) else 0
+
+
+def _opened_monitor(
+    arguments: argparse.Namespace, calibrator: SegmentCalibrator, new: bool
+) -> Monitor:
+    """The monitor in the file, or a new one if there is no file."""
+    given = {x: getattr(arguments, x) for x in ("against", "margin", "night_sd")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if new:
+        if arguments.restart:
+            raise ValueError(f"--restart: {arguments.state} does not exist")
+        outputs.tell(f"platt-jax: {arguments.state} does not exist: a new monitor")
+        return Monitor.start(calibrator, **given)
+    found = Monitor.load(arguments.state, calibrator)
+    for name, value in given.items():
+        if getattr(found, name) != value:
+            raise ValueError(
+                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(found, name)}, got "
+                f"{value}; it cannot be changed"
+            )
+    return _restarted_monitor(found, arguments.restart) if arguments.restart else found
+
+
+def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
+    """The monitor without the evidence of these segments."""
+    keys = monitor.state.keys
+    if keys.dtype.names is not None:
+        raise ValueError("--restart: expected segments of one column; Monitor.restart has no limit")
+    key_by_word = {str(key): key for key in keys.tolist()}
+    if unknown := [word for word in words if word not in key_by_word]:
+        raise ValueError(f"--restart: expected segments of the monitor, got {', '.join(unknown)}")
+    return monitor.restart([key_by_word[word] for word in words])
+
+
+def _tell_alarms(arguments: argparse.Namespace, monitor: Monitor, alarms: Table, out: str) -> None:
+    number, segments, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
+    if arguments.json:
+        test = {x: getattr(monitor, x) for x in ("against", "margin", "night_sd")}
+        about = dict(
+            night=monitor.night, segments=segments, alarms=number, fdr=fdr, **test, out=out
+        )
+        print(json.dumps(about))
+        return
+    when = "so far" if arguments.ever else "now"
+    print(
+        f"night {monitor.night:,}: alarms {when} for {number:,} of {segments:,} segments, at a "
+        f"false discovery rate of {fdr:g}"
+    )
+    if number:
+        summaries.tell_first(alarms, "--table FILE.csv has all segments")
+    print(f"saved to {outputs.named(out)}")
 
 
 def report(arguments: argparse.Namespace) -> int:
     """`platt-jax report`."""
     from platt_jax.report import to_html
 
-    inputs = *arguments.files, arguments.calibrator
-    outputs.check(arguments.out, *inputs, only_file="a page is a file of HTML")
-    calibrator, rows = reading.with_fresh_rows(arguments)
-    if not len(rows["score"]):
+    calibrator, rows = reading.with_fresh_rows(arguments, arguments.out, "a page is a file of HTML")
+    number = len(rows["scores"])
+    if not number:
         raise ValueError(f"{arguments.files[0]}: expected rows to report on")
-    by_row = (rows[role] for role in ("score", "label", "segment"))
     # With --logit the probabilities before are those that the log-odds are of.
-    to_html(arguments.out, calibrator, *by_row, before="logits" if arguments.logit else None)
-    number = len(rows["score"])
+    to_html(arguments.out, calibrator, **rows, before="logits" if arguments.logit else None)
     if arguments.json:
         print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))
     else:
@@ -277,29 +301,33 @@ def export(arguments: argparse.Namespace) -> int:
         raise ValueError("--score: expected the column of scores, with --to sql")
     calibrator: Any = load(arguments.calibrator)  # exports check its type
 
-    def sql() -> str:
-        names = {x: getattr(arguments, x) for x in ("table", "view", "rows")}
-        columns = arguments.score, arguments.segment or None
-        made = exports.to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **names)
-        if not made.setup:
-            return f"{made.expression}\n"
-        script = "".join(f"{statement};\n" for statement in made.setup)
-        if arguments.view:
-            return script
-        query = f"SELECT *, {made.expression} AS probability FROM rows {made.join}"
-        return script + "".join(f"-- {line}\n" for line in query.splitlines())
-
     made: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: exports.to_json(calibrator) + "\n",
         "python": lambda: exports.to_python(calibrator),
         "onnx": lambda: exports.to_onnx(
             calibrator, dtype=arguments.dtype or "float64"
         ).SerializeToString(),
-        "sql": sql,
+        "sql": lambda: _sql(arguments, calibrator),
     }
     content = made[arguments.to]()
     as_bytes = content if isinstance(content, bytes) else content.encode()
     outputs.write(arguments.out, lambda file: file.write(as_bytes))
-    say = outputs.tell if arguments.out == DASH else print
+    say = outputs.beside(arguments.out)
     say(f"saved to {outputs.named(arguments.out)}")
     return 0
+
+
+def _sql(arguments: argparse.Namespace, calibrator: Any) -> str:
+    """An expression, or the statements that it needs first, with how to use them."""
+    from platt_jax.export import to_sql
+
+    names = {x: getattr(arguments, x) for x in ("table", "view", "rows")}
+    columns = arguments.score, arguments.segment or None
+    made = to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **names)
+    if not made.setup:
+        return f"{made.expression}\n"
+    script = "".join(f"{statement};\n" for statement in made.setup)
+    if arguments.view:
+        return script
+    query = f"SELECT *, {made.expression} AS probability FROM rows {made.join}"
+    return script + "".join(f"-- {line}\n" for line in query.splitlines())

@@ -17,17 +17,19 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.cli.inputs import Input
+from platt_jax.ids import labels
 
 Parse = Callable[[str], float | str]
 Column = NDArray[Any]
 
-LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
+_LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
 # Missing numbers and labels, in any case, as written by pandas, R, SQL and spreadsheets.
 MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
@@ -76,7 +78,7 @@ def number(field: str) -> float:
 def label(field: str) -> float:
     """A label: 0/1, -1/1 or true/false in any case; NaN if it is missing."""
     try:
-        return LABELS[field.strip().lower()]
+        return _LABELS[field.strip().lower()]
     except KeyError:
         if _is_missing(field):
             return math.nan
@@ -95,14 +97,25 @@ def are_missing(fields: NDArray[np.str_]) -> NDArray[np.bool_]:
     return np.array([_is_missing(word) for word in distinct.tolist()], bool)[code]
 
 
-# Parsers by role.
-PARSERS: dict[str, Parse] = {
-    "score": number,
-    "label": label,
-    "weight": number,
-    "offset": number,
-    "cluster": str,
-}
+def labels_by_name(
+    values: Any, missing: NDArray[np.bool_], pos_label: Any, column: str
+) -> NDArray[Any]:
+    """(N,) 1 where a label is `pos_label`, 0 where it is the one other value, NaN where missing.
+
+    `values` are the labels that are not missing (N,), `column` is their name for messages.
+
+    Raises:
+        ValueError: there is a third value.
+    """
+    try:
+        found = labels.labels_by_name(values, pos_label, 1)
+    except ValueError as error:
+        raise ValueError(f"column {column!r}: {error}") from None
+    if not missing.any():
+        return found.astype(np.int64)
+    full = np.full(len(missing), np.nan)
+    full[~missing] = found
+    return full
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
@@ -140,25 +153,13 @@ def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:
         writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
 
 
-class _LineFeeds:
-    """A file in which the lines of a writer end in a line feed alone.
-
-    Before Python 3.13 a writer quotes only the characters of its own line end. A carriage return
-    in a field, which readers take for the end of the record, needs quotes, too.
-    """
-
-    def __init__(self, text: io.TextIOWrapper) -> None:
-        self._write = text.write
-
-    def write(self, line: str) -> None:
-        """Write one line, which ends in a carriage return and a line feed."""
-        self._write(line[:-2] + "\n")
-
-
 @contextmanager
 def _writer(target: BinaryIO, delimiter: str) -> Iterator[Any]:
     text = io.TextIOWrapper(target, "utf-8", newline="")
-    yield csv.writer(_LineFeeds(text), lineterminator="\r\n", delimiter=delimiter)
+    # Before Python 3.13 a writer quotes only the characters of its own line end. A carriage return
+    # in a field, which readers take for the end of the record, needs quotes, too.
+    lines = SimpleNamespace(write=lambda line: text.write(line[:-2] + "\n"))
+    yield csv.writer(lines, lineterminator="\r\n", delimiter=delimiter)
     text.flush()
     text.detach()  # the file is the caller's to close
 

@@ -7,24 +7,24 @@ evaluated on the odd days, so every accuracy figure is for flights that were not
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from platt_jax import Flag, Status, metrics
-from platt_jax.cli.demo_fits import (
-    Array,
-    Calibration,
-    JudgedCurve,
-    calibrate,
-    fitted_on,
-    judge,
-    judged_predictions,
-    losses,
-)
+from platt_jax import Flag, SegmentCalibrator, Status, fit_segments, metrics, triage
 from platt_jax.data import Flights, load_flights
+from platt_jax.hypothesis_tests.verdict import verdict
+from platt_jax.results.population import Population
 from platt_jax.results.probabilities import expit
 from platt_jax.results.tables import flag_counts, status_counts
+
+Array = NDArray[np.floating]
+
+_FDR = 0.05
 
 
 def run(write: Callable[[str], object] = print) -> None:
@@ -36,7 +36,7 @@ def run(write: Callable[[str], object] = print) -> None:
         write(f"  Fitting one curve per {kind}, each on its own and partially pooled ...")
         calibrations.append(calibrate(flights, kind))
     write("  Comparing predictions with the flights of the odd days ...\n")
-    write(_verdicts(flights))
+    write(_verdicts(calibrations, flights))
     write(_fits(calibrations))
     write(_trust(calibrations))
     judged = [judge(calibration, flights) for calibration in calibrations]
@@ -55,11 +55,14 @@ def _introduction(flights: Flights) -> str:
     return f"Will this flight arrive more than 15 minutes late?\n\n{_paragraph(about)}\n"
 
 
-def _verdicts(flights: Flights) -> str:
-    """Which routes and aircraft are predicted wrongly."""
+def _verdicts(calibrations: list[Calibration], flights: Flights) -> str:
+    """Which routes and aircraft are predicted wrongly on the odd days."""
+    odd = ~fitted_on(flights)
     lines = ["The verdict on the odd days"]
-    for kind, kinds in (("route", "routes"), ("aircraft", "aircraft")):
-        lines.append(_paragraph(judged_predictions(flights, kind, kinds)))
+    for c, plural in zip(reversed(calibrations), ("routes", "aircraft"), strict=True):
+        rows = flights.score[odd], flights.outcome[odd], c.segments[odd]
+        table = triage(c.partial, *rows, against="predictions", fdr=_FDR)
+        lines.append(_paragraph(verdict(table, _FDR, nouns=(c.kind, plural))))
     lines.append(
         _paragraph("Positives are late flights; predictions are those of partially pooled curves.")
     )
@@ -131,7 +134,8 @@ def _accuracy(
 def _lesson(calibration: Calibration, judged: list[JudgedCurve]) -> str:
     verdict = "better" if sum(segment.gain for segment in judged) > 0 else "worse"
     worst = judged[0]
-    spread = np.sqrt(calibration.population.covariance[1, 1])
+    population = cast(Population, calibration.partial.population)
+    spread = np.sqrt(population.covariance[1, 1])
     return _paragraph(
         f"One curve per {calibration.kind} is {verdict} than one for all. Half of them had "
         f"{np.median(calibration.sizes):.0f} flights or fewer to be fitted on. The worst, "
@@ -169,3 +173,97 @@ def _worth_a_look(judged: list[JudgedCurve]) -> str:
         )
     )
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The curves of one kind of segment, their fitting times, and their predictions."""
+
+    kind: str  # "aircraft" or "route"
+    segments: NDArray[np.str_]  # per flight
+    calibrator: SegmentCalibrator
+    partial: SegmentCalibrator  # with pooling="partial"
+    first_seconds: float  # time of the first call: grouping, compilation, fits
+    again_seconds: float  # time of a second call: grouping, fits
+    own: Array  # per flight: probability by its segment's curve (the pooled one without a curve)
+    pooled: Array  # per flight: probability by the one curve of all flights
+    partly: Array  # per flight: probability by `partial`
+
+    @property
+    def sizes(self) -> Array:
+        """Number of flights that each curve was fitted on."""
+        return np.asarray(self.calibrator.fit.n_pos + self.calibrator.fit.n_neg)
+
+    @property
+    def unflagged(self) -> NDArray[np.bool_]:
+        """Per flight: whether its segment has a curve without flags."""
+        trusted = self.calibrator.keys[self.calibrator.fit.flags == 0]
+        return np.isin(self.segments, trusted)
+
+
+@dataclass(frozen=True)
+class JudgedCurve:
+    """One segment's curve, evaluated on the odd days."""
+
+    name: str  # such as "route JFK-LAX"
+    size: float  # number of flights fitted on
+    flags: str  # names of its flags, or "none"
+    flights: int  # number of flights on odd days, which the following fields describe
+    late: float  # share of late flights
+    pooled: float  # mean probability by the pooled curve
+    own: float  # mean probability by the segment's own curve
+    gain: float  # log loss by the pooled curve minus that by the own curve, summed
+
+
+def fitted_on(flights: Flights) -> NDArray[np.bool_]:
+    """Whether each flight is of an even day, on which the curves are fitted."""
+    return flights.day % 2 == 0
+
+
+def calibrate(flights: Flights, kind: str) -> Calibration:
+    """One curve per aircraft or per route, fitted on the even days."""
+    segments = getattr(flights, kind)
+    even = fitted_on(flights)
+    rows = flights.score[even], flights.outcome[even], segments[even]
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        calibrator = fit_segments(*rows)
+        seconds.append(time.perf_counter() - start)
+    partial = fit_segments(*rows, pooling="partial")
+    own, partly = (c.predict_proba(flights.score, segments) for c in (calibrator, partial))
+    pooled = calibrator.fallback.predict_proba(flights.score)
+    first, again = seconds
+    return Calibration(kind, segments, calibrator, partial, first, again, own, pooled, partly)
+
+
+def losses(outcome: NDArray[np.int8], probability: Array) -> Array:
+    """The log loss of each flight, in float64 for sums over thousands of them."""
+    return metrics.log_loss(outcome[:, None], probability[:, None]).astype(np.float64)
+
+
+def judge(calibration: Calibration, flights: Flights) -> list[JudgedCurve]:
+    """Every segment with a curve and flights on odd days, the smallest gain first."""
+    c = calibration
+    fit, keys = c.calibrator.fit, c.calibrator.keys
+    odd = np.flatnonzero(~fitted_on(flights) & np.isin(c.segments, keys))
+    outcome = flights.outcome[odd]
+    gain = losses(outcome, c.pooled[odd]) - losses(outcome, c.own[odd])
+    names, groups, counts = np.unique(c.segments[odd], return_inverse=True, return_counts=True)
+    sums = [np.bincount(groups, column) for column in (outcome, c.pooled[odd], c.own[odd], gain)]
+    judged = [
+        JudgedCurve(
+            name=f"{c.kind} {keys[k]}",
+            size=float(c.sizes[k]),
+            flags=Flag(int(fit.flags[k])).name or "none",
+            flights=int(count),
+            late=late / count,
+            pooled=pooled / count,
+            own=own / count,
+            gain=saved,
+        )
+        for k, count, late, pooled, own, saved in zip(
+            np.searchsorted(keys, names), counts, *sums, strict=True
+        )
+    ]
+    return sorted(judged, key=lambda segment: segment.gain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 
@@ -45,13 +45,7 @@ def ending_all(work: Callable[[], int], lost: int) -> int:
     """
     try:
         return work()
-    except (ValueError, OSError, MemoryError) as error:
-        # TimeoutError, by `time_limit`, is an OSError.
-        _end(error, lost if isinstance(error, TimeoutError) else 2)
-    except RuntimeError as error:
-        _end(error, lost)
-
-
-def _end(error: Exception, status: int) -> NoReturn:
-    tell_error(error)
-    os._exit(status)
+    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        tell_error(error)
+        # TimeoutError is by `time_limit`.
+        os._exit(lost if isinstance(error, TimeoutError | RuntimeError) else 2)

@@ -92,6 +92,11 @@ def named(output: str) -> str:
     return "standard output" if output == DASH else output
 
 
+def beside(output: str | None) -> Callable[[str], None]:
+    """Where to say what was written: not on standard output if that has the output."""
+    return tell if output == DASH else print
+
+
 def tell_error(error: Exception) -> None:
     """Print an error as one line on standard error, with the name of a file first."""
     if isinstance(error, OSError) and error.filename and error.strerror:

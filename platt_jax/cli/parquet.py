@@ -9,8 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.cli import labels
-from platt_jax.cli.csvio import columns_there, label
+from platt_jax.cli.csvio import columns_there, label, labels_by_name
 from platt_jax.cli.inputs import Input
 from platt_jax.extras import install_hint
 
@@ -18,33 +17,29 @@ _BATCH_ROWS = 1 << 20
 
 
 def read_rows(
-    inputs: Sequence[Input], columns: Mapping[str, Any], pos_label: str | None
+    inputs: Sequence[Input], columns: Mapping[str, list[str]], pos_label: str | None
 ) -> dict[str, Any]:
-    """`rows.read_rows` for Parquet files."""
-    tables = [_read(source, columns) for source in inputs]
+    """`reading.read_rows` for Parquet files."""
+    tables = []
+    for source in inputs:
+        file = _open(source, columns.get("segments", []))
+        tables.append(file.read(_checked(source, file.schema_arrow.names, columns)))
     import pyarrow as pa
 
-    table = pa.concat_tables(tables)
-    return _roles(table, columns, inputs[0], pos_label)
+    return _arguments(pa.concat_tables(tables), columns, inputs[0], pos_label)
 
 
 def copy_with_column(
     source: Input,
     write: BinaryIO,
     name: str,
-    columns: Mapping[str, Any],
+    columns: Mapping[str, list[str]],
     predict: Callable[[dict[str, Any]], NDArray[np.floating]],
     as_parquet: bool,
-) -> Iterator[NDArray[np.floating]]:
-    """Write the rows of `source`, each with its prediction as the last field; yields predictions.
+) -> None:
+    """Write the rows of `source` as Parquet or CSV, each with its prediction as the last field.
 
-    Args:
-        source: a Parquet file.
-        write: file to write.
-        name: name of the new column.
-        columns: as in `rows.read_rows`.
-        predict: function from the columns of some rows, by role, to their predictions.
-        as_parquet: whether to write Parquet rather than CSV.
+    `columns` are as in `reading.read_rows`; `predict` gets some rows at a time.
 
     Raises:
         ValueError: a column is missing, or `source` already has one of this name.
@@ -55,14 +50,13 @@ def copy_with_column(
     there = file.schema_arrow.names
     if name in there:
         raise ValueError(f"{source.name}: has a column {name!r} already: see --name")
-    _check(source, there, columns)
+    _checked(source, there, columns)
     schema = file.schema_arrow.append(pa.field(name, pa.float64()))
     with _writer(write, schema, as_parquet) as writer:
         for batch in file.iter_batches(_BATCH_ROWS):
             rows = pa.table(batch)
-            p = predict(_roles(rows, columns, source))
+            p = predict(_arguments(rows, columns, source))
             writer.write_table(rows.append_column(name, pa.array(p.astype(float))).cast(schema))
-            yield p
 
 
 @contextmanager
@@ -89,38 +83,27 @@ def _open(source: Input, text: Sequence[str] = ()) -> Any:
         raise ValueError(f"{source.name}: is a damaged Parquet file: {error}") from None
 
 
-def _names(columns: Mapping[str, Any]) -> list[str]:
-    plain = [columns[role] for role in columns if role != "segment"]
-    return [*plain, *columns.get("segment", [])]
-
-
-def _check(source: Input, there: Sequence[str], columns: Mapping[str, Any]) -> None:
-    for name in _names(columns):
+def _checked(source: Input, there: Sequence[str], columns: Mapping[str, list[str]]) -> list[str]:
+    """The names of all columns, each once."""
+    wanted = list(dict.fromkeys(name for names in columns.values() for name in names))
+    for name in wanted:
         if name not in there:
             raise ValueError(f"{source.name}: has no column {name!r}, but {columns_there(there)}")
+    return wanted
 
 
-def _read(source: Input, columns: Mapping[str, Any]) -> Any:
-    file = _open(source, columns.get("segment", []))
-    _check(source, file.schema_arrow.names, columns)
-    return file.read(list(dict.fromkeys(_names(columns))))
-
-
-def _roles(
-    table: Any, columns: Mapping[str, Any], source: Input, pos_label: str | None = None
+def _arguments(
+    table: Any, columns: Mapping[str, list[str]], source: Input, pos_label: str | None = None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for role, name in columns.items():
-        if role == "segment":
-            found[role] = table[name[0]] if len(name) == 1 else table.select(name)
-        elif role == "cluster":
-            found[role] = table[name]
-        elif role == "label" and pos_label is not None:
-            found[role] = _labels_by_name(table[name], pos_label, name)
-        elif role == "label":
-            found[role] = _labels(table[name], f"{source.name}, column {name!r}")
+    for x, names in columns.items():
+        column, where = table[names[0]], f"{source.name}, column {names[0]!r}"
+        if x in ("segments", "clusters"):
+            found[x] = column if len(names) == 1 else table.select(names)
+        elif x == "labels" and pos_label is not None:
+            found[x] = _labels_by_name(column, pos_label, names[0])
         else:
-            found[role] = _numbers(table[name], f"{source.name}, column {name!r}")
+            found[x] = _labels(column, where) if x == "labels" else _numbers(column, where)
     return found
 
 
@@ -147,7 +130,7 @@ def _labels_by_name(column: Any, pos_label: str, name: str) -> Any:
             f"column {name!r}: expected --pos-label of its type, {column.type}, got {pos_label!r}"
         ) from None
     missing = column.is_null(nan_is_null=True).to_numpy()
-    return labels.by_name(column.filter(pa.array(~missing)), missing, positive, name)
+    return labels_by_name(column.filter(pa.array(~missing)), missing, positive, name)
 
 
 def _labels(column: Any, where: str) -> Any:

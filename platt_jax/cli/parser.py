@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any, TypeAlias, get_args
 
 import platt_jax
 from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
-from platt_jax.cli.monitoring import monitor
 from platt_jax.options import Pooling
 
-# Return type of `add_subparsers`.
-_Among: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-
-_SEGMENT = "column of segments; repeat for several columns"
+_Options: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
 
 
 class _Once(argparse.Action):
@@ -29,123 +23,11 @@ class _Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        if getattr(namespace, self.dest) is not None:
+        given: list[str] = vars(namespace).setdefault("given", [])
+        if self.dest in given:
             raise argparse.ArgumentError(self, "given twice")
+        given.append(self.dest)
         setattr(namespace, self.dest, values)
-
-
-class _Command:
-    """The options of a command, most of which are common to several."""
-
-    def __init__(
-        self, among: _Among, name: str, about: str, run: Callable[[argparse.Namespace], int]
-    ) -> None:
-        self._parser = among.add_parser(
-            name,
-            help=about,
-            description=about,
-            epilog=epilog(name),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        self._parser.set_defaults(command=run)
-        self.add = self._parser.add_argument
-        self.group = self._parser.add_argument_group
-
-    def once(self, name: str, **about: Any) -> argparse.Action:
-        return self.add(name, action=_Once, **about)
-
-    def files(self, several: bool = False) -> None:
-        about = "CSV, TSV (.tsv), one of these compressed (.gz), or Parquet; - for standard input"
-        many: dict[str, Any] = {"nargs": "+"} if several else {}
-        self.add("files" if several else "file", metavar="FILE", help=about, **many)
-        self.once(
-            "--delimiter",
-            metavar="CHAR",
-            type=_delimiter,
-            help="field delimiter: a character, or 'tab'",
-        )
-
-    def calibrator(self) -> None:
-        self.once(
-            "--calibrator", required=True, metavar="FILE.npz", help="from platt-jax fit, or save"
-        )
-
-    def fresh_rows(self) -> None:
-        self.files(several=True)
-        self.calibrator()
-        self.columns(labels=True)
-
-    def columns(self, labels: bool, segment: str = _SEGMENT) -> None:
-        self.once("--score", required=True, metavar="COL", help="column of scores")
-        self.add(
-            "--logit",
-            action="store_true",
-            help="use the log-odds of scores that are probabilities. The calibrator does not store "
-            "this: use it in all commands or in none",
-        )
-        if labels:
-            self.once(
-                "--label", required=True, metavar="COL", help="column of 0/1, -1/1 or true/false"
-            )
-            self.once(
-                "--pos-label",
-                metavar="VALUE",
-                help="label that is 1, in a column of two other values, such as yes and no",
-            )
-        self.add("--segment", metavar="COL", action="append", default=[], help=segment)
-
-    def out(self, metavar: str, about: str, required: bool = True) -> None:
-        self.once("--out", required=required, metavar=metavar, help=about)
-
-    def weight(self) -> None:
-        self.once("--weight", metavar="COL", help="column of weights; 2 is the row twice")
-
-    def offset(self) -> None:
-        self.once(
-            "--offset",
-            metavar="COL",
-            help="column of log-odds of label 1 that are added to the curve of each row",
-        )
-
-    def non_finite(self) -> None:
-        self.once(
-            "--non-finite",
-            choices=["flag", "omit", "raise"],
-            help="effect of NaN, infinite numbers and missing values: their segment is not fitted "
-            "or tested (flag, the default), their row is left out (omit), or the command fails "
-            "(raise)",
-        )
-
-    def hypothesis(self, margin: str) -> None:
-        self.once(
-            "--against",
-            choices=["fit", "predictions"],
-            help="what is tested: that segments are as they were fitted (fit, the default), or "
-            "that they are as predicted",
-        )
-        self.once(
-            "--margin",
-            type=float,
-            metavar="M",
-            help=f"log-odds that a segment may be off by without being wrong; default {margin}",
-        )
-        self.once(
-            "--fdr",
-            type=float,
-            metavar="Q",
-            help="false discovery rate of the flagged segments; default 0.05",
-        )
-
-    def cache(self) -> None:
-        self.once(
-            "--cache",
-            metavar="FOLDER",
-            help="folder for compiled programs, with which later calls start sooner; default: the "
-            "environment variable PLATT_JAX_CACHE, if set",
-        )
-
-    def json(self) -> None:
-        self.add("--json", action="store_true", help="print a summary as one line of JSON")
 
 
 def _delimiter(word: str) -> str:
@@ -153,6 +35,87 @@ def _delimiter(word: str) -> str:
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise argparse.ArgumentTypeError(f"expected one character or 'tab', got {word!r}")
     return delimiter
+
+
+_FILE = {
+    "metavar": "FILE",
+    "help": "CSV, TSV (.tsv), one of these compressed (.gz), or Parquet; - for standard input",
+}
+_SAVED = {"metavar": "FILE.npz", "help": "from platt-jax fit, or save"}
+
+# What several commands have, or most of it.
+_COMMON: dict[str, dict[str, Any]] = {
+    "file": _FILE,
+    "files": _FILE | {"nargs": "+"},
+    "calibrator": _SAVED,
+    "--delimiter": {
+        "metavar": "CHAR",
+        "type": _delimiter,
+        "help": "field delimiter: a character, or 'tab'",
+    },
+    "--calibrator": _SAVED | {"required": True},
+    "--score": {"metavar": "COL", "required": True, "help": "column of scores"},
+    "--logit": {
+        "action": "store_true",
+        "help": "use the log-odds of scores that are probabilities. The calibrator does not store "
+        "this: use it in all commands or in none",
+    },
+    "--label": {"metavar": "COL", "required": True, "help": "column of 0/1, -1/1 or true/false"},
+    "--pos-label": {
+        "metavar": "VALUE",
+        "help": "label that is 1, in a column of two other values, such as yes and no",
+    },
+    "--segment": {
+        "metavar": "COL",
+        "action": "append",
+        "default": [],
+        "help": "column of segments; repeat for several columns",
+    },
+    "--weight": {"metavar": "COL", "help": "column of weights; 2 is the row twice"},
+    "--offset": {
+        "metavar": "COL",
+        "help": "column of log-odds of label 1 that are added to the curve of each row",
+    },
+    "--non-finite": {
+        "choices": ["flag", "omit", "raise"],
+        "default": "flag",
+        "help": "effect of NaN, infinite numbers and missing values: their segment is not fitted "
+        "or tested (flag, the default), their row is left out (omit), or the command fails "
+        "(raise)",
+    },
+    "--against": {
+        "choices": ["fit", "predictions"],
+        "help": "what is tested: that segments are as they were fitted (fit, the default), or that "
+        "they are as predicted",
+    },
+    "--margin": {
+        "metavar": "M",
+        "type": float,
+        "help": "log-odds that a segment may be off by without being wrong",
+    },
+    "--fdr": {
+        "metavar": "Q",
+        "type": float,
+        "default": 0.05,
+        "help": "false discovery rate of the flagged segments; default 0.05",
+    },
+    "--cache": {
+        "metavar": "FOLDER",
+        "help": "folder for compiled programs, with which later calls start sooner; default: the "
+        "environment variable PLATT_JAX_CACHE, if set",
+    },
+    "--json": {"action": "store_true", "help": "print a summary as one line of JSON"},
+}
+_LABELLED = "--score", "--logit", "--label", "--pos-label"
+_FRESH_ROWS = "files", "--delimiter", "--calibrator", *_LABELLED, "--segment"
+
+
+def _add(to: _Options, *names: str, **more: Any) -> None:
+    """Add options of `_COMMON`, or one with more said of it."""
+    for name in names:
+        about = _COMMON.get(name, {}) | more
+        once = {"action": _Once} if name.startswith("--") else {}
+        to.add_argument(name, **once | about)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -167,230 +130,181 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"platt-jax {platt_jax.__version__}")
     _add_completion(whole)
     among = whole.add_subparsers(required=True, metavar="COMMAND")
-    _Command(among, "demo", "one sigmoid per aircraft and per route, on real data", commands.demo)
-    _add_fit(among)
-    _add_update(among)
-
-    applying = _Command(among, "apply", "add a column of probabilities", commands.apply)
-    applying.files()
-    applying.calibrator()
-    applying.columns(
-        labels=False,
-        segment="column of segments, if fitted with one; repeat for several columns",
-    )
-    applying.offset()
-    applying.once("--name", metavar="COL", help="name of the new column; default probability")
-    applying.out(
-        "FILE",
-        "rows of FILE with a column of probabilities: Parquet if it ends in .parquet, else text, "
-        "compressed if in .gz; - for standard output",
-    )
-    applying.json()
-
-    _add_shift(among)
-
-    judging = _Command(
-        among,
-        "triage",
-        "test on fresh rows which segments have changed, or are mispredicted",
-        commands.triage,
-    )
-    judging.fresh_rows()
-    judging.offset()
-    judging.hypothesis(margin="0")
-    judging.once(
-        "--cluster",
-        metavar="COL",
-        help="column of ids, such as days: rows of a segment and cluster depend on each other",
-    )
-    judging.once(
-        "--cluster-sd",
-        type=float,
-        metavar="SD",
-        help="with --cluster: standard deviation by which the log-odds of the rows of a cluster "
-        "move together; default: estimated",
-    )
-    judging.out(
-        "FILE.csv", "file for all segments, most urgent first; - for standard output", False
-    )
-    judging.non_finite()
-    judging.cache()
-    judging.json()
-
-    _add_monitor(among)
-
-    reporting = _Command(among, "report", "write one HTML page of a calibrator", commands.report)
-    reporting.fresh_rows()
-    reporting.out("FILE.html", "file for the page")
-    reporting.cache()
-    reporting.json()
-
-    exporting = _Command(among, "export", "write a calibrator for other programs", commands.export)
-    exporting.add("calibrator", metavar="FILE.npz", help="from platt-jax fit, or save")
-    exporting.once("--to", required=True, choices=["json", "python", "sql", "onnx"], help="format")
-    exporting.out("FILE", "file to write; - for standard output")
-    sql_group = exporting.group("with --to sql")
-    for name, metavar, about in (
-        ("--score", "COL", "column of scores"),
-        ("--dialect", "NAME", "a dialect of sqlglot; default duckdb"),
-        ("--table", "NAME", "create a table for the segments, instead of a CASE"),
-        ("--view", "NAME", "create a view of the rows with a column 'probability'"),
-        ("--rows", "NAME", "with --view: the table of rows"),
+    for run, add_options, about in (
+        (commands.demo, None, "one sigmoid per aircraft and per route, on real data"),
+        (commands.fit, _add_fit, "fit sigmoids to scores and labels"),
+        (commands.update, _add_update, "update a calibrator with new rows"),
+        (commands.apply, _add_apply, "add a column of probabilities"),
+        (
+            commands.shift,
+            _add_shift,
+            "shift a calibrator to another rate of label 1, as after undersampling of label 0",
+        ),
+        (
+            commands.triage,
+            _add_triage,
+            "test on fresh rows which segments have changed, or are mispredicted",
+        ),
+        (
+            commands.monitor,
+            _add_monitor,
+            "judge the rows of another night, and report segments whose predictions are off",
+        ),
+        (commands.report, _add_report, "write one HTML page of a calibrator"),
+        (commands.export, _add_export, "write a calibrator for other programs"),
     ):
-        sql_group.add_argument(name, metavar=metavar, action=_Once, help=about)
-    sql_group.add_argument("--segment", metavar="COL", action="append", default=[], help=_SEGMENT)
-    onnx_group = exporting.group("with --to onnx")
-    onnx_group.add_argument(
-        "--dtype",
-        choices=["float32", "float64"],
-        action=_Once,
-        help="type of the scores; default float64",
-    )
+        command = among.add_parser(
+            run.__name__,
+            help=about,
+            description=about,
+            epilog=epilog(run.__name__),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(command=run)
+        if add_options:
+            add_options(command)
     return whole
 
 
-def _add_fit(among: _Among) -> None:
-    fitting = _Command(among, "fit", "fit sigmoids to scores and labels", commands.fit)
-    fitting.files(several=True)
-    fitting.columns(
-        labels=True, segment="column of segments, one sigmoid each; repeat for several columns"
-    )
-    fitting.weight()
-    fitting.offset()
-    fitting.out("FILE.npz", "file for the calibrator")
-    fitting.once(
+def _add_fit(fit: argparse.ArgumentParser) -> None:
+    _add(fit, "files", "--delimiter", *_LABELLED)
+    _add(fit, "--segment", help="column of segments, one sigmoid each; repeat for several columns")
+    _add(fit, "--weight", "--offset")
+    _add(fit, "--out", metavar="FILE.npz", required=True, help="file for the calibrator")
+    _add(
+        fit,
         "--pooling",
         choices=get_args(Pooling),
         help="of segments: each by its own rows (none, the default), shrunk to their population "
         "(partial), for several columns to their prefixes (nested) or to the values of each column "
         "(crossed), or one curve for all (complete)",
     )
-    fitting.non_finite()
-    fitting.cache()
-    fitting.json()
-    several = fitting.group(
+    _add(fit, "--non-finite", "--cache", "--json")
+    several = fit.add_argument_group(
         "several processes",
         "Started by SLURM (srun), Open MPI (mpirun) or another launcher that\n"
         "jax.distributed.initialize knows. Process i of n, counted from 0, reads the FILEs\n"
         "i, i + n, i + 2n and so on; a segment may have rows in all of them.",
     )
-    several.add_argument("--distributed", action="store_true", help="fit by all processes of a job")
-    several.add_argument(
-        "--checkpoint",
-        metavar="DIR",
-        action=_Once,
-        help="directory for the sums of each pass, from which a repeated command continues",
-    )
-    several.add_argument(
-        "--time-limit",
-        metavar="SECONDS",
-        type=float,
-        action=_Once,
-        help="maximum time to wait for other processes in a pass; default: no limit",
-    )
+    _add(several, "--distributed", action="store_true", help="fit by all processes of a job")
+    about = "directory for the sums of each pass, from which a repeated command continues"
+    _add(several, "--checkpoint", metavar="DIR", help=about)
+    about = "maximum time to wait for other processes in a pass; default: no limit"
+    _add(several, "--time-limit", metavar="SECONDS", type=float, help=about)
 
 
-def _add_update(among: _Among) -> None:
-    updating = _Command(among, "update", "update a calibrator with new rows", commands.update)
-    updating.fresh_rows()
-    updating.weight()
-    updating.offset()
-    updating.once(
-        "--forgetting",
-        type=float,
-        metavar="Q",
-        help="factor in (0, 1] for the weights of all earlier rows; default 1",
+def _add_update(update: argparse.ArgumentParser) -> None:
+    _add(update, *_FRESH_ROWS, "--weight", "--offset")
+    about = "factor in (0, 1] for the weights of all earlier rows; default 1"
+    _add(update, "--forgetting", metavar="Q", type=float, default=1.0, help=about)
+    about = (
+        "name of the new rows, such as a date, kept in the file; rows of a night that the "
+        "calibrator has are refused"
     )
-    updating.once(
-        "--night",
-        metavar="ID",
-        help="name of the new rows, such as a date, kept in the file; rows of a night that the "
-        "calibrator has are refused",
-    )
-    updating.out(
-        "FILE.npz", "file for the new calibrator; not the old one, so that a call can be repeated"
-    )
-    updating.non_finite()
-    updating.cache()
-    updating.json()
+    _add(update, "--night", metavar="ID", help=about)
+    about = "file for the new calibrator; not the old one, so that a call can be repeated"
+    _add(update, "--out", metavar="FILE.npz", required=True, help=about)
+    _add(update, "--non-finite", "--cache", "--json")
 
 
-def _add_shift(among: _Among) -> None:
-    shifting = _Command(
-        among,
-        "shift",
-        "shift a calibrator to another rate of label 1, as after undersampling of label 0",
-        commands.shift,
+def _add_apply(apply: argparse.ArgumentParser) -> None:
+    _add(apply, "file", "--delimiter", "--calibrator", "--score", "--logit")
+    about = "column of segments, if fitted with one; repeat for several columns"
+    _add(apply, "--segment", help=about)
+    _add(apply, "--offset")
+    about = "name of the new column; default probability"
+    _add(apply, "--name", metavar="COL", default="probability", help=about)
+    about = (
+        "rows of FILE with a column of probabilities: Parquet if it ends in .parquet, else text, "
+        "compressed if in .gz; - for standard output"
     )
-    shifting.add("calibrator", metavar="FILE.npz", help="from platt-jax fit, or save")
+    _add(apply, "--out", metavar="FILE", required=True, help=about)
+    _add(apply, "--json")
+
+
+def _add_shift(shift: argparse.ArgumentParser) -> None:
+    _add(shift, "calibrator")
+    for name, rows in (("--from-rate", "that were fitted"), ("--to-rate", "to predict")):
+        about = f"share of label 1 among the rows {rows}, between 0 and 1"
+        _add(shift, name, metavar="R", type=float, required=True, help=about)
+    about = "file for the shifted calibrator, for apply, export and the others"
+    _add(shift, "--out", metavar="FILE.npz", required=True, help=about)
+    _add(shift, "--json")
+
+
+def _add_triage(triage: argparse.ArgumentParser) -> None:
+    _add(triage, *_FRESH_ROWS, "--offset")
+    _add(triage, "--against", default="fit")
+    _add(triage, "--margin", default=0.0, help=_COMMON["--margin"]["help"] + "; default 0")
+    _add(triage, "--fdr")
+    about = "column of ids, such as days: rows of a segment and cluster depend on each other"
+    _add(triage, "--cluster", metavar="COL", help=about)
+    about = (
+        "with --cluster: standard deviation by which the log-odds of the rows of a cluster move "
+        "together; default: estimated"
+    )
+    _add(triage, "--cluster-sd", metavar="SD", type=float, help=about)
+    about = "file for all segments, most urgent first; - for standard output"
+    _add(triage, "--out", metavar="FILE.csv", help=about)
+    _add(triage, "--non-finite", "--cache", "--json")
+
+
+def _add_monitor(monitor: argparse.ArgumentParser) -> None:
+    about = "file of the monitor, as of the night before; if there is none, a new one begins"
+    _add(monitor, "state", metavar="STATE.npz", help=about)
+    _add(monitor, *_FRESH_ROWS, "--offset", "--against")
+    _add(monitor, "--margin", help=_COMMON["--margin"]["help"] + "; default 0.1")
+    _add(monitor, "--fdr")
+    about = (
+        "standard deviation by which the log-odds of a segment's rows move together from one "
+        "night to the next; default 0"
+    )
+    _add(monitor, "--night-sd", metavar="SD", type=float, help=about)
+    about = "the night's name, such as its date; a night that is in STATE.npz is refused"
+    _add(monitor, "--night", metavar="ID", help=about)
+    about = "share of the positives that are known by now, if labels come late; default 1"
+    _add(monitor, "--reported", metavar="SHARE", type=float, help=about)
+    about = "report alarms of this night and all before, rather than those of this night"
+    _add(monitor, "--ever", action="store_true", help=about)
+    about = "forget what is known of a segment, because it was dealt with; may be repeated"
+    _add(monitor, "--restart", metavar="ID", action="append", default=[], help=about)
+    about = "file for the monitor; default STATE.npz, and then only --night lets a call be repeated"
+    _add(monitor, "--out", metavar="FILE.npz", help=about)
+    _add(monitor, "--table", metavar="FILE.csv", help="file for all segments, the worst first")
+    about = (
+        "effect of NaN, infinite numbers and missing values: their row is left out (omit, the "
+        "default), or the command fails (raise)"
+    )
+    _add(monitor, "--non-finite", choices=["omit", "raise"], default="omit", help=about)
+    _add(monitor, "--cache", "--json")
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    _add(report, *_FRESH_ROWS)
+    _add(report, "--out", metavar="FILE.html", required=True, help="file for the page")
+    _add(report, "--cache", "--json")
+
+
+def _add_export(export: argparse.ArgumentParser) -> None:
+    _add(export, "calibrator")
+    formats = ["json", "python", "sql", "onnx"]
+    _add(export, "--to", required=True, choices=formats, help="format")
+    about = "file to write; - for standard output"
+    _add(export, "--out", metavar="FILE", required=True, help=about)
+    sql = export.add_argument_group("with --to sql")
+    _add(sql, "--score", required=False)
     for name, about in (
-        ("--from-rate", "share of label 1 among the rows that were fitted, between 0 and 1"),
-        ("--to-rate", "share of label 1 among the rows to predict, between 0 and 1"),
+        ("--dialect", "a dialect of sqlglot; default duckdb"),
+        ("--table", "create a table for the segments, instead of a CASE"),
+        ("--view", "create a view of the rows with a column 'probability'"),
+        ("--rows", "with --view: the table of rows"),
     ):
-        shifting.once(name, required=True, type=float, metavar="R", help=about)
-    shifting.out("FILE.npz", "file for the shifted calibrator, for apply, export and the others")
-    shifting.json()
-
-
-def _add_monitor(among: _Among) -> None:
-    watching = _Command(
-        among,
-        "monitor",
-        "judge the rows of another night, and report segments whose predictions are off",
-        monitor,
+        _add(sql, name, metavar="NAME", help=about)
+    _add(sql, "--segment")
+    onnx = export.add_argument_group("with --to onnx")
+    _add(
+        onnx, "--dtype", choices=["float32", "float64"], help="type of the scores; default float64"
     )
-    watching.add(
-        "state",
-        metavar="STATE.npz",
-        help="file of the monitor, as of the night before; if there is none, a new one begins",
-    )
-    watching.fresh_rows()
-    watching.offset()
-    watching.hypothesis(margin="0.1")
-    watching.once(
-        "--night-sd",
-        type=float,
-        metavar="SD",
-        help="standard deviation by which the log-odds of a segment's rows move together from one "
-        "night to the next; default 0",
-    )
-    watching.once(
-        "--night",
-        metavar="ID",
-        help="the night's name, such as its date; a night that is in STATE.npz is refused",
-    )
-    watching.once(
-        "--reported",
-        type=float,
-        metavar="SHARE",
-        help="share of the positives that are known by now, if labels come late; default 1",
-    )
-    watching.add(
-        "--ever",
-        action="store_true",
-        help="report alarms of this night and all before, rather than those of this night",
-    )
-    watching.add(
-        "--restart",
-        metavar="ID",
-        action="append",
-        default=[],
-        help="forget what is known of a segment, because it was dealt with; may be repeated",
-    )
-    watching.out(
-        "FILE.npz",
-        "file for the monitor; default STATE.npz, and then only --night lets a call be repeated",
-        False,
-    )
-    watching.once("--table", metavar="FILE.csv", help="file for all segments, the worst first")
-    watching.once(
-        "--non-finite",
-        choices=["omit", "raise"],
-        help="effect of NaN, infinite numbers and missing values: their row is left out (omit, the "
-        "default), or the command fails (raise)",
-    )
-    watching.cache()
-    watching.json()
 
 
 def _add_completion(whole: argparse.ArgumentParser) -> None:

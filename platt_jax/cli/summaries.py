@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, ids, save
 from platt_jax.cli import outputs
-from platt_jax.cli.inputs import DASH
 from platt_jax.results import tables
+from platt_jax.results.fit import inspected
 
 _FITS_FAILED = 3
+_SEGMENTS_TOLD = 10
 _OF_LEVELS = "what is known of their levels"
 # What predicts segments that were not fitted, by the pooling.
 _OF_UNSEEN = {"partial": "the population", "nested": _OF_LEVELS, "crossed": _OF_LEVELS}
@@ -23,7 +24,7 @@ _OF_UNSEEN = {"partial": "the population", "nested": _OF_LEVELS, "crossed": _OF_
 def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
     """Save the calibrator and print a summary; returns the exit status."""
     save(arguments.out, calibrator)
-    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
+    found, _, _ = inspected(calibrator)
     if arguments.json:
         about = {
             "problems": int(np.size(found.A)),
@@ -46,14 +47,10 @@ def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) ->
 
 def status(calibrator: Fit | SegmentCalibrator) -> int:
     """The exit status, which says whether some fits or the search for a population failed."""
-    found = calibrator.fit if isinstance(calibrator, SegmentCalibrator) else calibrator
-    failed = not np.all(found.status == Status.CONVERGED) or _population_failed(calibrator)
-    return _FITS_FAILED if failed else 0
-
-
-def _population_failed(calibrator: Fit | SegmentCalibrator) -> bool:
+    found, _, _ = inspected(calibrator)
     population = getattr(calibrator, "population", None)
-    return population is not None and population.status == Status.MAX_ITERATIONS
+    lost = population is not None and population.status == Status.MAX_ITERATIONS
+    return _FITS_FAILED if lost or not np.all(found.status == Status.CONVERGED) else 0
 
 
 def tell_one_class(labels: NDArray[Any]) -> None:
@@ -72,14 +69,13 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
 
 
 def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
-    if isinstance(calibrator, SegmentCalibrator):
-        statuses, keys = calibrator.fit.status, calibrator.keys
-    else:
-        statuses, keys = np.ravel(calibrator.status), None
+    found, _, keys = inspected(calibrator)
+    statuses = np.ravel(found.status)
     failed = np.flatnonzero(statuses != Status.CONVERGED)
     if not len(failed):  # the search for the population, of which a warning tells
         return
-    first = "" if keys is None else f", the first in segment {tables.name(keys, failed[0])}"
+    many = isinstance(calibrator, SegmentCalibrator)
+    first = f", the first in segment {tables.name(keys, failed[0])}" if many else ""
     status = Status(int(statuses[failed[0]]))
     outputs.tell(
         f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
@@ -87,11 +83,20 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
     )
 
 
+def tell_first(table: tables.Table, where: str) -> None:
+    """Print the first lines of a table by segment, and `where` the others are."""
+    for line in table.lines(_SEGMENTS_TOLD):
+        print(line)
+    number = len(table["rows"])
+    if number > _SEGMENTS_TOLD:
+        print(f"and {number - _SEGMENTS_TOLD:,} more: {where}")
+
+
 def tell_applied(
     arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
 ) -> None:
     """Report the number of rows written, and of those without a fitted segment or probability."""
-    say = outputs.tell if arguments.out == DASH else print
+    say = outputs.beside(arguments.out)
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return

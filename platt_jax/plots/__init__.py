@@ -11,16 +11,12 @@ The plotted quantities are computed in `platt_jax.metrics` and by the fits thems
 
 from platt_jax.plots.description import alt_text
 from platt_jax.plots.explore import explore
-from platt_jax.plots.levels import levels
 from platt_jax.plots.nights import nights
-from platt_jax.plots.overall import summary
-from platt_jax.plots.overview import convergence, parameter_map
-from platt_jax.plots.pooling_losses import pooling_losses
+from platt_jax.plots.overview import convergence, parameter_map, summary
+from platt_jax.plots.pooling import levels, pooling_losses, shrinkage
 from platt_jax.plots.rates import rate_funnel
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
-from platt_jax.plots.segments import segment_sigmoids
-from platt_jax.plots.shrinkage import shrinkage
-from platt_jax.plots.sigmoids import sigmoid
+from platt_jax.plots.sigmoids import segment_sigmoids, sigmoid
 from platt_jax.plots.slopes import slope_funnel
 
 __all__ = [

@@ -1,7 +1,9 @@
-"""Limits and ticks of axes, and room for legends."""
+"""Limits and ticks of axes, room for legends, and panels beside axes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,6 @@ from platt_jax.plots.style import Window
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.legend import Legend
 
 _LINE = 1.6 * (style.SMALL + 1)  # height of a legend's line, in points
 _LETTER = 0.58 * (style.SMALL + 1)  # width of a letter
@@ -25,12 +26,7 @@ _CORNERS = ("upper right", "upper left", "lower right", "lower left")
 
 
 def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
-    """Plain numbers on a logarithmic axis: 1, 3, 10, 30; few round ones where its range is narrow.
-
-    Args:
-        axis: an axis of logarithmic scale.
-        limits: the positive ends of the axis.
-    """
+    """Plain numbers on a logarithmic axis: 1, 3, 10, 30; few round ones if it is short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     ratio, whole = limits[1] / limits[0], limits[1] - limits[0] >= 3
@@ -61,12 +57,7 @@ def ratio_ticks(low: float, high: float) -> list[float]:
 
 
 def probability_limits(low: float, high: float) -> tuple[float, float]:
-    """Limits of an axis of probabilities: all, or a part from 0 or to 1 if all drawn lie there.
-
-    Args:
-        low: smallest probability drawn.
-        high: largest probability drawn.
-    """
+    """Limits of an axis of probabilities: all, or a part from 0 or to 1 if all drawn lie there."""
     if 0 < high <= 0.5:
         return -0.02 * high, 1.08 * high
     if 0.5 <= low < 1:
@@ -74,23 +65,51 @@ def probability_limits(low: float, high: float) -> tuple[float, float]:
     return -0.02, 1.02
 
 
-def room_for_legend(
-    ax: Axes, x: Any, y: Any, window: Window, labels: list[str], marked: Bools | bool = False
-) -> tuple[str, Window]:
-    """The corner for a legend with these labels, and the window with room for it, if needed.
+@contextmanager
+def framed(
+    ax: Axes,
+    x: Any,
+    y: Any,
+    window: Window,
+    labels: list[str],
+    left_out: Mapping[str, Bools],
+    marked: Bools | bool = False,
+) -> Iterator[Window]:
+    """Axes to draw points in. Then they get a legend, and a note on what is not drawn.
+
+    The window reaches further up or down where a marked point or more than a few others would be
+    behind the legend.
 
     Args:
         ax: axes, with scales set.
-        x: (K,) coordinates of the points to avoid.
+        x: (K,) coordinates of the points.
         y: (K,) coordinates.
         window: ((left, right), (bottom, top)) of the points.
         labels: labels of the legend.
+        left_out: problems that are not drawn, by reason, as in `style.note_undrawn`.
         marked: (K,) whether a point is marked.
-
-    Returns:
-        The legend's `loc`, and the window. The window reaches further up or down where a marked
-        point or more than a few others would be behind the legend.
     """
+    from matplotlib.collections import PathCollection
+
+    place, window = _room_for_legend(ax, x, y, window, labels, marked)
+    (left, right), (bottom, top) = window
+    ax.set(xlim=(left, right), ylim=(bottom, top))
+    yield window
+    if ax.get_xscale() == "log":  # hexagons come with ticks of their own
+        log_axis(ax.xaxis, (left, right))
+    style.note_undrawn(ax, (x < left) | (x > right) | (y < bottom) | (y > top), left_out)
+    if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
+        return
+    handles: list[Any] = style.legend(ax, loc=place, markerscale=1.5).legend_handles
+    for handle in handles:
+        if isinstance(handle, PathCollection):
+            handle.set_alpha(1)
+
+
+def _room_for_legend(
+    ax: Axes, x: Any, y: Any, window: Window, labels: list[str], marked: Bools | bool = False
+) -> tuple[str, Window]:
+    """The corner for a legend, and the window with room for it; arguments as of `framed`."""
     figure: Any = ax.figure
     size = np.array([ax.get_window_extent().width, ax.get_window_extent().height])
     width, height = size * 72 / figure.dpi
@@ -121,15 +140,34 @@ def _longer(ends: tuple[float, float], share: float, place: str, log: bool) -> t
     return (float(np.exp(low)), float(np.exp(high))) if log else (float(low), float(high))
 
 
-def legend_at(ax: Axes, place: str) -> Legend | None:
-    """A legend of the axes at a place of `room_for_legend`; None if there is nothing to explain."""
-    from matplotlib.collections import PathCollection
+def panel_below(ax: Axes, share: float) -> Axes:
+    """New axes below `ax`, which take this share of its height and share its x axis."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        left, bottom, width, height = ax.get_position(original=True).bounds
+        ax.set_position((left, bottom + 1.1 * share * height, width, (1 - 1.1 * share) * height))
+        below = ax.figure.add_axes((left, bottom, width, share * height), sharex=ax)
+    else:
+        halves: Any = spec.subgridspec(2, 1, height_ratios=(1 - share, share), hspace=0.1)
+        upper, lower = halves
+        ax.set_subplotspec(upper)
+        below = ax.figure.add_subplot(lower, sharex=ax)
+    ax.tick_params(labelbottom=False)
+    return below
 
-    if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
-        return None
-    made = style.legend(ax, loc=place, markerscale=1.5)
-    handles: list[Any] = made.legend_handles
-    for handle in handles:
-        if isinstance(handle, PathCollection):
-            handle.set_alpha(1)
-    return made
+
+def panel_beside(ax: Axes, share: float) -> Axes:
+    """New axes to the right of `ax`, which take this share of its width and share its y axis."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        left, bottom, width, height = ax.get_position(original=True).bounds
+        ax.set_position((left, bottom, (1 - 1.1 * share) * width, height))
+        place = left + (1 - share) * width, bottom, share * width, height
+        beside = ax.figure.add_axes(place, sharey=ax)
+    else:
+        halves: Any = spec.subgridspec(1, 2, width_ratios=(1 - share, share), wspace=0.1)
+        first, second = halves
+        ax.set_subplotspec(first)
+        beside = ax.figure.add_subplot(second, sharey=ax)
+    beside.tick_params(labelleft=False)
+    return beside

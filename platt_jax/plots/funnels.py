@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
+from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.plots import axes, names, style
 from platt_jax.plots.points import points
 from platt_jax.plots.style import Window
@@ -33,8 +34,6 @@ _ASIDE = {
     (-4, 4): ("right", "bottom"),
     (-4, -4): ("right", "top"),
 }
-# Left, right, bottom and top.
-_Box: TypeAlias = tuple[float, float, float, float]
 
 
 class Funnel(NamedTuple):
@@ -46,7 +45,8 @@ class Funnel(NamedTuple):
         values: (K,) what is compared.
         off: (K,) whether a problem is marked.
         marks: what the marks mean, such as "off (q ≤ 0.05)".
-        urgency: (K,) p-values: the marked problems with the smallest are named.
+        p_value: (K,) of the hypothesis that a problem is as expected. The marked problems with the
+            smallest are named.
         keys: (K,) ids.
         kind: name of a problem, such as "segment".
     """
@@ -56,7 +56,7 @@ class Funnel(NamedTuple):
     values: Floats
     off: Bools
     marks: str
-    urgency: Floats
+    p_value: Floats
     keys: NDArray[Any]
     kind: str
 
@@ -67,14 +67,12 @@ class Limits(NamedTuple):
     Attributes:
         sizes: (G,) amounts of information, as in `Funnel`.
         ends: a pair of arrays (G,) for each of `LEVELS`.
-        beyond: a text for each level.
         center: value expected.
         label: label of the centre.
     """
 
     sizes: Floats
     ends: tuple[tuple[Floats, Floats], ...]
-    beyond: tuple[str, ...]
     center: float
     label: str
 
@@ -84,7 +82,33 @@ def across(sizes: Floats) -> tuple[float, float]:
     return float(sizes.min()) / 1.2, float(sizes.max()) * 1.2
 
 
-def beyond(p_value: Floats, level: float) -> str:
+def reliably_off(p_value: Floats) -> tuple[Bools, str]:
+    """Which problems are marked, and what that means."""
+    return q_values(p_value) <= FDR, f"off (q ≤ {FDR:g})"
+
+
+def draw(
+    ax: Axes, funnel: Funnel, limits: Limits, window: Window, left_out: Mapping[str, Bools]
+) -> None:
+    """Draw the funnel on axes whose scales are set; window and left_out as in `axes.framed`."""
+    sizes, values, off = funnel.sizes, funnel.values, funnel.off
+    marked = f"{np.count_nonzero(off):,} {funnel.marks}"
+    some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")
+    if not off.any():
+        some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
+    beyond = [_beyond(funnel.p_value, level) for level in LEVELS]
+    texts = [*beyond, limits.label, some, *([marked] if off.any() else [])]
+    ax.set_xlabel(funnel.about)
+    with axes.framed(ax, sizes, values, window, texts, left_out, off) as window:
+        _draw_limits(ax, limits, beyond)
+        points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
+        if off.any():
+            looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
+            points(ax, sizes[off], values[off], window, marked, marked=True, **looks)
+            _name(ax, funnel, window)
+
+
+def _beyond(p_value: Floats, level: float) -> str:
     """How many problems are beyond limits of this level, and how many are by chance."""
     number = np.count_nonzero(p_value < 1 - level)
     chance = (1 - level) * len(p_value)
@@ -92,41 +116,9 @@ def beyond(p_value: Floats, level: float) -> str:
     return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
 
 
-def draw(
-    ax: Axes, funnel: Funnel, limits: Limits, window: Window, undrawn: Mapping[str, int]
-) -> None:
-    """Draw the funnel on axes whose scales are set.
-
-    Args:
-        ax: axes.
-        funnel: the problems.
-        limits: the control limits.
-        window: ((left, right), (bottom, top)) of the axes, at least.
-        undrawn: number of problems not drawn, by reason.
-    """
-    sizes, values, off = funnel.sizes, funnel.values, funnel.off
-    marked = f"{np.count_nonzero(off):,} {funnel.marks}"
-    some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")
-    if not off.any():
-        some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
-    texts = [*limits.beyond, limits.label, some, *([marked] if off.any() else [])]
-    place, window = axes.room_for_legend(ax, sizes, values, window, texts, off)
-    ax.set(xlim=window[0], ylim=window[1], xlabel=funnel.about)
-    _draw_limits(ax, limits)
-    points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
-    if off.any():
-        looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
-        points(ax, sizes[off], values[off], window, marked, marked=True, **looks)
-        _name(ax, funnel, window)
-    axes.log_axis(ax.xaxis, window[0])  # hexagons come with ticks of their own
-    low, high = window[1]
-    style.note_undrawn(ax, (values < low) | (values > high), undrawn)
-    axes.legend_at(ax, place)
-
-
-def _draw_limits(ax: Axes, limits: Limits) -> None:
+def _draw_limits(ax: Axes, limits: Limits, beyond: list[str]) -> None:
     looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1}
-    for (low, high), text, line in zip(limits.ends, limits.beyond, ("-", "--"), strict=True):
+    for (low, high), text, line in zip(limits.ends, beyond, ("-", "--"), strict=True):
         ax.plot(limits.sizes, low, linestyle=line, **looks)
         ax.plot(limits.sizes, high, linestyle=line, label=text, **looks)
     ax.axhline(limits.center, color=style.ORANGE, linewidth=1.5, label=limits.label)
@@ -134,39 +126,27 @@ def _draw_limits(ax: Axes, limits: Limits) -> None:
 
 def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     """Write the names of the most urgent marked problems, where they do not overlap."""
+    from matplotlib.transforms import Bbox
+
     sizes, values = funnel.sizes, funnel.values
     low, high = window[1]
     drawn = np.flatnonzero(funnel.off & (values >= low) & (values <= high))
-    urgent = drawn[np.argsort(funnel.urgency[drawn], kind="stable")][:_MOST_NAMES]
+    urgent = drawn[np.argsort(funnel.p_value[drawn], kind="stable")][:_MOST_NAMES]
     texts = names.distinct([names.text(key) for key in funnel.keys[urgent]], _NAME_WIDTH)
     looks: dict[str, Any] = {"fontsize": _NAME_SIZE, "textcoords": "offset points"}
     looks |= {"fontfamily": names.families(texts), "parse_math": False}
     looks["zorder"] = _ABOVE_LEGENDS
     figure: Any = ax.figure
-    taken: list[_Box] = []
+    frame = Bbox(np.reshape(ax.get_window_extent().extents, (2, 2)) * 72 / figure.dpi)
+    taken: list[Bbox] = []
     for i, text in zip(urgent.tolist(), texts, strict=True):
         x, y = ax.transData.transform((sizes[i], values[i])) * 72 / figure.dpi
         wide = names.width(text) * 0.6 * _NAME_SIZE
-        for aside, (ha, va) in _ASIDE.items():
-            box = _box(x + aside[0], y + aside[1], wide, ha, va)
-            if _inside(ax, box) and not any(_overlap(box, other) for other in taken):
+        for (right, up), (ha, va) in _ASIDE.items():
+            left = x + right - wide * {"left": 0, "center": 0.5, "right": 1}[ha]
+            bottom = y + up - _NAME_SIZE * {"bottom": 0, "center": 0.5, "top": 1}[va]
+            box = Bbox.from_bounds(left, bottom, wide, _NAME_SIZE)
+            if frame.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
                 taken.append(box)
-                ax.annotate(text, (sizes[i], values[i]), aside, ha=ha, va=va, **looks)
+                ax.annotate(text, (sizes[i], values[i]), (right, up), ha=ha, va=va, **looks)
                 break
-
-
-def _box(x: float, y: float, wide: float, ha: str, va: str) -> _Box:
-    """The place of a text in points, from its position and its alignment."""
-    left = x - wide * {"left": 0, "center": 0.5, "right": 1}[ha]
-    bottom = y - _NAME_SIZE * {"bottom": 0, "center": 0.5, "top": 1}[va]
-    return left, left + wide, bottom, bottom + _NAME_SIZE
-
-
-def _overlap(a: _Box, b: _Box) -> bool:
-    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
-
-
-def _inside(ax: Axes, box: _Box) -> bool:
-    figure: Any = ax.figure
-    left, bottom, right, top = ax.get_window_extent().extents * 72 / figure.dpi
-    return bool(left < box[0] and box[1] < right and bottom < box[2] and box[3] < top)

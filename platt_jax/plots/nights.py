@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.plots import names, style
+from platt_jax.plots.rows import ids_in_table
 from platt_jax.results.tables import Table
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _LEAST, _MOST = 0.0, 8.0  # of the evidence in the image, in powers of ten
 _MOST_SEGMENTS = 60
 _MOST_NAMES = 30
 _NAME_LENGTH = 18
+_EVIDENCE = "evidence, log₁₀ of the e-value"
 
 
 def nights(
@@ -100,17 +103,8 @@ def _history(tables: Sequence[Table], fdr: float) -> _SegmentHistories:
 
 
 def _segments(table: Table) -> NDArray[Any]:
-    fields = [name for name in table if name not in _OF_MONITORS]
-    if len(fields) == 1:
-        return table[fields[0]]
-    return ids.structured(fields, [table[name] for name in fields])
-
-
-_OF_MONITORS = (
-    *("nights", "rows", "positives", "expected", "ratio", "q_value"),
-    *("change", "since", "intercept", "se_intercept"),
-    *("log_e_value", "highest", "q_value_ever"),
-)
+    fields = list(takewhile(lambda name: name != "nights", table))
+    return ids_in_table(table, fields if len(fields) > 1 else None)
 
 
 def _chosen(history: _SegmentHistories, segments: Any) -> _SegmentHistories:
@@ -133,15 +127,9 @@ def _lines(ax: Axes, history: _SegmentHistories) -> None:
     for i, (evidence, alarms) in enumerate(zip(history.evidence, history.alarms, strict=True)):
         looks: dict[str, Any] = {"color": style.cycle(ax, i), "label": names.in_legend(texts[i])}
         ax.plot(at, evidence, linewidth=1.3, **looks)
-        ax.plot(
-            at[alarms],
-            evidence[alarms],
-            linestyle="none",
-            marker=style.MARKERS[i],
-            markersize=5,
-            color=style.cycle(ax, i),
-        )
-    ax.set_ylabel("evidence, log₁₀ of the e-value")
+        marks: dict[str, Any] = {"linestyle": "none", "marker": style.MARKERS[i], "markersize": 5}
+        ax.plot(at[alarms], evidence[alarms], color=style.cycle(ax, i), **marks)
+    ax.set_ylabel(_EVIDENCE)
     ax.locator_params(axis="x", integer=True)
     style.legend(ax, title="marked: with an alarm", title_fontsize=style.SMALL)
 
@@ -167,8 +155,7 @@ def _image(ax: Axes, history: _SegmentHistories) -> None:
     if len(begins):
         ax.scatter(night[begins] + 1, line[begins], label="first alarm", **looks)
         style.legend(ax, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
-    label = "evidence, log₁₀ of the e-value"
-    ax.figure.colorbar(drawn, ax=ax, label=label, extend="max")
+    ax.figure.colorbar(drawn, ax=ax, label=_EVIDENCE, extend="max")
     ax.locator_params(axis="x", integer=True)
     _name_lines(ax, shown.keys, len(history.keys))
 

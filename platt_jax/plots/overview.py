@@ -1,4 +1,4 @@
-"""Overviews of all problems: their parameters, flags and convergence."""
+"""Overviews of all problems: their parameters, flags and convergence, and four figures in one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.arrays import Bools, Ints
+from platt_jax.columns import Column
 from platt_jax.plots import axes, style
 from platt_jax.plots.points import central, points
+from platt_jax.plots.rates import rate_funnel
+from platt_jax.plots.reliability import reliability_diagram
+from platt_jax.plots.slopes import slope_funnel
 from platt_jax.results.fit import Inspectable, inspected
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.status import Flag, Status
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ _LOOKS = {
 _OTHER_MARKERS = "X*pdhH<>"
 # Largest count on a linear axis.
 _FEW = 20
+_SUMMARY_SIZE = 11.0, 9.5  # inches
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
 
@@ -72,18 +80,15 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
     texts = ["of no flag", *(text for text, *_ in flagged)]
     ax = style.axes_or_new(ax)
     window: style.Window = central(A[usual]), central(B[usual])
-    place, window = axes.room_for_legend(ax, A, B, window, texts)
-    ax.locator_params(nbins=6)
-    ax.set(xlim=window[0], ylim=window[1], xlabel="A", ylabel="B")
-    ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
-    some = f"{style.counted(np.count_nonzero(plain), kind)}, no flag"
-    points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE))
-    for text, mine, (color, marker) in flagged:
-        looks: dict[str, Any] = {"color": style.shade(ax, color), "marker": marker, "s": 14}
-        points(ax, A[mine], B[mine], window, text, marked=True, **looks)
-    within = [(x >= low) & (x <= high) for x, (low, high) in zip((A, B), window, strict=True)]
-    style.note_undrawn(ax, ~(within[0] & within[1]), style.counted_once(left_out))
-    axes.legend_at(ax, place)
+    with axes.framed(ax, A, B, window, texts, left_out) as window:
+        ax.locator_params(nbins=6)
+        ax.set(xlabel="A", ylabel="B")
+        ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
+        some = f"{style.counted(np.count_nonzero(plain), kind)}, no flag"
+        points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE))
+        for text, mine, (color, marker) in flagged:
+            looks: dict[str, Any] = {"color": style.shade(ax, color), "marker": marker, "s": 14}
+            points(ax, A[mine], B[mine], window, text, marked=True, **looks)
     return style.titled(ax, title)
 
 
@@ -177,3 +182,63 @@ def _set_heights(ax: Axes, highest: int, lines: int) -> None:
     limits = 0.5, 0.5 * (2.5 * highest) ** room
     ax.set(yscale="log", ylim=limits)
     axes.log_axis(ax.yaxis, limits)
+
+
+def summary(
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    *,
+    weights: Column = None,
+    label: str = "segment",
+    title: str | None = None,
+) -> NDArray[Any]:
+    """Plot reliability, rates, slopes and parameters of a calibrator in a new figure.
+
+    The rates are those of these rows, preferably rows that were not fitted.
+
+    Args:
+        calibrator: a SegmentCalibrator.
+        scores: (N,) scores.
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        segments: (N,) ids, as in `fit_segments`.
+        weights: (N,) counts of rows >= 0.
+        label: what a segment is, in the singular, such as "route".
+        title: title of the figure; None for none.
+
+    Returns:
+        An array (2, 2) of axes, with `reliability_diagram` of the sigmoid of all rows pooled and of
+        the calibrator, `rate_funnel`, `slope_funnel` and `parameter_map`.
+
+    Raises:
+        ValueError: an argument is not as above; a score, label or weight is not finite; or no
+            segment has a slope.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> rows = rng.normal(size=900), rng.random(900) < 0.5, np.arange(900) % 20
+        >>> summary(fit_segments(*rows), *rows)[0, 0].get_title(loc="left").strip()
+        'Reliability'
+    """
+    require_segment_calibrator(calibrator, "calibrator")
+    f = validation.floating(scores, "scores")
+    p = calibrator.predict_proba(f, segments)
+    shared: dict[str, Any] = {"weights": weights}
+    models = {"all rows pooled": calibrator.fallback.predict_proba(f), f"by {label}": p}
+    figure, panels = style.pyplot().subplots(2, 2, layout="constrained", figsize=_SUMMARY_SIZE)
+    reliability_diagram(labels, models, numbers=False, ax=panels[0, 0], **shared)
+    rate_funnel(labels, p, segments, label=label, ax=panels[0, 1], **shared)
+    slope_funnel(calibrator, label=label, ax=panels[1, 0])
+    parameter_map(calibrator, ax=panels[1, 1])
+    titles = ["Reliability"]
+    titles += [f"{what} of {style.plural(label)}" for what in ("Rates", "Slopes", "Parameters")]
+    for ax, text in zip(panels.flat, titles, strict=True):
+        style.titled(ax, text)
+    if title is not None:
+        figure.suptitle(title)
+    made: NDArray[Any] = np.asarray(panels)
+    return made

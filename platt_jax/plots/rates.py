@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
-from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import places
 from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, count_p_values, counts
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central
-from platt_jax.plots.rows import predicted
+from platt_jax.plots.rows import ids_in_table, predicted
 from platt_jax.results.probabilities import critical_value
 
 if TYPE_CHECKING:
@@ -80,14 +79,12 @@ def rate_funnel(
     used = by_segment.expected > 0
     if not used.any():
         raise ValueError("proba: expected some above 0, got none")
-    undrawn = {"with 0 expected": int(np.count_nonzero(~used & (by_segment.rows > 0)))}
+    left_out = {"with 0 expected": ~used & (by_segment.rows > 0)}
     p_value = count_p_values(predictions, by_segment)[used]
     by_segment = Counts(*(x[used] for x in by_segment))
     keys = numbered.named(np.flatnonzero(used))
-    marked = _reliably_off(p_value) if judged is None else _flagged(judged, keys)
-    third_moment = float(np.sum(w * third_moments(p)))
-    texts = tuple(funnels.beyond(p_value, level) for level in funnels.LEVELS)
-    limits = limits_of(by_segment, third_moment, texts)
+    marked = funnels.reliably_off(p_value) if judged is None else _flagged(judged, keys)
+    limits = limits_of(by_segment, predictions)
     ax = style.axes_or_new(ax)
     ax.set(xscale="log", yscale="log", ylabel="observed / expected")
     ratio = by_segment.observed / by_segment.expected
@@ -95,46 +92,32 @@ def rate_funnel(
     scale = scale_of(expected, ratio, marked[0], limits)
     about = f"expected positives of the {label}"
     drawn = Funnel(expected, about, scale.heights(ratio), *marked, p_value, keys, label)
-    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), undrawn)
+    funnels.draw(ax, drawn, limits, (funnels.across(expected), scale.ends), left_out)
     scale.set_ticks(ax)
     return style.titled(ax, title)
-
-
-def _reliably_off(p_value: Floats) -> tuple[Bools, str]:
-    """Which segments are marked, and what that means."""
-    return q_values(p_value) <= funnels.FDR, f"off (q ≤ {funnels.FDR:g})"
 
 
 def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bools, str]:
     """Which of these segments triage flagged, and what the marks mean."""
     if "flagged" not in judged:
         raise ValueError(f"judged: expected the table of triage, got columns {list(judged)}")
-    columns = list(judged.values())[: len(keys.dtype.names or [0])]
-    named = ids.structured(keys.dtype.names, columns) if keys.dtype.names else columns[0]
+    named = ids_in_table(judged, keys.dtype.names)
     flagged = np.append(judged["flagged"], False)  # the last for segments that triage does not have
-    return flagged[places(np.asarray(named), keys)], "flagged by triage"
+    return flagged[places(named, keys)], "flagged by triage"
 
 
-def third_moments(p: Floats) -> Floats:
-    """(N,) third central moments of labels that are 1 with these probabilities."""
-    return p * (1 - p) * (1 - 2 * p)
-
-
-def limits_of(by_segment: Counts, third_moment: float, texts: tuple[str, ...] = ()) -> Limits:
+def limits_of(by_segment: Counts, rows: GroupedPredictions) -> Limits:
     """Limits of a segment with typical probabilities: normal quantiles, corrected for skewness.
 
     The correction is the first of Cornish & Fisher (1938). Variance and third moment of the number
     of positives are in proportion to the expected number, with factors between 0 and 1 that hardly
     depend on the base rate while positives are rare.
-
-    Args:
-        by_segment: segments with rows.
-        third_moment: sum of the third central moments of all labels.
-        texts: what is said of each level.
     """
     grid = np.geomspace(*funnels.across(by_segment.expected), 200)
     total = by_segment.expected.sum()
     variance = by_segment.variance.sum() / total
+    p = rows.proba
+    third_moment = float(np.sum(rows.weights * (p * (1 - p) * (1 - 2 * p))))  # of all labels
     ends = []
     for level in funnels.LEVELS:
         z = critical_value(level, False)
@@ -142,7 +125,7 @@ def limits_of(by_segment: Counts, third_moment: float, texts: tuple[str, ...] = 
         reach = z * np.sqrt(variance * grid)
         low, high = ((grid + skew + side * reach) / grid for side in (-1, 1))
         ends.append((np.where((low > 0) & (low < 1), low, np.nan), high))
-    return Limits(grid, tuple(ends), texts, 1.0, "as expected")
+    return Limits(grid, tuple(ends), 1.0, "as expected")
 
 
 class Scale(NamedTuple):

@@ -111,15 +111,11 @@ class ReliabilityDisplay:
             alone: dict[str, Any] = {"marker": "o"} if len(self.curve.prob_pred) == 1 else {}
             (self.line_,) = ax.plot(self.curve.prob_pred, self.curve.prob_true, **alone | line)
             if not by_chance:
-                self.interval_ = self._draw_band(ax)
+                self.interval_ = self._fill(ax, color=self.line_.get_color(), alpha=0.2)
         limits = _limits(ax, [self.curve])
         ax.set(xlim=limits, ylim=limits)
         ax.set(xlabel="predicted probability", ylabel="observed frequency")
         return self
-
-    def _draw_band(self, ax: Axes) -> Any:
-        """The confidence band of a smooth curve."""
-        return self._fill(ax, color=self.line_.get_color(), alpha=0.2)
 
     def _draw_band_by_chance(self, ax: Axes, color: Any) -> Any:
         """The band where the curve is by chance if the predictions are right.

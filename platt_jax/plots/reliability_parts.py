@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax import metrics
-from platt_jax.plots import names, panels, style
+from platt_jax.plots import axes, names, style
 from platt_jax.plots.rows import PlottedRows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, floa
     """Histograms of the models' predictions on new axes below."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    panel = panels.panel_below(ax, _SHARE)
+    panel = axes.panel_below(ax, _SHARE)
     panel.set_box_aspect(_SHARE / (1 - _SHARE))  # as wide as the square above
     panel.set_anchor("N")
     spaced = np.geomspace if ax.get_xscale() == "log" else np.linspace

@@ -1,11 +1,12 @@
-"""The rows of a figure: flat, finite, with positive weight."""
+"""The rows of a figure: flat, finite, with positive weight; and the ids in a table."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import metrics, validation
+from platt_jax import ids, metrics, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
@@ -77,3 +78,9 @@ def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> P
                 "leave these rows out, or give them weight 0"
             )
     return PlottedRows(values.astype(float), labels, weights.astype(float))
+
+
+def ids_in_table(table: Mapping[str, NDArray[Any]], fields: Sequence[str] | None) -> NDArray[Any]:
+    """The segments of a table, which are in its first columns: one, or one for each field."""
+    columns = [np.asarray(x) for x in list(table.values())[: len(fields or [0])]]
+    return ids.structured(fields, columns) if fields else columns[0]

@@ -1,24 +1,34 @@
-"""A fitted sigmoid with its rows."""
+"""Fitted sigmoids with their rows: one, or small multiples of chosen segments."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.plots import panels, style
-from platt_jax.plots.axes import probability_limits
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.plots import names, style
+from platt_jax.plots.axes import panel_below, probability_limits
 from platt_jax.plots.points import central, intervals
 from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.results.fit import Fit
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINTS = 200
+_POINTS = 200  # of a curve
+_COLUMNS = 3
+_NAME_LINES = 2
+_LETTER = 0.56  # width of a letter, relative to the font size
+# Minimum number of rows per bin.
+_ROWS_PER_BIN = 10
 
 
 def sigmoid(
@@ -74,14 +84,14 @@ def sigmoid(
     validation.require_one_of(strategy, ("quantile", "uniform"), "strategy")
     rows = scored(scores, labels, weights)
     ax = style.axes_or_new(ax)
-    grid = scores_to_draw(rows)
-    drawn = draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level, label)
+    grid = _scores_to_draw(rows)
+    drawn = _draw_sigmoid(ax, fit, rows, grid, n_bins, strategy, level, label)
     ax.set(ylabel="P(y = 1)", ylim=probability_limits(*drawn))
     style.legend(ax)
     if not densities:
         ax.set_xlabel("score")
         return style.titled(ax, title)
-    panel = panels.panel_below(ax, 0.3)
+    panel = panel_below(ax, 0.3)
     edges = np.linspace(grid[0], grid[-1], 61)
     for y, color, line in ((0, style.shade(ax, style.BLUE), "-"), (1, style.VERMILLION, "--")):
         mine = rows.labels == y
@@ -96,12 +106,12 @@ def sigmoid(
     return style.titled(ax, title)
 
 
-def scores_to_draw(rows: PlottedRows) -> Floats:
+def _scores_to_draw(rows: PlottedRows) -> Floats:
     """Evenly spaced scores over the middle 99.8 % of those of the rows."""
-    return np.linspace(*central(rows.values, share=0.998, pad=0.02), POINTS)
+    return np.linspace(*central(rows.values, share=0.998, pad=0.02), _POINTS)
 
 
-def draw_sigmoid(
+def _draw_sigmoid(
     ax: Axes,
     fit: Fit,
     rows: PlottedRows,
@@ -126,3 +136,169 @@ def draw_sigmoid(
     ax.set_xlim(*grid[[0, -1]])
     drawn = np.concatenate([lower, upper, rates.lower, rates.upper])
     return float(np.nanmin(drawn)), float(np.nanmax(drawn))
+
+
+def segment_sigmoids(
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    chosen: Any,
+    *,
+    weights: Column = None,
+    most: int = 12,
+    n_bins: int = 5,
+    level: float = 0.95,
+    axes: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Plot the sigmoids of some segments with their bands and binned rates, as small multiples.
+
+    Each panel also has the curve of all rows pooled, dashed.
+
+    Args:
+        calibrator: a SegmentCalibrator.
+        scores: (N,) scores.
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        segments: (N,) ids, as in `fit_segments`.
+        chosen: ids of segments in the order of drawing; or a table with a column "segment", most
+            urgent first, whose columns "p_value" and "q_value" go into the titles if present.
+        weights: (N,) counts of rows >= 0.
+        most: maximum number of segments to draw.
+        n_bins: number of bins with equal numbers of rows for the rates; fewer where a bin would
+            have fewer than 10 rows.
+        level: confidence level of the bands and of the intervals, in (0, 1).
+        axes: an array of matplotlib axes, at least one for each segment; None to make a new
+            figure.
+
+    Returns:
+        An array of axes in the shape of `axes`, or (lines, columns) with up to three columns.
+
+    Raises:
+        ValueError: an argument is not as above; a chosen segment was not fitted; or a score, label
+            or weight of a chosen segment is not finite.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> from platt_jax import fit_segments
+        >>> rows = [2.0, -1.0, 1.0, 0.0], [1, 0, 1, 0], ["a", "a", "b", "b"]
+        >>> segment_sigmoids(fit_segments(*rows), *rows, chosen=["b", "a"])[0, 0].get_title()
+        'b, 2 rows'
+    """
+    chosen_ids, notes = _chosen(chosen, most)
+    places = [int(calibrator._places([name], "chosen")[0]) for name in chosen_ids]
+    if -1 in places:
+        raise ValueError(
+            f"chosen: {chosen_ids[places.index(-1)]!r} was not among the segments fitted"
+        )
+    rows = _rows_at_places(calibrator, scores, labels, segments, weights, places)
+    own_axes = axes is None
+    axes = _grid_of_axes(axes, len(places))
+    low, high = np.array([_scores_to_draw(each)[[0, -1]] for each in rows]).T
+    grid = np.linspace(low.min(), high.max(), _POINTS)
+    drawn = []
+    for ax, name, note, each in zip(axes.flat, chosen_ids, notes, rows, strict=False):
+        bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
+        drawn.append(_draw_sigmoid(ax, calibrator[name], each, grid, bins, "quantile", level))
+        pooled = calibrator.fallback.predict_proba(grid)
+        looks: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "zorder": 1}
+        ax.plot(grid, pooled, label="all rows pooled", **looks)
+        _set_title(ax, names.text(name), float(each.weights.sum()), note)
+        ax.tick_params(labelsize=style.SMALL)
+    lows, highs = zip(*drawn, strict=True)
+    for ax in axes.flat[: len(drawn)]:
+        ax.set_ylim(*probability_limits(min(lows), max(highs)))
+    if own_axes:
+        _finish(axes, len(places))
+    return axes
+
+
+def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
+    """The ids of the first segments chosen, and a text for each from the table's other columns."""
+    columns = _column_names(chosen)
+    if columns is None:
+        found = list(chosen)[:most]
+    elif "segment" in columns:
+        found = list(np.asarray(chosen["segment"])[:most])
+    else:
+        raise ValueError(f"chosen: expected a column 'segment', got {columns}")
+    if not found:
+        raise ValueError("chosen: expected at least one segment, got none")
+    test = next((name for name in ("q_value", "p_value") if name in (columns or ())), None)
+    if test is None:
+        return found, [""] * len(found)
+    return found, [f"\n{test[0]} = {value:.2g}" for value in np.asarray(chosen[test])[:most]]
+
+
+def _column_names(chosen: Any) -> list[Any] | None:
+    """Column names of a mapping, or a table of pyarrow, pandas or polars; None for other types."""
+    for attribute in ("column_names", "columns"):
+        if hasattr(chosen, attribute):
+            return list(getattr(chosen, attribute))
+    return list(chosen) if isinstance(chosen, Mapping) else None
+
+
+def _rows_at_places(
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    weights: Column,
+    places: Sequence[int],
+) -> list[PlottedRows]:
+    """The rows of each of the segments at these places among the keys."""
+    scores = validation.floating(scores, "scores")
+    validation.require_flat(scores, "scores")
+    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
+    weights = validation.weights(1.0 if weights is None else weights, np.float64)
+    weights = validation.broadcast(weights, found.shape, "weights")
+    # Rows of other segments need not be valid.
+    weights = np.where(np.isin(found, places), weights, 0)
+    found = found[weights != 0]
+    for place in places:
+        if not (found == place).any():
+            raise ValueError(f"chosen: {calibrator.keys[place]!r} has none of the rows given")
+    rows = scored(scores, labels, weights)
+    return [PlottedRows(*(x[found == place] for x in rows)) for place in places]
+
+
+def _grid_of_axes(axes: NDArray[Any] | None, number: int) -> NDArray[Any]:
+    if axes is not None:
+        axes = np.atleast_1d(axes)
+        if axes.size < number:
+            raise ValueError(f"axes: expected {number} or more, got {axes.size}")
+        return axes
+    columns = min(_COLUMNS, math.ceil(math.sqrt(number)))
+    lines = -(-number // columns)
+    size = 1 + 1.8 * columns, 0.5 + 1.6 * lines
+    shared = {"sharex": True, "sharey": True, "squeeze": False}
+    figure, axes = style.pyplot().subplots(
+        lines, columns, layout="constrained", figsize=size, **shared
+    )
+    figure.supxlabel("score", fontsize=style.SMALL + 2)
+    figure.supylabel("P(y = 1)", fontsize=style.SMALL + 2)
+    return axes
+
+
+def _finish(axes: NDArray[Any], used: int) -> None:
+    """Hide unused axes, and put a legend above all."""
+    columns = axes.shape[1]
+    for i in range(used, axes.size):
+        axes.flat[i].set_visible(False)
+        axes.flat[i - columns].tick_params(labelbottom=True)
+    handles, texts = axes.flat[0].get_legend_handles_labels()
+    looks: dict[str, Any] = {"frameon": False, "fontsize": style.SMALL, "handlelength": 1.5}
+    axes.flat[0].figure.legend(handles, texts, loc="outside upper center", ncols=columns, **looks)
+
+
+def _set_title(ax: Axes, name: str, rows: float, note: str) -> None:
+    """The id, its number of rows and the note, on as many lines as the panel's width needs."""
+    figure: Any = ax.figure
+    points_wide = ax.get_window_extent().width * 72 / figure.dpi
+    columns = max(int(points_wide / (_LETTER * style.SMALL)), 8)
+    count = f"{rows:,.6g} row{'' if rows == 1 else 's'}"
+    title = f"{names.printable(name)}, {count}"
+    if names.width(title) > columns:
+        note = note.replace("\n", ", ")
+        title = f"{names.wrapped(name, columns, _NAME_LINES)}\n{count}"
+    font = names.families([title])
+    ax.set_title(title + note, fontsize=style.SMALL, fontfamily=font, parse_math=False)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import Funnel, Limits
 from platt_jax.plots.points import central, points
@@ -75,19 +74,17 @@ def slope_funnel(
         raise ValueError(f"fits: expected problems with a slope, {what}")
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")
-    undrawn = style.counted_once(left_out)
     if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
-        _draw_pooled(ax, fits, usable, undrawn, kind)
+        _draw_pooled(ax, fits, usable, left_out, kind)
         return style.titled(ax, title)
     precision = 1 / np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
     z = _distances(fits, fit, usable)
     p_value = np.array([erfc(x / sqrt(2)) for x in np.abs(z).tolist()])
-    off = q_values(p_value) <= funnels.FDR
-    marks = f"off (q ≤ {funnels.FDR:g})"
+    off, marks = funnels.reliably_off(p_value)
     about = f"1 / standard error of the slope of the {kind}"
     drawn = Funnel(precision, about, z, off, marks, p_value, keys[usable], kind)
     window = funnels.across(precision), _ends(z, off)
-    funnels.draw(ax, drawn, _limits(precision, p_value), window, undrawn)
+    funnels.draw(ax, drawn, _limits(precision), window, left_out)
     ax.set_ylabel("(slope - expected) / error")
     return style.titled(ax, title)
 
@@ -99,10 +96,6 @@ def _without_slope(fit: Fit) -> dict[str, Bools]:
     flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
     error = np.ravel(fit.standard_errors[..., 0])
     return failed | flagged | {"without a standard error": ~(error > 0)}
-
-
-def _rows(fit: Fit) -> Floats:
-    return np.ravel(np.asarray(fit.n_pos, float) + fit.n_neg)
 
 
 def _distances(fits: Inspectable, fit: Fit, usable: Bools) -> Floats:
@@ -143,18 +136,17 @@ def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
     return float(shown.min()), float(shown.max())
 
 
-def _limits(precision: Floats, p_value: Floats) -> Limits:
-    ends = funnels.across(precision)
+def _limits(precision: Floats) -> Limits:
     reach = [np.full(2, critical_value(level, False)) for level in funnels.LEVELS]
-    texts = tuple(funnels.beyond(p_value, level) for level in funnels.LEVELS)
-    return Limits(np.array(ends), tuple((-z, z) for z in reach), texts, 0.0, "expected")
+    ends = tuple((-z, z) for z in reach)
+    return Limits(np.array(funnels.across(precision)), ends, 0.0, "expected")
 
 
 def _draw_pooled(
-    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, undrawn: dict[str, int], kind: str
+    ax: Axes, calibrator: SegmentCalibrator, usable: Bools, left_out: dict[str, Bools], kind: str
 ) -> None:
     """Slopes of partially pooled fits, with the mean and the range of the population."""
-    rows = _rows(calibrator.fit)[usable]
+    rows = (np.asarray(calibrator.fit.n_pos, float) + calibrator.fit.n_neg)[usable]
     slope = -np.asarray(calibrator.fit.A, float)[usable]
     population = calibrator.population
     if population is None:
@@ -164,13 +156,10 @@ def _draw_pooled(
         reach = critical_value(0.95, False) * float(np.sqrt(population.covariance[0, 0]))
     some, band = style.counted(len(rows), kind), "95 % of the population"
     window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
-    place, window = axes.room_for_legend(ax, rows, slope, window, [label, some, band])
-    ax.set(xlim=window[0], ylim=window[1], xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
-    looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
-    if reach:
-        ax.axhspan(mean - reach, mean + reach, label=band, **looks)
-    ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
-    points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))
-    axes.log_axis(ax.xaxis, window[0])
-    style.note_undrawn(ax, (slope < window[1][0]) | (slope > window[1][1]), undrawn)
-    axes.legend_at(ax, place)
+    ax.set(xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
+    with axes.framed(ax, rows, slope, window, [label, some, band], left_out) as window:
+        looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
+        if reach:
+            ax.axhspan(mean - reach, mean + reach, label=band, **looks)
+        ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
+        points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))

@@ -81,31 +81,25 @@ def cycle(ax: Axes, number: int) -> str:
     return shade(ax, CYCLE[number % len(CYCLE)])
 
 
-def counted_once(reasons: Mapping[str, Bools]) -> dict[str, int]:
-    """The number of problems for each reason (K,); a problem counts for its first reason only.
+def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, Bools]) -> None:
+    """Note how many points are beyond the axes, and how many problems (K,) are left out, by reason.
 
-    Where some counted before, the others are "more" of the reason.
+    A problem counts for its first reason only. Where some counted before, the others are "more" of
+    the reason.
     """
     counts = {}
     earlier: Any = False
-    for name, held in reasons.items():
+    for why, held in left_out.items():
         first = held & ~np.asarray(earlier)
         more = "" if np.array_equal(first, held) else "more "
-        counts[more + name] = int(np.count_nonzero(first))
+        if number := np.count_nonzero(first):
+            counts[more + why] = number
         earlier = earlier | held
-    return counts
-
-
-def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, int] | None = None) -> None:
-    """Note the numbers of points beyond the axes, and of those left out, by reason, if any."""
-    left_out = {why: number for why, number in (left_out or {}).items() if number}
     lines = []
-    if left_out:
+    if counts:
         # No line break between a number and its reason.
-        reasons = ", ".join(
-            f"{number:,}\N{NO-BREAK SPACE}{why}" for why, number in left_out.items()
-        )
-        lines += wrap(f"{sum(left_out.values()):,} not drawn: {reasons}", _NOTE_WIDTH)
+        reasons = ", ".join(f"{number:,}\N{NO-BREAK SPACE}{why}" for why, number in counts.items())
+        lines += wrap(f"{sum(counts.values()):,} not drawn: {reasons}", _NOTE_WIDTH)
     if number := np.count_nonzero(beyond):
         lines.append(f"{number:,} beyond the axes")
     if lines:

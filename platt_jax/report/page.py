@@ -1,11 +1,12 @@
-"""The page of a report, assembled from its parts."""
+"""The page of a report, assembled from its parts: text, tables and charts."""
 
 import base64
 import hashlib
 import os
 import re
 from html import escape
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,13 +16,17 @@ from platt_jax.extras import install_hint
 from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.plots import explorer, names
 from platt_jax.plots.explorer import JudgedSegments
-from platt_jax.report import charts, rows, sections
-from platt_jax.report.rows import ReportRows
-from platt_jax.report.sections import FDR, resource
+from platt_jax.report import charts, rows
+from platt_jax.report.rows import Judgement, Measure, ReportRows
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.tables import flag_counts, status_counts
+from platt_jax.status import Flag, Status
 from platt_jax.version import __version__
+
+# False discovery rate of the segments called off.
+_FDR = 0.05
 
 
 def to_html(
@@ -94,38 +99,35 @@ def to_html(
     path = destination(path)
     with install_hint("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
-    predicted, judged = rows.read(calibrator, scores, labels, segments, before, FDR)
+    predicted, judged = rows.read(calibrator, scores, labels, segments, before, _FDR)
     page = _page(calibrator, predicted, judged, title)
     # A segment's name may hold characters that UTF-8 cannot encode.
     write_atomically(path, lambda file: file.write(page.encode("utf-8", "xmlcharrefreplace")))
 
 
 def _page(
-    calibrator: SegmentCalibrator,
-    predicted: ReportRows,
-    judged: JudgedSegments,
-    title: str,
+    calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments, title: str
 ) -> str:
-    script = f'"use strict";\n{{\n{explorer.script()}\n{resource("report.js")}}}\n'
+    script = f'"use strict";\n{{\n{explorer.script()}\n{_resource("report.js")}}}\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    shown = explorer.contents(calibrator, predicted.rows, judged, FDR)
+    shown = explorer.contents(calibrator, predicted.rows, judged, _FDR)
     compared = predicted.measured()
-    first = f"{sections.worse(compared)} {verdict(judged.table, FDR, most=5)}".strip()
-    changed = rows.changed(calibrator, predicted.rows, judged, FDR)
+    first = f"{_worse(compared)} {verdict(judged.table, _FDR, most=5)}".strip()
+    changed = rows.changed(calibrator, predicted.rows, judged, _FDR)
     parts = {
-        "style": resource("report.css") + explorer.style(),
+        "style": _resource("report.css") + explorer.style(),
         "script": script,
         "digest": digest,
         "version": escape(__version__),
         "title": escape(title),
         "verdict": escape(first),
-        "summary": sections.summary(calibrator, predicted, judged, changed),
-        "outcome": sections.outcome(calibrator),
-        "levels": sections.levels(calibrator),
+        "summary": _summary(calibrator, predicted, judged, changed),
+        "outcome": _outcome(calibrator),
+        "levels": _levels(calibrator),
         "before": predicted.source,
-        "measured": sections.measured(compared),
+        "measured": _measured(compared),
         "charts": _reliability(predicted),
-        "urgent": sections.urgent(judged),
+        "urgent": _urgent(judged),
         "worst": _worst(calibrator, predicted, judged),
         "explorer": explorer.markup(),
         "about": shown.about,
@@ -133,7 +135,7 @@ def _page(
     for i, block in enumerate(shown.blocks):
         parts[f"block{i}"] = base64.b64encode(block).decode()
     # In one pass, so that braces in a part are not replaced.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], resource("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
 
 
 def _reliability(predicted: ReportRows) -> str:
@@ -149,14 +151,131 @@ def _worst(calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedS
         return "<p>No segment of these rows was fitted and could be tested.</p>"
     made = []
     for i, svg in zip(charts.shown(judged), drawn, strict=True):
-        name, count = (
-            escape(explorer.shortened(names.text(judged.keys[i]))),
-            judged.table["rows"][i],
-        )
+        name = escape(explorer.shortened(names.text(judged.keys[i])))
         made.append(
             f'<figure class="chart"><figcaption><bdi title="{name}">{name}</bdi>'
-            f"<span>{count:,} rows, q = {judged.table['q_value'][i]:.2g}"
+            f"<span>{judged.table['rows'][i]:,} rows, q = {judged.table['q_value'][i]:.2g}"
             f"{', off' if judged.table['flagged'][i] else ''}</span></figcaption>"
             f"{svg}</figure>"
         )
     return "".join(made)
+
+
+def _resource(name: str) -> str:
+    """The text of a file of this package."""
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _summary(
+    calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments, changed: Judgement
+) -> str:
+    """The numbers of segments that are off, and that have changed, and eight other numbers."""
+    table = judged.table
+    seen = judged.place >= 0
+    flagged = np.count_nonzero(table["flagged"])
+    tested = np.count_nonzero(np.isfinite(table["p_value"]))
+    usable = predicted.rows.usable
+    positive = f"{100 * predicted.rows.labels[usable].mean():.3g} %" if usable.any() else "none"
+    terms: dict[str, Any] = {
+        f"segments off, q ≤ {_FDR:g}": f"{flagged:,} of {tested:,}",
+        f"changed since the fit, q ≤ {_FDR:g}": f"{changed.flagged:,} of {changed.tested:,}",
+        "of the rows positive": positive,
+        "rows of this report": f"{len(usable):,}",
+        "rows left out": f"{np.count_nonzero(~usable):,}",
+        "segments fitted": f"{len(calibrator.keys):,}",
+        "with a flag": f"{np.count_nonzero(calibrator.fit.flags):,}",
+        "pooling": calibrator.pooling,
+        "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
+        "segments not fitted": f"{np.count_nonzero(~seen):,}",
+    }
+    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in terms.items())
+
+
+def _outcome(calibrator: SegmentCalibrator) -> str:
+    """Table rows of the statuses and flags that occur, with their numbers and meanings."""
+    statuses, flags = calibrator.fit.status, calibrator.fit.flags
+    said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
+    population = calibrator.population
+    if population is not None and population.status != Status.CONVERGED:
+        said.append((f"population: {population.status.name}", 1, population.status.message))
+    said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
+    return "".join(
+        f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
+        for name, n, message in said
+    )
+
+
+def _levels(calibrator: SegmentCalibrator) -> str:
+    """The section with a line per level; empty without levels."""
+    table = calibrator.levels
+    if table is None:
+        return ""
+    lines = "".join(
+        _line(
+            f"<bdi>{escape(str(name))}</bdi>",
+            f"{values:,}",
+            f"{rows:,.4g}",
+            _with_error(slope, slope_error),
+            _with_error(intercept, intercept_error),
+            f"{100 * share:.0f} %",
+        )
+        for name, values, rows, slope, slope_error, intercept, intercept_error, share in zip(
+            *table.values(), strict=True
+        )
+    )
+    return _resource("levels.html").replace("{{lines}}", lines)
+
+
+def _line(name: str, *numbers: str) -> str:
+    """A table row of a name and numbers."""
+    cells = "".join(f'<td class="n">{number}</td>' for number in numbers)
+    return f'<tr><th scope="row">{name}</th>{cells}</tr>'
+
+
+def _with_error(spread: float, error: float) -> str:
+    return f"{spread:.3g} ± {error:.2g}" if np.isfinite(error) else f"{spread:.3g}"
+
+
+def _measured(compared: dict[str, dict[str, Measure]]) -> str:
+    """A table of metrics for each comparison of `ReportRows.measured`."""
+    return "".join(
+        '<table class="measured"><thead><tr><th scope="col">metric</th>'
+        f'<th scope="col" class="n">{other}</th><th scope="col" class="n">after</th>'
+        '<th scope="col" class="n">difference ± error</th></tr></thead><tbody>'
+        + "".join(
+            _line(name, f"{each.before:.4f}", f"{each.after:.4f}", _difference(each))
+            for name, each in metrics.items()
+        )
+        + "</tbody></table>"
+        for other, metrics in compared.items()
+    )
+
+
+def _worse(compared: dict[str, dict[str, Measure]]) -> str:
+    """A sentence if the calibrator is worse, by more than two standard errors of the log loss."""
+    losses = {name: of["Log loss"] for name, of in compared.items()}
+    said = [f"than {name} ({_difference(each)})" for name, each in losses.items() if each.worse]
+    if not said:
+        return ""
+    return f"The calibrator is worse {' and '.join(said)}, by its log loss on these rows."
+
+
+def _difference(of: Measure) -> str:
+    """The difference with its standard error; nothing where there is none."""
+    if not np.isfinite(of.error):
+        return ""
+    return f"{of.difference:+.5f} ± {of.error:.5f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _urgent(judged: JudgedSegments) -> str:
+    """What the segments drawn are, by chance or not."""
+    drawn = judged.table["flagged"][charts.shown(judged)]
+    if not len(drawn):
+        return ""
+    if drawn.all():
+        return "All of these are off."
+    if drawn.any():
+        number = np.count_nonzero(drawn)
+        first = "The first is" if number == 1 else f"The first {number:,} are"
+        return f"{first} off; the others by no more than chance."
+    return "None of these is reliably off: among so many segments, some differ as much by chance."

@@ -1,22 +1,50 @@
-"""The rows of a report, with predictions before and after."""
+"""The rows of a report, with predictions before and after, and their metrics."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from platt_jax import validation
-from platt_jax.arrays import Floats
+from platt_jax import metrics, validation
+from platt_jax.arrays import Floats, Integers
 from platt_jax.columns import Column
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.triage import triage
+from platt_jax.metrics.binned import binned
+from platt_jax.metrics.rows import read_predictions
 from platt_jax.plots.explorer import JudgedSegments, PredictedRows, judged_rows
-from platt_jax.report.measures import Measure, measures
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 _BY_POOLED = "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
 # What the calibrator is compared with.
 _BEFORE, _POOLED = "before calibration", "one curve for all"
+_BINS = 10  # of the expected calibration error
+
+
+class Measure(NamedTuple):
+    """A metric of all rows.
+
+    Attributes:
+        before: by the probabilities before.
+        after: by the calibrator's.
+        error: standard error of after - before; NaN where there is none.
+    """
+
+    before: float
+    after: float
+    error: float
+
+    @property
+    def difference(self) -> float:
+        """After - before."""
+        return self.after - self.before
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is larger after by more than two standard errors."""
+        return self.difference > 2 * self.error
 
 
 class ReportRows(NamedTuple):
@@ -53,6 +81,57 @@ class ReportRows(NamedTuple):
             for name, other in others.items()
             if other is not None
         }
+
+
+def measures(
+    labels: NDArray[np.int8], before: Floats, after: Floats, segments: Integers
+) -> dict[str, Measure]:
+    """Each metric of N rows by name. Errors are paired, the larger of those by row and by segment.
+
+    Labels are 0 or 1, `before` and `after` are probabilities, segments have numbers.
+    """
+    by_row: dict[str, Callable[[Floats], Floats]] = {
+        "Log loss": lambda p: metrics.log_loss(labels[:, None], p[:, None]),
+        "Brier score": lambda p: metrics.brier_score(labels[:, None], p[:, None]),
+        "Expected calibration error": lambda p: _calibration_errors(labels, p),
+    }
+    made = {}
+    for name, losses in by_row.items():
+        earlier, later = losses(before), losses(after)
+        error = _error_of_mean(later - earlier, segments)
+        made[name] = Measure(float(earlier.mean()), float(later.mean()), error)
+    earlier, later = (metrics.ece_by_chance(labels, p, n_bins=_BINS) for p in (before, after))
+    made["The same by chance alone"] = Measure(float(earlier), float(later), np.nan)
+    return made
+
+
+def _calibration_errors(labels: NDArray[np.int8], proba: Floats) -> Floats:
+    """(N,) the rows' shares of the expected calibration error, which is their mean.
+
+    A row's residual counts with the sign of its bin's, so that a bin's shares add up to the size of
+    its residual.
+    """
+    bins = binned(read_predictions(labels, proba, None, False), _BINS, "uniform")
+    return np.sign(bins.residual[0])[bins.bin[0]] * (labels - proba)
+
+
+def _error_of_mean(values: Floats, segments: Integers) -> float:
+    """The standard error of a mean over rows; NaN for one row.
+
+    It is the larger of two: for independent segments, which rows that belong together need, and for
+    independent rows. The first alone is too small for a handful of segments: equal predictions
+    differ by two of it in 10 % of the cases with two segments, and in 6 % with three.
+    """
+    off = values - values.mean()
+    errors = [
+        np.sqrt(np.sum(part**2) * number / (number - 1)) / len(values)
+        for part, number in (
+            (off, len(values)),
+            (np.bincount(segments, off), len(np.unique(segments))),
+        )
+        if number > 1
+    ]
+    return float(max(errors, default=np.nan))
 
 
 class Judgement(NamedTuple):

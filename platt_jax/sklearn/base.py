@@ -23,7 +23,7 @@ from sklearn.utils.validation import (
 
 from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.sklearn.cross_fitting import TrainingRows
+from platt_jax.sklearn.folds import TrainingRows
 
 _TARGETS = ("binary", "multiclass", "multilabel-indicator")
 

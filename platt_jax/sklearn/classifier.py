@@ -16,8 +16,7 @@ from platt_jax.options import Options
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
-from platt_jax.sklearn.calibrators import fit_folds, options_of
-from platt_jax.sklearn.cross_fitting import TrainingRows, cross_fit, join, score, select
+from platt_jax.sklearn.folds import TrainingRows, cross_fit, fit_folds, join, options_of, score
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
 
 
@@ -184,7 +183,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         if self._is_frozen():
             whole = score(estimator, rows, scorer)
             splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
-            folds = [select(whole, test) for _, test in splits]
+            folds = [whole.some(test) for _, test in splits]
             estimators = [estimator] * len(folds)
         else:
             splits = self._splits(rows, to_split)

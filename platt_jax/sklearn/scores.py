@@ -70,9 +70,10 @@ class Scorer:
         return number[seen[i], seen[j]]
 
     def _response(self, estimator: Any, X: Any) -> Any:
-        margin = _MARGINS.get(_library(estimator)) if self.response_method == "auto" else None
+        final, steps = _unwrapped(estimator)
+        margin = _MARGINS.get(_library(final)) if self.response_method == "auto" else None
         if margin is not None:
-            return margin(_final(estimator), _transformed(estimator, X))
+            return margin(final, _transformed(steps, X))
         method = self._available(estimator)
         values = getattr(estimator, method)(X)
         if method == "decision_function":
@@ -107,7 +108,7 @@ def _columns(values: Any) -> NDArray[np.float64]:
 
 
 def _pairwise(estimator: Any, X: Any) -> Any:
-    final = _final(estimator)
+    final, steps = _unwrapped(estimator)
     if not hasattr(final, "decision_function_shape"):
         raise ValueError(
             'multiclass="coupling": expected a classifier with a decision value for each pair of '
@@ -115,38 +116,35 @@ def _pairwise(estimator: Any, X: Any) -> Any:
         )
     by_pair = copy(final)  # leaves the user's own unchanged
     by_pair.decision_function_shape = "ovo"
-    values = by_pair.decision_function(_transformed(estimator, X))
+    values = by_pair.decision_function(_transformed(steps, X))
     # With two classes, the values are higher for the second.
     return values if values.ndim == 2 else -values
 
 
-def _final(estimator: Any) -> Any:
-    """The classifier inside pipelines, searches and FrozenEstimator."""
-    if isinstance(estimator, FrozenEstimator):
-        return _final(estimator.estimator)
-    if isinstance(estimator, Pipeline):
-        return _final(estimator.steps[-1][1])
-    if hasattr(estimator, "best_estimator_"):
-        return _final(estimator.best_estimator_)
-    return estimator
+def _unwrapped(estimator: Any) -> tuple[Any, list[Any]]:
+    """The classifier inside pipelines, searches and FrozenEstimator, and the steps before it."""
+    steps: list[Any] = []
+    while True:
+        if isinstance(estimator, FrozenEstimator):
+            estimator = estimator.estimator
+        elif isinstance(estimator, Pipeline):
+            steps += [step for _, step in estimator.steps[:-1] if hasattr(step, "transform")]
+            estimator = estimator.steps[-1][1]
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        else:
+            return estimator, steps
 
 
-def _transformed(estimator: Any, X: Any) -> Any:
-    """The rows as transformed for that classifier."""
-    if isinstance(estimator, FrozenEstimator):
-        return _transformed(estimator.estimator, X)
-    if isinstance(estimator, Pipeline):
-        for _, step in estimator.steps[:-1]:
-            X = step.transform(X) if hasattr(step, "transform") else X
-        return _transformed(estimator.steps[-1][1], X)
-    if hasattr(estimator, "best_estimator_"):
-        return _transformed(estimator.best_estimator_, X)
+def _transformed(steps: list[Any], X: Any) -> Any:
+    for step in steps:
+        X = step.transform(X)
     return X
 
 
-def _library(estimator: Any) -> str:
+def _library(classifier: Any) -> str:
     """The boosting library of the classifier's class or of one of its bases; "" if none."""
-    packages = (base.__module__.split(".")[0] for base in type(_final(estimator)).__mro__)
+    packages = (base.__module__.split(".")[0] for base in type(classifier).__mro__)
     return next((package for package in packages if package in _MARGINS), "")
 
 

@@ -18,8 +18,7 @@ from platt_jax.columns import Column
 from platt_jax.options import Options, Pooling
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
-from platt_jax.sklearn.calibrators import options_of
-from platt_jax.sklearn.cross_fitting import cross_fit, join, score
+from platt_jax.sklearn.folds import cross_fit, join, options_of, score
 from platt_jax.sklearn.scores import RESPONSE_METHODS, ResponseMethod, Scorer
 
 

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from data import labels_of, rows_of
 
 import platt_jax
-from platt_jax.cli import csvio, main
+from platt_jax.cli import csvio, main, summaries
 from platt_jax.cli.inputs import Input
 
 # What the core says of bad problems is under test here too, and the tests make warnings errors.
@@ -1031,3 +1032,11 @@ def test_completion_knows_the_commands(capsys):
     assert ended.value.code == 0
     script = capsys.readouterr().out
     assert all(word in script for word in ("fit", "triage", "--calibrator", "--delimiter"))
+
+
+def test_a_population_that_did_not_converge_is_a_failure(rng):
+    rows = rng.normal(size=400), rng.random(400) < 0.5, np.arange(400) % 10
+    calibrator = platt_jax.fit_segments(*rows, pooling="partial")
+    assert summaries.status(calibrator) == 0
+    lost = replace(calibrator.population, status=platt_jax.Status.MAX_ITERATIONS)
+    assert summaries.status(replace(calibrator, population=lost)) == 3

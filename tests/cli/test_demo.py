@@ -8,7 +8,6 @@ import pytest
 
 from platt_jax import Flag, fit_segments
 from platt_jax.cli import demo, main
-from platt_jax.results.population import Population
 
 DIGESTS = {
     "score": "3058a1b29b3ab98c",
@@ -39,18 +38,8 @@ def test_every_flag_is_counted_and_explained(rng):
     scores[0] = 1e6
     trust = demo._trust(
         [
-            demo.Calibration(
-                kind,
-                segments,
-                calibrator,
-                0.0,
-                0.0,
-                scores,
-                scores,
-                scores,
-                Population.not_estimated(2),
-            )
-            for kind, calibrator in (
+            demo.Calibration(kind, segments, curves, curves, 0.0, 0.0, scores, scores, scores)
+            for kind, curves in (
                 ("aircraft", fit_segments(scores, labels, segments)),
                 ("route", fit_segments(scores, scores > 0, segments)),
             )

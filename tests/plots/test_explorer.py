@@ -12,8 +12,8 @@ from explored import decoded, unpacked, variance
 import platt_jax as pj
 from platt_jax import Status
 from platt_jax.plots import explorer
-from platt_jax.plots.explorer import bins, packing
-from platt_jax.plots.explorer.packing import Column
+from platt_jax.plots.explorer import rows as page_rows
+from platt_jax.plots.explorer.columns import Column, layout, packed
 
 
 def contents_of(calibrator, *rows):
@@ -47,8 +47,8 @@ def test_packed_numbers_are_those_given(rng):
         "five": Column(np.exp(rng.normal(0, 20, 1000)) * rng.choice([-1, 1], 1000), "f4", 16),
         "three": Column(np.append(rng.normal(size=997), [np.nan, np.inf, 0]), "f4", 11),
     }
-    block = packing.packed(columns)
-    found = unpacked(block, (packing.layout(columns), 1000))
+    block = packed(columns)
+    found = unpacked(block, (layout(columns), 1000))
     for name in ("counts", "exact", "codes"):
         np.testing.assert_array_equal(found[name], columns[name].values)
     np.testing.assert_allclose(found["five"], columns["five"].values, rtol=1.01 * 2.0**-17)
@@ -145,7 +145,7 @@ def test_bins_are_those_of_equal_numbers_of_rows(fresh, table):
 
 
 def test_bins_are_kept_for_the_most_urgent_and_the_largest(calibrator, rows, monkeypatch):
-    monkeypatch.setattr(bins, "MOST", 60)
+    monkeypatch.setattr(page_rows, "MOST_BINS", 60)
     table = decoded(*contents_of(calibrator, *rows)[:2])
     kept = np.array([curve is not None for curve in table["curve"]])
     number = sum(len(curve) for curve in table["curve"] if curve is not None)

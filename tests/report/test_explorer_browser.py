@@ -8,7 +8,7 @@ from data import labels_of
 from test_report import Page, made_up, many
 
 import platt_jax as pj
-from platt_jax.plots.explorer import bins
+from platt_jax.plots.explorer import rows as page_rows
 from platt_jax.report import charts, to_html
 
 pytestmark = pytest.mark.slow
@@ -250,7 +250,7 @@ def test_the_curve_is_the_fit_s_with_its_band(opened, calibrator, table):
 
 
 def test_where_rates_are_not_kept_the_page_says_so(calibrator, rows, opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(bins, "MOST", 300)
+    monkeypatch.setattr(page_rows, "MOST_BINS", 300)
     monkeypatch.setattr(charts, "_svg", lambda draw, what, number=1, small=False: ["-"] * number)
     to_html(tmp_path / "r.html", calibrator, *rows)
     shown = Page(tmp_path / "r.html").table

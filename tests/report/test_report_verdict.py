@@ -12,7 +12,7 @@ from test_report import Page, made_up
 import platt_jax as pj
 from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.report import charts, to_html
-from platt_jax.report.measures import measures
+from platt_jax.report.rows import measures
 
 
 @pytest.fixture(scope="module")

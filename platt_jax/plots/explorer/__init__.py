@@ -3,7 +3,9 @@
 `platt_jax.plots.explore` shows it in a notebook, `platt_jax.report` in a report.
 """
 
-from platt_jax.plots.explorer.assets import markup, module, script, style
+import json
+from importlib.resources import files
+
 from platt_jax.plots.explorer.columns import Ids, shortened
 from platt_jax.plots.explorer.contents import Contents, contents
 from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, judged_rows
@@ -21,3 +23,41 @@ __all__ = [
     "shortened",
     "style",
 ]
+
+# In the order in which they are read.
+_SCRIPTS = (
+    "unpack.js",
+    "numbers.js",
+    "scales.js",
+    "funnel.js",
+    "pointing.js",
+    "curves.js",
+    "chosen.js",
+    "table.js",
+    "filters.js",
+    "explorer.js",
+)
+
+
+def script() -> str:
+    """The script, with a function `explorer`."""
+    return "\n".join(map(_text, _SCRIPTS))
+
+
+def style() -> str:
+    """The style."""
+    return _text("explorer.css")
+
+
+def markup() -> str:
+    """The elements that the script fills."""
+    return _text("explorer.html")
+
+
+def module() -> str:
+    """A module for anywidget, with script and markup."""
+    return f"const MARKUP = {json.dumps(markup())};\n{script()}\n{_text('widget.js')}"
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / "static" / name).read_text(encoding="utf-8")

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Floats
 from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
 from platt_jax.plots import funnels, rates
-from platt_jax.plots.explorer import columns, packing
-from platt_jax.plots.explorer.bins import bins
-from platt_jax.plots.explorer.columns import Ids
-from platt_jax.plots.explorer.packing import Column
-from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows
+from platt_jax.plots.explorer import columns
+from platt_jax.plots.explorer.columns import Column, Ids, packed
+from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, bins
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
@@ -102,10 +100,10 @@ def contents(
         "number": Column(binned.number, "u1"),
     }
     blocks = (
-        packing.packed(row_columns),
-        packing.packed(fit_columns),
-        packing.packed_texts(ids.texts()),
-        packing.packed(binned_columns | bin_columns),
+        packed(row_columns),
+        packed(fit_columns),
+        columns.packed_texts(ids.texts()),
+        packed(binned_columns | bin_columns),
     )
     pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
     pooled[1] += pooled[0] * (window[0] + window[1]) / 2
@@ -116,7 +114,7 @@ def contents(
         "number": len(order.place),
         "size": sum(map(len, blocks)),
         "layouts": [
-            packing.layout(x) for x in (row_columns, fit_columns, binned_columns, bin_columns)
+            columns.layout(x) for x in (row_columns, fit_columns, binned_columns, bin_columns)
         ],
         "binned": [len(binned.segment), len(binned.rows)],
         "funnel": _funnel(rows, judged),
@@ -155,7 +153,7 @@ def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | Non
         return None
     by_segment = Counts(*(x[used] for x in by_segment))
     ratio = by_segment.observed / by_segment.expected
-    limits = rates.limits_of(by_segment, float(np.sum(rates.third_moments(p))))
+    limits = rates.limits_of(by_segment, predictions)
     scale = rates.scale_of(by_segment.expected, ratio, judged.table["flagged"][used], limits)
     return {
         "across": funnels.across(by_segment.expected),

@@ -1,4 +1,4 @@
-"""Rows with a calibrator's predictions, and their segments as `triage` judges them."""
+"""Rows with a calibrator's predictions, their segments as `triage` judges them, and their bins."""
 
 from typing import Any, NamedTuple
 
@@ -6,17 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Bools, Floats, Integers
+from platt_jax.arrays import Bools, Floats, Integers, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer, places
+from platt_jax.plots.rows import ids_in_table
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
 # Magnitudes of scores for which slopes and their errors are float32 numbers.
 _LEAST, _MOST = 1e-30, 1e30
+# Maximum number of bins of all segments: three to four bytes each.
+MOST_BINS = 1_000_000
+_BINS = 10  # maximum number of bins of a segment
+_ROWS_PER_BIN = 10
 
 
 class PredictedRows(NamedTuple):
@@ -65,18 +71,62 @@ def judged_rows(
     rows = SegmentRows(scores, labels, segments)
     # Predictions are tested for every segment, including those that were not fitted.
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
-    judged = _judged(calibrator, rows, table)
+    keys = ids_in_table(table, rows.keys.dtype.names)
     y, _, spoilt = validation.labelled_rows(f, labels, None, "scores")
     proba = calibrator.predict_proba(f, segments).astype(float)
     numbered = factorize(ids.read_rows(segments, len(f)))
     used, code = np.unique(numbered.of(slice(0, None)), return_inverse=True)
-    number = places(judged.keys, numbered.named(used))[code]
+    number = places(keys, numbered.named(used))[code]
+    judged = JudgedSegments(table, keys, get_indexer(calibrator.keys, ids.read(keys)))
     return PredictedRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
 
 
-def _judged(calibrator: SegmentCalibrator, rows: SegmentRows, table: Table) -> JudgedSegments:
-    """The table, with segment ids as one array."""
-    fields = rows.keys.dtype.names
-    columns = list(table.values())[: len(fields or [0])]
-    keys = ids.structured(fields, columns) if fields else columns[0]
-    return JudgedSegments(table, keys, get_indexer(calibrator.keys, ids.read(keys)))
+class Bins(NamedTuple):
+    """Bins of some segments, one segment after the other, from low scores to high ones.
+
+    Attributes:
+        segment: (S,) numbers of the segments, ascending.
+        number: (S,) numbers of their bins.
+        scores: (n,) mean score of each bin.
+        rows: (n,) number of rows of each bin.
+        positives: (n,) number of its positives.
+    """
+
+    segment: Integers
+    number: Ints
+    scores: Floats
+    rows: Ints
+    positives: Ints
+
+
+def bins(rows: PredictedRows, judged: int) -> Bins:
+    """Bins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
+
+    The most urgent and the largest segments come first, until there are `MOST_BINS` bins. Segments
+    are numbered with the most urgent first; `judged` is their number.
+    """
+    segment = rows.segments[rows.usable]
+    sizes = np.bincount(segment, minlength=judged)
+    number = np.where(sizes, np.clip(sizes // _ROWS_PER_BIN, 1, _BINS), 0)
+    chosen = _chosen(sizes, number)
+    mine = chosen[segment]
+    segment = segment[mine]
+    f, y = (x[rows.usable][mine] for x in (rows.scores, rows.labels))
+    order = np.lexsort((f, segment))
+    chosen_rows = Groups(np.where(chosen, sizes, 0))
+    owner, place = chosen_rows.owner, chosen_rows.place
+    in_cell = np.bincount(_BINS * owner + place * number[owner] // sizes[owner])
+    cells = Groups(in_cell[in_cell > 0])
+    which = np.flatnonzero(chosen)
+    means, positives = cells.means(f[order]), cells.sums(y[order].astype(int))
+    return Bins(which, number[which], means, cells.sizes, positives)
+
+
+def _chosen(sizes: Ints, number: Ints) -> Bools:
+    """(M,) bool, whether a segment's bins are kept: the first by urgency or by size."""
+    by_size = np.empty(len(sizes), int)
+    by_size[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+    order = np.argsort(np.minimum(np.arange(len(sizes)), by_size), kind="stable")
+    chosen = np.empty(len(sizes), bool)
+    chosen[order] = np.cumsum(number[order]) <= MOST_BINS
+    return chosen & (sizes > 0)

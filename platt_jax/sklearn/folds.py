@@ -1,11 +1,16 @@
-"""Calibrators of all folds, from their scores, in one batched fit."""
+"""Folds: fits of the base classifier, its scores for the held-out rows, and their calibrators."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params
 
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
@@ -13,8 +18,25 @@ from platt_jax.options import Options
 from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.sklearn.coupling import PairwiseCalibrator
-from platt_jax.sklearn.scores import Kind
+from platt_jax.sklearn.scores import Kind, Scorer
 from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature
+
+
+class TrainingRows(NamedTuple):
+    """Rows for fitting and calibration."""
+
+    X: Any
+    y: Any
+    classes: NDArray[Any]
+    codes: NDArray[Any]  # as in Fold
+    weights: NDArray[np.float64] | None  # weights in the calibration
+    offset: NDArray[np.float64] | None = None  # (N,) offset in the calibration
+
+    def some(self, which: Any) -> "TrainingRows":
+        """The rows `which`."""
+        X, y = (_safe_indexing(x, which) for x in (self.X, self.y))
+        weights, offset = (None if x is None else x[which] for x in (self.weights, self.offset))
+        return TrainingRows(X, y, self.classes, self.codes[which], weights, offset)
 
 
 class Fold(NamedTuple):
@@ -25,6 +47,87 @@ class Fold(NamedTuple):
     weights: NDArray[np.float64] | None  # (n,), or (n, M) where they differ between columns
     seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
     offset: NDArray[np.float64] | None = None  # (n,), with two classes only
+
+    def some(self, which: Any) -> "Fold":
+        """The rows `which`."""
+        weights, offset = (None if x is None else x[which] for x in (self.weights, self.offset))
+        return Fold(self.scores[which], self.codes[which], weights, self.seen, offset)
+
+
+def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
+    """The scores of a fitted classifier for the rows.
+
+    Raises:
+        ValueError: the classifier knows one class only.
+    """
+    seen = _seen(estimator, rows)
+    return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
+
+
+def cross_fit(
+    estimator: Any,
+    rows: TrainingRows,
+    splits: Iterable[tuple[Any, Any]],
+    scorer: Scorer,
+    fit_params: dict[str, Any],
+    n_jobs: int | None,
+) -> list[tuple[Any, Fold]]:
+    """Fit a clone of the classifier on each split, and score the held-out rows.
+
+    Raises:
+        ValueError: the rows for a fit are all of one class.
+    """
+    return Parallel(n_jobs=n_jobs)(
+        delayed(_fit_and_score)(clone(estimator), rows, train, test, scorer, fit_params)
+        for train, test in splits
+    )
+
+
+def _fit_and_score(
+    estimator: Any,
+    rows: TrainingRows,
+    train: Any,
+    test: Any,
+    scorer: Scorer,
+    fit_params: dict[str, Any],
+) -> tuple[Any, Fold]:
+    mine = rows.some(train)
+    params = _check_method_params(rows.X, params=fit_params, indices=train)
+    estimator.fit(mine.X, mine.y, **params)
+    return estimator, score(estimator, rows.some(test), scorer)
+
+
+def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
+    if rows.codes.ndim == 2:
+        return np.arange(rows.codes.shape[1])
+    if len(estimator.classes_) < 2:
+        raise ValueError(
+            "y: expected rows of two classes or more wherever the estimator is fitted, got only "
+            f"class {estimator.classes_.tolist()[0]!r}"
+        )
+    return np.searchsorted(rows.classes, estimator.classes_)
+
+
+def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
+    """The rows of all folds, as those of one classifier that knows all classes."""
+    everything = np.arange(classes)
+    codes = np.concatenate([x.codes for x in folds])
+    if all(len(x.seen) == classes for x in folds):
+        scores = np.concatenate([x.scores for x in folds])
+        weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
+        offset = None if folds[0].offset is None else np.concatenate([x.offset for x in folds])
+        return Fold(scores, codes, weights, everything, offset)
+    # Where the classifier of a fold lacks a class, the fold's rows have weight 0 in its columns.
+    shape = len(codes), len(scorer.columns_of(everything, classes))
+    scores, weights = np.zeros(shape), np.zeros(shape)
+    start = 0
+    for fold in folds:
+        mine = np.arange(start, start + len(fold.codes))
+        part = np.ix_(mine, scorer.columns_of(fold.seen, classes))
+        scores[part] = fold.scores
+        weights[part] = 1 if fold.weights is None else fold.weights[:, None]
+        start += len(fold.codes)
+    return Fold(scores, codes, weights, everything)
 
 
 def options_of(method: str, options: Options | None) -> Options:
