@@ -12,6 +12,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.clusters import clusters_of_segment_rows
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.segment_tests import COLUMNS, FreshRows, judged, shock_variance
@@ -212,7 +213,7 @@ def triage(
     f, y, weights, o = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
     if weights is not None:
         raise ValueError("scores: expected SegmentRows without weights")
-    owner = np.repeat(np.arange(len(keys)), sizes)
+    owner = Groups(sizes).owner
     cluster = None
     if clusters is not None:
         if segments is None:
@@ -250,7 +251,7 @@ def triage(
         mine = tested[owner]
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
         mine_offset = None if o is None else o[mine].astype(float)
-        fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
+        fresh = FreshRows(*by_row, Groups(sizes[tested]), hashes(keys[tested]), mine_offset)
         if cluster is not None:
             fresh = _clustered(fresh, cluster[mine], cluster_sd, caller)
         tests = judged(fresh, fitted, min(float(margin), _WIDEST))
@@ -306,7 +307,7 @@ def _warn_untested(
 
 def _clustered(rows: FreshRows, words: NDArray[Any], sd: float | None, caller: Caller) -> FreshRows:
     """The rows with their clusters, given the hash of each row's and the shifts' deviation."""
-    owner = numbered(np.repeat(np.arange(len(rows.sizes)), rows.sizes), words)
+    owner = numbered(rows.groups.owner, words)
     variance = shock_variance(rows, owner) if sd is None else float(sd) ** 2
     if np.isnan(variance):
         caller.warn(

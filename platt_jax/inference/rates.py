@@ -18,6 +18,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.hypothesis_tests.posteriors import posteriors
+from platt_jax.hypothesis_tests.roots import newton_roots
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -285,28 +286,16 @@ def _estimated(
 
 
 def _roots(
-    function: Callable[[Floats], tuple[Floats, Floats]], start: Floats, low: Floats, high: Floats
+    slopes: Callable[[Floats], tuple[Floats, Floats]], start: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Bools]:
-    """The roots (S,) of decreasing functions between two bounds; whether each was found.
+    """The roots (S,) between two rates of functions with values and slopes; whether each is found.
 
-    By Newton's method; where that leaves the bounds, which close in, they are halved.
-
-    Args:
-        function: maps (S,) to values and slopes.
-        start: (S,) where to begin.
-        low: (S,) lower bounds.
-        high: (S,) upper bounds; equal to the lower one where that is the root.
+    Where the bounds are equal, they are the root.
     """
-    at = np.where((start > low) & (start < high), start, (low + high) / 2)
-    near = low == high
-    for _ in range(_MOST_STEPS):
-        if near.all():
-            break
-        value, slope = function(at)
-        low, high = np.where(value > 0, at, low), np.where(value < 0, at, high)
-        step = at - value / slope
-        step = np.where((step > low) & (step < high), step, (low + high) / 2)
-        step = np.where(near | (value == 0), at, step)
-        near |= np.abs(step - at) <= _TOLERANCE * np.minimum(at, 1 - at)
-        at = step
-    return at, near
+
+    def function(at: Floats) -> tuple[Floats, Floats, Floats]:
+        value, slope = slopes(at)
+        return value, -value / slope, _TOLERANCE * np.minimum(at, 1 - at)
+
+    start = np.where((start > low) & (start < high), start, (low + high) / 2)
+    return newton_roots(function, start, low, high, _MOST_STEPS)
