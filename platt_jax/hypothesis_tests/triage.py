@@ -81,13 +81,9 @@ def triage(
     predictions. One that was fitted on few is found only if it changes by more than the uncertainty
     of its fit.
 
-    In simulations with 1 to 5,000 rows fitted, 1 % to 50 % positives, and 0 or 5 % of the segments
-    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate with `fdr=0.05` is at
-    most 0.05 against the fit, within simulation error. Against the predictions it is 0.5 to 1,
-    except where segments have 5,000 rows each or one curve. Where 5 % of 10,000 segments are
-    predicted wrongly and all others exactly (`benchmarks/inference/triage.py`), it is 0 to 0.06
-    against the predictions, at any number of rows; the chi-square p-values alone give 0.68 at 5
-    rows, 0.23 at 20 and 0.05 at 200.
+    In simulations (`docs/explanation/numbers.md`) at most a share `fdr` of the segments flagged
+    against the fit has not changed. Against the predictions this share is 0.5 to 1 where segments
+    were fitted on few rows, as their predictions are off.
 
     Among the segments with a q-value of at most q, the expected share of false discoveries is at
     most q (Benjamini & Hochberg 1995), if segments are independent. This holds for one look at rows

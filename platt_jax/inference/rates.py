@@ -50,11 +50,10 @@ def estimate_rates(
     The rate is that of maximum likelihood. Its standard error and interval include the uncertainty
     of the fit, together with that of its share of positives: they largely compensate each other.
     The interval is that of the likelihood ratio, widened by the share of the fit's uncertainty in
-    the variance. In simulations (`benchmarks/inference/rates.py`) with 10 to 5,000 rows fitted,
-    0.1 % to 50 % of them positive, and 3 to 5,000 fresh rows, 0.1 % to 60 % positive, intervals of
-    95 % hold the true rate in 94.9 % to 99.7 % of the segments; without the fit's uncertainty they
-    would in 50 % to 97 %. With 10 positives fitted or fewer they are wide, and hold it in 98 % or
-    more. Rates are then too high by up to 0.43 of their standard deviation.
+    the variance. In simulations intervals of 95 % hold the true rate in 94.9 % to 99.7 % of the
+    segments; without the fit's uncertainty they would in 50 % to 97 %
+    (docs/explanation/numbers.md). With 10 positives fitted or fewer, rates are too high by up to
+    0.43 of their standard deviation.
 
     `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at
     the new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
