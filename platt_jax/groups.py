@@ -49,6 +49,11 @@ class Groups:
         by_row: NDArray[Any] = np.repeat(values, self.sizes, axis=-1)
         return by_row
 
+    def rows_of(self, some: Any) -> Ints:
+        """The rows of some of the groups, end to end."""
+        own = Groups(self.sizes[some])
+        return own.by_row(self.starts[some]) + own.place
+
     def sums(self, x: Any) -> NDArray[Any]:
         """(..., K) sums of x (..., N) over the rows of each group, 0 for an empty group."""
         return self._reduced(np.add, x, 0)

@@ -44,3 +44,8 @@ def test_slices_have_at_most_so_many_rows_or_one_group():
     found = list(groups.slices(5))
     assert [groups.sizes[some].tolist() for some in found] == [[2, 0, 3], [9], [1, 1]]
     assert list(Groups([]).slices(5)) == []
+
+
+def test_the_rows_of_some_groups():
+    groups = Groups([2, 0, 3, 1])
+    assert groups.rows_of([2, 1, 0]).tolist() == [2, 3, 4, 0, 1]

@@ -60,12 +60,8 @@ def shock_variance(segment: Ints, owner: Ints, labels: Floats, proba: Floats) ->
     variance = np.bincount(owner, proba * (1 - proba))
     off = np.bincount(owner, labels - proba)
     segment_of_cluster = segment[np.unique(owner, return_index=True)[1]]
-    informative = variance > _LEAST_VARIANCE
-    variance, off, segment_of_cluster = (
-        variance[informative],
-        off[informative],
-        segment_of_cluster[informative],
-    )
+    used = variance > _LEAST_VARIANCE
+    variance, off, segment_of_cluster = (x[used] for x in (variance, off, segment_of_cluster))
     number, whole = np.bincount(segment_of_cluster), np.bincount(segment_of_cluster, variance)
     freedom = np.maximum(number - 1, 0).sum()
     if not freedom:

@@ -12,6 +12,7 @@ all labels count, the tail is their product.
 import numpy as np
 
 from platt_jax.arrays import Floats
+from platt_jax.hypothesis_tests.roots import newton_roots
 
 # Maximum absolute log-odds: beyond, a label against them has a p-value of 0 in any case.
 FARTHEST = 300.0
@@ -83,23 +84,16 @@ def _given_shock(log_odds: Floats, counts: Floats, least: Floats) -> tuple[Float
 
 def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: Floats) -> Floats:
     """(...) where the normal density times Chernoff's bound of the tail is largest."""
-    most = variance * counts.sum(-1)
-    low, high = -most, most
-    shock = np.zeros(np.broadcast_shapes(least.shape, log_odds.shape[:-1]))
-    open_ = np.ones(shock.shape, bool)
-    for _ in range(_STEPS):
+
+    def slopes(shock: Floats) -> tuple[Floats, Floats, Floats]:
         proba = 1 / (1 + np.exp(-(log_odds + shock[..., None])))
         short = least - (proba * counts).sum(-1) - shock / variance
         slope = (proba * (1 - proba) * counts).sum(-1) + 1 / variance
-        low, high = np.where(short > 0, shock, low), np.where(short > 0, high, shock)
-        newton = shock + short / slope
-        further = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-        step = np.where(open_, further - shock, 0)
-        shock = shock + step
-        open_ &= np.abs(step) * np.sqrt(slope) > _CLOSE
-        if not open_.any():
-            break
-    return shock
+        return short, short / slope, _CLOSE / np.sqrt(slope)
+
+    start = np.zeros(np.broadcast_shapes(least.shape, log_odds.shape[:-1]))
+    most = variance * counts.sum(-1)
+    return newton_roots(slopes, start, -most, most, _STEPS)[0]
 
 
 def _shift(log_odds: Floats, counts: Floats, number: Floats, total: Floats) -> Floats:
@@ -111,23 +105,19 @@ def _shift(log_odds: Floats, counts: Floats, number: Floats, total: Floats) -> F
     goal = np.log(number / (total - number))
     low = goal - np.where(rows, log_odds, -np.inf).max(-1)
     high = goal - np.where(rows, log_odds, np.inf).min(-1)
-    shift = np.clip(goal - (log_odds * counts).sum(-1) / total, low, high)
-    open_ = np.ones(shift.shape, bool)  # no result depends on the others
-    for _ in range(_STEPS):
+
+    def missing(shift: Floats) -> tuple[Floats, Floats, Floats]:
         proba = 1 / (1 + np.exp(-(log_odds + shift[..., None])))
         mean = (proba * counts).sum(-1)
         variance = (proba * (1 - proba) * counts).sum(-1)
-        short = number - mean
-        low, high = np.where(short > 0, shift, low), np.where(short > 0, high, shift)
-        at = np.log(mean / (total - mean))
-        newton = shift + (goal - at) * mean * (total - mean) / total / variance
-        further = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-        exact = np.abs(goal - at) < _EXACT  # the slope of what is left is rounding error
-        shift = np.where(open_ & ~exact, further, shift)
-        open_ &= ~exact & (np.abs(short) > _CLOSE * np.sqrt(variance))
-        if not open_.any():
-            break
-    return shift
+        short = goal - np.log(mean / (total - mean))
+        exact = np.abs(short) < _EXACT  # the slope of what is left is rounding error
+        close = np.abs(number - mean) <= _CLOSE * np.sqrt(variance)
+        step = short * mean * (total - mean) / total / variance
+        return np.where(exact, 0, number - mean), step, np.where(close, np.inf, 0)
+
+    start = np.clip(goal - (log_odds * counts).sum(-1) / total, low, high)
+    return newton_roots(missing, start, low, high, _STEPS)[0]
 
 
 def _softplus(x: Floats) -> Floats:

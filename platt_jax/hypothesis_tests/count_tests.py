@@ -16,6 +16,7 @@ import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend.threads import ordered_map
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters
 from platt_jax.hypothesis_tests.curve_distributions import Distribution, Ends, Normal, counted
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors
@@ -152,13 +153,10 @@ def _joined(rows: UncertainRows, sign: Floats, at: Ends) -> _JoinedRows:
         cell = np.arange(len(some))
     changes = [np.diff(x, prepend=np.nan) != 0 for x in (owner, sign, cell)]
     first = np.flatnonzero(np.any(changes, axis=0))
-    counts = np.diff(first, append=len(some)).astype(float)
-
-    def mean(x: Floats) -> Floats:
-        return np.add.reduceat(x * sign, first, axis=-1) / counts
-
+    alike = Groups(np.diff(first, append=len(some)))
     starts = np.searchsorted(owner[first], np.arange(K + 1))
-    return _JoinedRows(starts, mean(basis), mean(offset), counts)
+    means = alike.means(basis * sign), alike.means(offset * sign)
+    return _JoinedRows(starts, *means, alike.sizes.astype(float))
 
 
 def _log_tails(

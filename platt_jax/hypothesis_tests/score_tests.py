@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.groups import Groups
 from platt_jax.results.probabilities import expit
 
 # Least variance of a label under uncertain curves, that of the surest probability.
@@ -74,7 +75,7 @@ class ScoreTests:
         logit: (N,) log-odds of the rows, concatenated by problem, ascending in each.
         proba: (N,) P(y=1) of the rows, neither 0 nor 1.
         labels: (N,) bool.
-        sizes: (K,) number of rows of each problem, at least one.
+        groups: the rows of each problem, at least one.
         spread: distribution of the probabilities if they are uncertain, else None.
 
     Attributes:
@@ -89,23 +90,17 @@ class ScoreTests:
         logit: Floats,
         proba: Floats,
         labels: Bools,
-        sizes: Ints,
+        groups: Groups,
         spread: MixingDistribution | None = None,
     ) -> None:
         # JAX has SciPy; the import adds a warnings filter.
         from scipy.special import erfc, log_ndtr, ndtri_exp
 
-        self._sizes, self._proba = sizes, proba
-        self._starts = starts = np.cumsum(sizes) - sizes
+        self.groups, self.proba = groups, proba
+        total, by_row = groups.sums, groups.by_row
         variance = proba * (1 - proba)
         if spread is not None:
             variance = np.maximum(spread.variance(), _LEAST_VARIANCE)
-
-        def total(x: Floats) -> Floats:
-            return np.add.reduceat(x, starts)
-
-        def by_row(x: Floats) -> Floats:
-            return np.repeat(x, sizes)
 
         v_00 = total(variance)
         center = total(variance * logit) / v_00
@@ -119,9 +114,9 @@ class ScoreTests:
         self.normal = np.max(fourth / variances**2, axis=0) < _NORMAL
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
-            curve_covariance = np.zeros((3, 3, len(sizes)))
+            curve_covariance = np.zeros((3, 3, len(groups.sizes)))
             for weight, p in spread.probabilities():
-                moved = np.stack([total(x * (p - proba)) for x in shares])
+                moved = total(shares * (p - proba))
                 curve_covariance += weight * moved * moved[:, None]
             s_00, s_22 = s_00 + curve_covariance[0, 0], s_22 + curve_covariance[2, 2]
             mixing = curve_covariance[0, 1] / s_00
@@ -129,11 +124,10 @@ class ScoreTests:
             shares[1] -= by_row(mixing)
         deviations = np.sqrt([s_00, s_11, s_22])
         deviations[deviations == 0] = np.inf
-        self._shares = shares / [by_row(x) for x in deviations]
-        self._expected = np.stack([total(proba * x) for x in self._shares])
+        self._shares = shares / by_row(deviations)
+        self._expected = total(proba * self._shares)
 
-        every = slice(None)
-        self._observed = self._sums(every, every, labels[None])[:, 0]
+        self._observed = total(labels * self._shares) - self._expected
         chi_square, z = self._observed[0] ** 2 + self._observed[1] ** 2, self._observed[2]
         p_of_two, p_of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
         self.cox_p_value = np.where(has_slope, p_of_two, p_of_one)
@@ -152,15 +146,15 @@ class ScoreTests:
 
     def one(self, k: int) -> "ScoreTest":
         """The test of problem k."""
-        size = self._sizes[k]
-        rows = slice(self._starts[k], self._starts[k] + size)
-        proba, counts = self._proba[rows], np.ones(size)
+        first, size = self.groups.starts[k], self.groups.sizes[k]
+        rows = slice(first, first + size)
+        proba, counts = self.proba[rows], np.ones(size)
         shares = self._shares[:, rows]
         if self.normal[k]:
             first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
-            counts = np.diff(first, append=size).astype(float)
-            proba = np.add.reduceat(proba, first) / counts
-            shares = np.add.reduceat(shares, first, axis=1) / counts
+            similar = Groups(np.diff(first, append=size))
+            counts = similar.sizes.astype(float)
+            proba, shares = similar.means(proba), similar.means(shares)
         return ScoreTest(
             proba,
             shares,
@@ -183,21 +177,10 @@ class ScoreTests:
         Returns:
             (R, k) bool.
         """
-        sums = self._sums(some, rows, labels)
+        own = Groups(self.groups.sizes[some])
+        each = zip(self._shares[:, rows], self._expected[:, some], strict=True)
+        sums = [own.sums(labels * share) - expected for share, expected in each]
         return _extreme(sums, self._chi_square[some], self._z[some])
-
-    def _sums(self, some: Ints | slice, rows: Ints | slice, labels: Bools) -> Floats:
-        """(3, R, k) the three sums minus their expectations."""
-        sizes = self._sizes[some]
-        starts = np.cumsum(sizes) - sizes
-        return np.stack(
-            [
-                np.add.reduceat(labels * share, starts, axis=1) - expected
-                for share, expected in zip(
-                    self._shares[:, rows], self._expected[:, some], strict=True
-                )
-            ]
-        )
 
 
 class ScoreTest(NamedTuple):
@@ -224,7 +207,7 @@ class ScoreTest(NamedTuple):
         return _extreme(sums, self.chi_square, self.z)
 
 
-def _extreme(sums: Floats, chi_square: Any, z: Any) -> Bools:
+def _extreme(sums: Any, chi_square: Any, z: Any) -> Bools:
     extreme: Bools = sums[0] ** 2 + sums[1] ** 2 >= chi_square
     extreme |= np.abs(sums[2]) >= z
     return extreme

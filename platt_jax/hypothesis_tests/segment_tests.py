@@ -7,13 +7,14 @@ import numpy as np
 from platt_jax.arrays import Bools, Floats, Ints, Words
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests import cluster_shocks
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters
 from platt_jax.hypothesis_tests.count_tests import UncertainRows, p_values
 from platt_jax.hypothesis_tests.curve_distributions import Ends, ends
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors
 from platt_jax.hypothesis_tests.score_tests import MixingDistribution, ScoreTests
-from platt_jax.hypothesis_tests.simulation import canonical_order, drawn_by, sequential_p_values
+from platt_jax.hypothesis_tests.simulation import canonical_order, sequential_p_values
 from platt_jax.hypothesis_tests.tilting import tilted_p_values
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
@@ -54,14 +55,14 @@ class FreshRows(NamedTuple):
     scores: Floats  # (N,)
     proba: Floats  # (N,) predictions
     labels: Bools  # (N,)
-    sizes: Ints  # (K,)
+    groups: Groups  # of K segments
     ids: Words  # (K,); a segment's draws depend only on its own
     offset: Floats | None = None  # (N,) log-odds added to the curves
     clusters: Clusters | None = None  # of rows that depend on each other
 
     def moved(self, by: Floats) -> "FreshRows":
         """The rows with the log-odds of each segment (K,) moved."""
-        by_row = np.repeat(by, self.sizes)
+        by_row = self.groups.by_row(by)
         offset = by_row if self.offset is None else self.offset + by_row
         return self._replace(proba=expit(_logit(self.proba) + by_row), offset=offset)
 
@@ -78,12 +79,9 @@ def judged(
         margin: by how much the log-odds of a segment may be off. The tests are those of log-odds
             moved within it to where they fit the labels best: farther off, p-values are smaller.
     """
-    starts = np.cumsum(rows.sizes) - rows.sizes
-    positives, expected = (
-        np.add.reduceat(x, starts) for x in (rows.labels.astype(float), rows.proba)
-    )
+    positives, expected = rows.groups.sums([rows.labels.astype(float), rows.proba])
     by_score = fitted is not None and rows.offset is None
-    order = canonical_order(rows.scores if by_score else rows.proba, rows.labels, rows.sizes)
+    order = canonical_order(rows.scores if by_score else rows.proba, rows.labels, rows.groups)
     rows = rows._replace(
         offset=None if rows.offset is None else rows.offset[order],
         scores=rows.scores[order],
@@ -103,26 +101,24 @@ def judged(
 
 def _best_within(rows: FreshRows, margin: float) -> Floats:
     """(K,) the shift of the log-odds, within the margin, by which the labels are likeliest."""
-    starts = np.cumsum(rows.sizes) - rows.sizes
-    log_odds, labels = _logit(rows.proba), rows.labels.astype(float)
-    low, high = np.full(len(starts), -margin), np.full(len(starts), margin)
+    log_odds, labels, groups = _logit(rows.proba), rows.labels.astype(float), rows.groups
+    low, high = (np.full(len(groups.sizes), x) for x in (-margin, margin))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        proba = expit(log_odds + np.repeat(middle, rows.sizes))
-        more = np.add.reduceat(labels - proba, starts) > 0
+        proba = expit(log_odds + groups.by_row(middle))
+        more = groups.sums(labels - proba) > 0
         low, high = np.where(more, middle, low), np.where(more, high, middle)
     return (low + high) / 2
 
 
 def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
-    tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.sizes)
+    tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.groups)
     # Bonferroni: twice the smaller of two p-values is a p-value.
     if rows.clusters is not None:
         return tests, _cluster_p_values(rows)
     p_value = np.minimum(2 * tests.least_p_value, 1)
     few = np.flatnonzero(~tests.normal & (p_value > _TINY))
-    extreme = drawn_by(rows.proba, rows.sizes, rows.ids, tests.extreme)
-    p_value[few] = sequential_p_values(rows.sizes, few, extreme)
+    p_value[few] = sequential_p_values(tests, rows.ids, few)
     small = np.flatnonzero(~(p_value > _SMALL))
     p_value[small] = tilted_p_values(tests, rows.ids, small)
     return tests, p_value
@@ -131,14 +127,14 @@ def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
 def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests, Floats]:
     """Tests of mean probabilities, with variances that include the curves' variance."""
     at = ends(fitted.mean, fitted.covariance, fitted.rounding)
-    owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+    owner = rows.groups.owner
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
     spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
     mean = spread.mean()
     proba = np.clip(mean, _LEAST, 1 - _LEAST)
     # In the order of the rows: that of the scores, or of the probabilities if there are offsets.
     place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
-    tests = ScoreTests(place, proba, rows.labels, rows.sizes, spread)
+    tests = ScoreTests(place, proba, rows.labels, rows.groups, spread)
     judged_rows = UncertainRows(
         owner, rows.labels, mean, spread.variance(), spread.basis, rows.offset, rows.clusters
     )
@@ -147,8 +143,8 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
 
 def _cluster_p_values(rows: FreshRows) -> Floats:
     """P-values of predictions that are right but for the clusters' shifts."""
-    K, p = len(rows.sizes), rows.proba
-    owner, nothing = np.repeat(np.arange(K), rows.sizes), np.zeros((K, 2))
+    K, p = len(rows.groups.sizes), rows.proba
+    owner, nothing = rows.groups.owner, np.zeros((K, 2))
     known = UncertainRows(
         owner, rows.labels, p, p * (1 - p), np.zeros((2, len(p))), _logit(p), rows.clusters
     )
@@ -161,8 +157,8 @@ def shock_variance(rows: FreshRows, owner: Ints) -> float:
     """The variance of the clusters' shifts, given each row's cluster; NaN if it is not known."""
     clipped = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
     shifted = clipped.moved(_best_within(clipped, _FARTHEST)).proba
-    segment = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-    return cluster_shocks.shock_variance(segment, owner, rows.labels.astype(float), shifted)
+    labels = rows.labels.astype(float)
+    return cluster_shocks.shock_variance(rows.groups.owner, owner, labels, shifted)
 
 
 def _logit(proba: Floats) -> Floats:
@@ -171,8 +167,7 @@ def _logit(proba: Floats) -> Floats:
 
 def _recalibrated(rows: FreshRows) -> Fit:
     """The fit of the labels to the predicted log-odds."""
-    owner = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-    logit_rows = SegmentRows(_logit(rows.proba), rows.labels, owner)
+    logit_rows = SegmentRows(_logit(rows.proba), rows.labels, rows.groups.owner)
     options = Options(targets="none")
     by_segment = ChunkedSegments(logit_rows, Caller())
     segments = StandardizedSegments(by_segment, Coordinates(center=0.0, scale=1.0), options)

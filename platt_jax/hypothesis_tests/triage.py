@@ -12,6 +12,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.clusters import clusters_of_segment_rows
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.segment_tests import COLUMNS, FreshRows, judged, shock_variance
@@ -80,13 +81,9 @@ def triage(
     predictions. One that was fitted on few is found only if it changes by more than the uncertainty
     of its fit.
 
-    In simulations with 1 to 5,000 rows fitted, 1 % to 50 % positives, and 0 or 5 % of the segments
-    changed (`benchmarks/inference/triage_fit.py`), the false discovery rate with `fdr=0.05` is at
-    most 0.05 against the fit, within simulation error. Against the predictions it is 0.5 to 1,
-    except where segments have 5,000 rows each or one curve. Where 5 % of 10,000 segments are
-    predicted wrongly and all others exactly (`benchmarks/inference/triage.py`), it is 0 to 0.06
-    against the predictions, at any number of rows; the chi-square p-values alone give 0.68 at 5
-    rows, 0.23 at 20 and 0.05 at 200.
+    In simulations (`docs/explanation/numbers.md`) at most a share `fdr` of the segments flagged
+    against the fit has not changed. Against the predictions this share is 0.5 to 1 where segments
+    were fitted on few rows, as their predictions are off.
 
     Among the segments with a q-value of at most q, the expected share of false discoveries is at
     most q (Benjamini & Hochberg 1995), if segments are independent. This holds for one look at rows
@@ -212,7 +209,7 @@ def triage(
     f, y, weights, o = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
     if weights is not None:
         raise ValueError("scores: expected SegmentRows without weights")
-    owner = np.repeat(np.arange(len(keys)), sizes)
+    owner = Groups(sizes).owner
     cluster = None
     if clusters is not None:
         if segments is None:
@@ -250,7 +247,7 @@ def triage(
         mine = tested[owner]
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
         mine_offset = None if o is None else o[mine].astype(float)
-        fresh = FreshRows(*by_row, sizes[tested], hashes(keys[tested]), mine_offset)
+        fresh = FreshRows(*by_row, Groups(sizes[tested]), hashes(keys[tested]), mine_offset)
         if cluster is not None:
             fresh = _clustered(fresh, cluster[mine], cluster_sd, caller)
         tests = judged(fresh, fitted, min(float(margin), _WIDEST))
@@ -306,7 +303,7 @@ def _warn_untested(
 
 def _clustered(rows: FreshRows, words: NDArray[Any], sd: float | None, caller: Caller) -> FreshRows:
     """The rows with their clusters, given the hash of each row's and the shifts' deviation."""
-    owner = numbered(np.repeat(np.arange(len(rows.sizes)), rows.sizes), words)
+    owner = numbered(rows.groups.owner, words)
     variance = shock_variance(rows, owner) if sd is None else float(sd) ** 2
     if np.isnan(variance):
         caller.warn(

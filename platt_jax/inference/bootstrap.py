@@ -92,11 +92,8 @@ class Bootstrap(ComparedByValue):
         """Confidence intervals of A and B (Efron & Tibshirani 1993, chapters 13 and 14).
 
         "bca" is the default because its coverage is closest to `level`, and its intervals are
-        shorter. In simulations of 100 rows from curves that are no sigmoids (the truth is the
-        nearest sigmoid), 95 % intervals of A cover it in 91 to 94 % of problems ("bca"), 90 to 93 %
-        ("percentile") and 89 to 94 % ("basic"). With 50 to 400 rows from a sigmoid, coverage is 93
-        to 95 %, 92 to 94 % and 94 to 97 %. With about 15 rows of a class all kinds but "basic" are
-        too short: 91 %, 90 % and 96 %. 400 replicates in place of 200 add up to 1 %.
+        shorter: docs/howto/bands.md has figures. With about 15 rows of a class all kinds but
+        "basic" are too short. 400 replicates in place of 200 add up to 1 % to the coverage.
 
         Args:
             level: confidence level of each interval, in (0, 1).

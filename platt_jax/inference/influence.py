@@ -1,7 +1,7 @@
 """Influence of single rows on a fit, and the skewness it gives the parameters' distribution."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any
 
@@ -14,6 +14,7 @@ from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.problems import TakeRows
 from platt_jax.execution.replicates import TakeClusters
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.groups import Groups
 from platt_jax.passes import packing
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
@@ -46,8 +47,7 @@ class Influence(ComparedByValue):
 
     def some(self, which: slice) -> "Influence":
         """The moments of a slice of a flat batch."""
-        parts = (self.center, self.scale, self.squares, self.cubes)
-        return Influence(*(x[which] for x in parts))
+        return Influence(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def by_row(self) -> "Influence":
         """The moments of a flat batch with shape (K, 1), for scores (K, N)."""
@@ -152,15 +152,10 @@ def _moments(
 
 def _pieces(sizes: NDArray[Any], whole: bool) -> Iterator[tuple[slice, slice]]:
     """Slices of problems and of their rows; a large problem is split unless `whole`."""
-    ends = np.cumsum(sizes, dtype=np.int64)
-    first = 0
-    while first < len(sizes):
-        before = ends[first] - sizes[first]
-        last = max(first + 1, int(np.searchsorted(ends, before + _AT_ONCE, side="right")))
-        size = int(sizes[first])
+    for problems in Groups(sizes).slices(_AT_ONCE):
+        size = int(sizes[problems.start])
         if size <= _AT_ONCE or whole:
-            yield slice(first, last), _ALL
+            yield problems, _ALL
         else:
             for row in range(0, size, _AT_ONCE):
-                yield slice(first, last), slice(row, min(row + _AT_ONCE, size))
-        first = last
+                yield problems, slice(row, min(row + _AT_ONCE, size))

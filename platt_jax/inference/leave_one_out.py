@@ -19,6 +19,7 @@ from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.execution.given import shared_prior
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
+from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
@@ -290,8 +291,8 @@ def _refit(
     caller: Caller,
 ) -> NDArray[Any]:
     """The probabilities of these rows, each by a fit of the other rows of its problem."""
-    problem = np.searchsorted(rows.starts, which, side="right") - 1
-    sizes = rows.sizes[problem] - 1
+    problem = rows.groups.owner[which]
+    sizes = rows.groups.sizes[problem] - 1
     found = np.full(len(which), np.nan, rows.scores.dtype)
     some = np.flatnonzero(sizes > 0)
     order = planning.largest_first(sizes[some])
@@ -299,24 +300,21 @@ def _refit(
     if not len(some):
         return found
     sizes = sizes[some]
-    starts, left_out = rows.starts[problem[some]], which[some]
+    starts, left_out = rows.groups.starts[problem[some]], which[some]
 
     def take(fits: slice, part: slice, space: packing.Space) -> Columns:
         first, last, _ = part.indices(int(sizes[fits][0]))
-        if part != slice(None):
+        if part == slice(None):
+            own = Groups(sizes[fits])
+            where = own.by_row(starts[fits]) + own.place
+            where += where >= own.by_row(left_out[fits])
+        else:
             where = np.arange(first, last) + starts[fits]
             where += where >= left_out[fits]
-            return packing.flat(rows.at(where), space)
-        own = sizes[fits]
-        where = np.arange(own.sum()) + np.repeat(starts[fits] - (np.cumsum(own) - own), own)
-        where += where >= np.repeat(left_out[fits], own)
         return packing.flat(rows.at(where), space)
 
-    own = None
-    if prior is not None:
-        priors: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
-        own = CenteredPrior.of(priors, found.dtype)
-    given = ProblemInputs(own, tuple(x[some] for x in start))
+    each = None if prior is None else CenteredPrior.of(_entries(problem[some], prior), found.dtype)
+    given = ProblemInputs(each, tuple(x[some] for x in start))
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
     mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))
     proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)

@@ -18,6 +18,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.hypothesis_tests.posteriors import posteriors
+from platt_jax.hypothesis_tests.roots import newton_roots
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -49,11 +50,10 @@ def estimate_rates(
     The rate is that of maximum likelihood. Its standard error and interval include the uncertainty
     of the fit, together with that of its share of positives: they largely compensate each other.
     The interval is that of the likelihood ratio, widened by the share of the fit's uncertainty in
-    the variance. In simulations (`benchmarks/inference/rates.py`) with 10 to 5,000 rows fitted,
-    0.1 % to 50 % of them positive, and 3 to 5,000 fresh rows, 0.1 % to 60 % positive, intervals of
-    95 % hold the true rate in 94.9 % to 99.7 % of the segments; without the fit's uncertainty they
-    would in 50 % to 97 %. With 10 positives fitted or fewer they are wide, and hold it in 98 % or
-    more. Rates are then too high by up to 0.43 of their standard deviation.
+    the variance. In simulations intervals of 95 % hold the true rate in 94.9 % to 99.7 % of the
+    segments; without the fit's uncertainty they would in 50 % to 97 %
+    (docs/explanation/numbers.md). With 10 positives fitted or fewer, rates are too high by up to
+    0.43 of their standard deviation.
 
     `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at
     the new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
@@ -285,28 +285,16 @@ def _estimated(
 
 
 def _roots(
-    function: Callable[[Floats], tuple[Floats, Floats]], start: Floats, low: Floats, high: Floats
+    slopes: Callable[[Floats], tuple[Floats, Floats]], start: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Bools]:
-    """The roots (S,) of decreasing functions between two bounds; whether each was found.
+    """The roots (S,) between two rates of functions with values and slopes; whether each is found.
 
-    By Newton's method; where that leaves the bounds, which close in, they are halved.
-
-    Args:
-        function: maps (S,) to values and slopes.
-        start: (S,) where to begin.
-        low: (S,) lower bounds.
-        high: (S,) upper bounds; equal to the lower one where that is the root.
+    Where the bounds are equal, they are the root.
     """
-    at = np.where((start > low) & (start < high), start, (low + high) / 2)
-    near = low == high
-    for _ in range(_MOST_STEPS):
-        if near.all():
-            break
-        value, slope = function(at)
-        low, high = np.where(value > 0, at, low), np.where(value < 0, at, high)
-        step = at - value / slope
-        step = np.where((step > low) & (step < high), step, (low + high) / 2)
-        step = np.where(near | (value == 0), at, step)
-        near |= np.abs(step - at) <= _TOLERANCE * np.minimum(at, 1 - at)
-        at = step
-    return at, near
+
+    def function(at: Floats) -> tuple[Floats, Floats, Floats]:
+        value, slope = slopes(at)
+        return value, -value / slope, _TOLERANCE * np.minimum(at, 1 - at)
+
+    start = np.where((start > low) & (start < high), start, (low + high) / 2)
+    return newton_roots(function, start, low, high, _MOST_STEPS)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,25 +11,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.execution.given import shared_prior
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.inference.sandwich import CountedRows, FittedParameters, class_counts, sandwich
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
+from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
 # Maximum number of rows of several problems processed together.
 _ROWS_AT_ONCE = 1 << 20
+
+
+class _FittedParameters(NamedTuple):
+    """K fits, in float64."""
+
+    A: Floats  # (K,)
+    B: Floats  # (K,)
+    held: Bools  # (K,), whether Options(monotone=True) holds the slope at 0
+    precision: Floats  # (K, 2, 2) precision of the prior
+
+
+class _CountedRows(NamedTuple):
+    """Rows with positive weight, of K problems, concatenated."""
+
+    problem: NDArray[Any]  # (N,) integers
+    f: Floats  # (N,)
+    y: Bools  # (N,)
+    w: Floats  # (N,)
+    cluster: NDArray[Any] | None  # (N,) integers
+    offset: Floats | None = None  # (N,)
 
 
 def robust_covariance(
@@ -129,7 +150,7 @@ def _segments_with_sandwich(
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
     pooled = _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
     one = rows._replace(problem=np.zeros_like(rows.problem))
-    pooled_covariance = sandwich(pooled, one, options.targets == "platt")[0].astype(
+    pooled_covariance = _sandwich(pooled, one, options.targets == "platt")[0].astype(
         fallback.A.dtype
     )
     if calibrator.pooling == "complete":
@@ -159,7 +180,7 @@ def _columns_with_sandwich(
     parts, step = [np.empty((0, 2, 2))], max(1, _ROWS_AT_ONCE // length)
     for start in range(0, len(problems.A), step):
         which = slice(start, start + step)
-        some = problems.some(which)
+        some: _FittedParameters = jax.tree.map(itemgetter(which), problems)
         flat = jax.tree.map(lambda x, which=which: x[which].ravel(), (columns, codes))
         rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
         counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
@@ -176,7 +197,7 @@ def _with(fit: Fit, covariance: Floats) -> Fit:
 
 def _problems(
     A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
-) -> FittedParameters:
+) -> _FittedParameters:
     batch = np.shape(A)
     A, B, covariance = (
         validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
@@ -186,7 +207,7 @@ def _problems(
     prior = validation.prior(prior, batch, np.float64)
     precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
     held = (A == 0) & (covariance[..., 0, 0] == 0)
-    return FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
+    return _FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
@@ -195,7 +216,7 @@ def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
     return factorize(ids.read_rows(clusters, rows, "clusters")).of(slice(None))
 
 
-def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -> CountedRows:
+def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -> _CountedRows:
     """The rows that the fit used: weight above 0, and everything finite."""
     scores, labels, weights, offset = columns
     w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
@@ -205,14 +226,14 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
         offset = offset[counts].astype(np.float64)
     problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
     cluster = None if codes is None else codes[counts]
-    return CountedRows(problem, f.astype(np.float64), y == 1, w, cluster, offset)
+    return _CountedRows(problem, f.astype(np.float64), y == 1, w, cluster, offset)
 
 
 def _checked_sandwich(
-    problems: FittedParameters, rows: CountedRows, options: Options, fit_counts: Iterable[Array]
+    problems: _FittedParameters, rows: _CountedRows, options: Options, fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
-    row_counts = class_counts(rows, len(problems.A))
+    row_counts = _class_counts(rows, len(problems.A))
     for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
         fitted = np.asarray(fitted)
         tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
@@ -223,4 +244,83 @@ def _checked_sandwich(
                 f"scores, labels, weights: expected the rows that were fitted, with {name} = "
                 f"{fitted[i]:g}, got {name} = {found[i]:g}"
             )
-    return sandwich(problems, rows, options.targets == "platt")
+    return _sandwich(problems, rows, options.targets == "platt")
+
+
+def _class_counts(rows: _CountedRows, number: int) -> list[Floats]:
+    """The weighted counts n_pos and n_neg, each (K,), with K given as `number`."""
+    total: Any = np.bincount  # NumPy's stubs declare integers even with weights.
+    return [total(rows.problem, rows.w * is_one, number) for is_one in (rows.y, ~rows.y)]
+
+
+def _sandwich(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> Floats:
+    """(K, 2, 2) sandwich covariance of (A, B), with Platt's targets if `smooth`, else labels."""
+    number, (problem, f, y, w, _, offset) = len(problems.A), rows
+    n_pos, n_neg = _class_counts(rows, number)
+
+    def total(x: Floats) -> Floats:
+        summed: NDArray[Any] = np.bincount(problem, x, number)
+        return summed
+
+    with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
+        z = problems.A[problem] * f + problems.B[problem]
+        if offset is not None:
+            z -= offset
+        p, q = expit(-z), expit(z)
+        curvature = w * p * q
+        h_BB = total(curvature)
+        # In coordinates g = (f - center) / scale the rows' Hessian is diagonal.
+        center = total(w * f) / total(w)
+        center += total(curvature * (f - center[problem])) / h_BB
+        g = f - center[problem]
+        scale = np.zeros(number)
+        np.maximum.at(scale, problem, np.abs(g))
+        scale[scale == 0] = 1
+        g /= scale[problem]
+        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # maps (A', B') to (A, B)
+        h_AA = total(curvature * g * g)
+        hessian = _matrices(h_AA, 0, 0, h_BB) + to_original.mT @ problems.precision @ to_original
+        inverse = _inverse(hessian, problems.held)
+
+        high = (n_pos + smooth) / (n_pos + 2 * smooth)
+        low = smooth / (n_neg + 2 * smooth)
+        slope = np.where(y, high[problem], low[problem]) - p
+        # As a product of a root with itself, no rounding makes it negative: two rows may be fitted
+        # exactly, and all of it is rounding then.
+        root = to_original @ inverse @ _meat_root(rows._replace(f=g), slope, number)
+        return root @ root.mT
+
+
+def _meat_root(rows: _CountedRows, slope: Floats, number: int) -> Floats:
+    """(K, 2, 2) Cholesky factors of the gradient's covariance, the M of the sandwich."""
+    by_A: NDArray[Any]
+    by_B: NDArray[Any]
+    by_A, by_B = slope * rows.f, slope
+    owner, weight = rows.problem, rows.w
+    if rows.cluster is not None:
+        codes = rows.cluster.max(initial=0) + 1
+        pairs, pair = np.unique(rows.problem * codes + rows.cluster, return_inverse=True)
+        by_A, by_B = (np.bincount(pair, rows.w * x, len(pairs)) for x in (by_A, by_B))
+        owner = pairs // codes
+        clusters = np.bincount(owner, minlength=number)
+        weight = (clusters / (clusters - 1))[owner]
+    m_AA, m_AB, m_BB = (
+        np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
+    )
+    root_AA = np.sqrt(m_AA)
+    ratio = m_AB / np.where(root_AA > 0, root_AA, 1)
+    return _matrices(root_AA, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
+
+
+def _inverse(hessian: Floats, held: Bools) -> Floats:
+    """Inverses of (K, 2, 2) matrices: of the entry of B alone where A is held; NaN if singular."""
+    h_AA, h_AB, h_BB = hessian[:, 0, 0], np.where(held, 0, hessian[:, 0, 1]), hessian[:, 1, 1]
+    ratio = h_AB / h_BB
+    pivot = h_AA - ratio * h_AB
+    var_A = np.where(held, 0, 1 / np.where(pivot > 0, pivot, np.nan))
+    return _matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
+
+
+def _matrices(a: Any, b: Any, c: Any, d: Any) -> Floats:
+    """(K, 2, 2) matrices of these entries, (K,) or one for all."""
+    return np.stack(np.broadcast_arrays(a, b, c, d), -1).reshape(-1, 2, 2)

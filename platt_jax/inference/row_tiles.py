@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Ints
+from platt_jax.groups import Groups
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 
@@ -46,14 +47,13 @@ class ProblemRows:
     def __init__(self, columns: Columns, sizes: Ints) -> None:
         self.scores, self.labels, self.weights, self.offset = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
-        self.sizes = sizes
-        self.starts = np.cumsum(sizes) - sizes
+        self.groups = Groups(sizes)
         self._length = min(_LENGTHS, key=self._cost)
         self._tiles = _AT_ONCE // self._length  # number of tiles per call
 
     def _cost(self, length: int) -> int:
         """Cost of tiles of this length, in rows."""
-        return (length + _COST) * int(np.sum(-(-self.sizes // length)))
+        return (length + _COST) * int(np.sum(-(-self.groups.sizes // length)))
 
     def at(self, where: Ints) -> Columns:
         """The columns at these positions."""
@@ -62,22 +62,17 @@ class ProblemRows:
 
     def calls(self) -> Iterator[slice]:
         """Problems whose tiles share a call; a large problem has several calls of its own."""
-        ends, first = np.cumsum(-(-self.sizes // self._length)), 0
-        while first < len(ends):
-            used = ends[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, used + self._tiles, side="right")))
-            yield slice(first, last)
-            first = last
+        return Groups(-(-self.groups.sizes // self._length)).slices(self._tiles)
 
     def tiles(self, problems: slice) -> Iterator[RowTiles]:
         """The tiles of these problems, for one call after the other."""
-        sizes, length = self.sizes[problems], self._length
-        needed = -(-sizes // length)
-        which = np.repeat(np.arange(len(sizes)), needed)
-        before = length * (np.arange(len(which)) - (np.cumsum(needed) - needed)[which])
-        size = np.minimum(sizes[which] - before, length).astype(np.int32)
-        whole = problems.start + which, self.starts[problems][which] + before, size
-        for begin in range(0, len(which), self._tiles):
+        sizes, length = self.groups.sizes[problems], self._length
+        needed = Groups(-(-sizes // length))
+        before = length * needed.place
+        starts = needed.by_row(self.groups.starts[problems]) + before
+        lengths = np.minimum(needed.by_row(sizes) - before, length).astype(np.int32)
+        whole = problems.start + needed.owner, starts, lengths
+        for begin in range(0, needed.rows, self._tiles):
             problem, first, size = (x[begin : begin + self._tiles] for x in whole)
             left_over = 0, self._tiles - len(size)
             yield RowTiles(

@@ -11,6 +11,7 @@ from platt_jax.backend.threads import ordered_map
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
@@ -76,7 +77,7 @@ def read_night(
     f, y, w, o = columns
     if w is not None and reported is None:
         raise ValueError("scores: expected SegmentRows without weights")
-    owner = np.repeat(np.arange(len(keys)), sizes)
+    owner = Groups(sizes).owner
     w, o = (x if x is None else x.astype(float) for x in (w, o))
     return NightRows(keys, owner, f.astype(float), y > 0, w, o)
 

@@ -20,12 +20,9 @@ from platt_jax.monitoring.changes import changes
 from platt_jax.monitoring.evidence import UNIT, Night, shocks_of, terms_of
 from platt_jax.monitoring.history import History, known, require_successor
 from platt_jax.monitoring.judging import Against, has_no_rows, judge_night, read_night
-from platt_jax.monitoring.merging import merged
-from platt_jax.monitoring.multiplicity import e_q_values, lifted
 from platt_jax.monitoring.shocks import LARGEST, Shocks
-from platt_jax.monitoring.state import EvidenceState
+from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted, merged
 from platt_jax.monitoring.summaries import from_table, to_table
-from platt_jax.monitoring.versions import Versions
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
@@ -95,7 +92,7 @@ class Monitor:
     night_sd: float
     history: History
     state: EvidenceState
-    _versions: Versions = field(default_factory=Versions, repr=False)
+    _versions: files.Versions = field(default_factory=files.Versions, repr=False)
 
     @classmethod
     def start(
@@ -449,7 +446,7 @@ class Monitor:
                 segments have another type than the calibrator's; or the calibrator knows fewer than
                 half of those that the one before it knew.
         """
-        versions = Versions()
+        versions = files.Versions()
         versions.note(path)
         settings, history, by, state = files.load(path)
         require_successor(_by_segment(calibrator), state.keys, by)

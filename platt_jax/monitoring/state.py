@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Integers, Ints
+from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import ALTERNATIVES, Night, log_ratios
 from platt_jax.monitoring.shocks import Shocks
+from platt_jax.results import tables
 
 # Starting night t has a weight proportional to t^-_DECAY. A change in the 300th night then costs
 # 8.6 nats, one in the 20th 5.3.
@@ -127,3 +129,56 @@ def _weights(nights: int) -> tuple[Floats, Floats]:
     weight = np.zeros(nights + 1)
     weight[1:] = np.arange(1, nights + 1) ** -_DECAY / _ALL_WEIGHTS
     return weight, 1 - np.cumsum(weight)
+
+
+def merged(first: EvidenceState, second: EvidenceState) -> EvidenceState:
+    """The state of both.
+
+    Raises:
+        ValueError: a segment of both has another past in the second.
+    """
+    if not len(second.keys):
+        return first
+    if not len(first.keys):
+        return second
+    shared = get_indexer(first.keys, split_columns(second.keys)) >= 0
+    first, places = first.including(second.keys)
+    second = second.placed(places, first.keys)
+    in_both, in_second = places[shared], places[~shared]
+    columns = {}
+    for name in COLUMNS:
+        mine, its = getattr(first, name).copy(), getattr(second, name)
+        differs = (mine[in_both] != its[in_both]).any(axis=tuple(range(1, mine.ndim)))
+        if differs.any():
+            raise ValueError(
+                "other: expected a monitor that was the same before the last night; it has another "
+                f"past of segment {tables.name(first.keys, in_both[differs.argmax()])}"
+            )
+        mine[in_second] = its[in_second]
+        columns[name] = mine
+    tonight = Night(*(x + y for x, y in zip(first.tonight, second.tonight, strict=True)))
+    return replace(first, **columns, tonight=tonight)
+
+
+def e_q_values(log_e: Floats) -> Floats:
+    """(K,) the least false discovery rate at which e-BH reports each segment.
+
+    e-BH is the procedure of Benjamini and Hochberg applied to 1 / e (Wang & Ramdas 2022, "False
+    discovery rate control with e-values"). It needs no assumption on the dependence of segments.
+    """
+    return q_values(np.exp(-np.maximum(log_e, 0)))
+
+
+def lifted(highest: Floats) -> Floats:
+    """(K,) log e-values from the logarithms L of the maxima of e-processes.
+
+    A maximum m is not an e-value; (m - 1 - L) / L^2 is. It is the mean of the adjusters
+    k m^(1 - k) over k from 0 to 1 (Shafer, Shen, Vereshchagin & Vovk 2011, "Test martingales, Bayes
+    factors and p-values"; Choe & Ramdas 2024, "Combining evidence across filtrations using
+    adjusters").
+    """
+    L = np.maximum(highest, 0)
+    near, safe = L < 1e-3, np.maximum(L, 1e-3)
+    # L + log(1 - (1 + L) exp(-L)) - 2 log(L), and its series at 0
+    whole = safe + np.log(-np.expm1(np.log1p(safe) - safe)) - 2 * np.log(safe)
+    return np.where(near, np.log(0.5) + L / 3, whole)

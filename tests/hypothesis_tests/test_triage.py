@@ -12,6 +12,7 @@ from scipy.stats import binom, chi2, false_discovery_control
 
 import platt_jax as pj
 from platt_jax import metrics
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests import simulation
 from platt_jax.hypothesis_tests.score_tests import ScoreTests
 from platt_jax.hypothesis_tests.tilting import tilted_p_values
@@ -43,7 +44,7 @@ def fresh(seed, K, sizes, share_off=0.0):
 
 
 def score_tests(logit, labels, sizes):
-    return ScoreTests(logit, expit(logit), labels, np.asarray(sizes))
+    return ScoreTests(logit, expit(logit), labels, Groups(sizes))
 
 
 def test_the_least_p_value_counts_what_enumeration_counts(monkeypatch):
@@ -54,8 +55,7 @@ def test_the_least_p_value_counts_what_enumeration_counts(monkeypatch):
     logit, labels = rng.normal(-0.5, 1.5, sizes.sum()), rng.random(sizes.sum()) < 0.4
     tests = score_tests(logit, labels, sizes)
     ids = np.arange(4, dtype=np.uint64)
-    extreme = simulation.drawn_by(expit(logit), sizes, ids, tests.extreme)
-    found = simulation.sequential_p_values(sizes, np.arange(4), extreme, 100_000)
+    found = simulation.sequential_p_values(tests, ids, np.arange(4), 100_000)
     for k, some in enumerate(np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])):
         least, exact = enumerated(logit[some])
         of_ours = np.isclose(least, tests.least_p_value[k], rtol=1e-9)

@@ -10,6 +10,7 @@ from scipy.special import expit, log_ndtr
 from scipy.stats import binom, fisher_exact, norm
 
 import platt_jax as pj
+from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.count_tails import quantiles
 from platt_jax.hypothesis_tests.curve_distributions import LogBeta, Normal
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors, posteriors
@@ -185,7 +186,7 @@ def test_of_curves_that_are_known_the_p_value_is_that_of_the_number_of_positives
     log_odds = np.repeat(np.linspace(-1, 1, 20), 30)  # one score for each segment
     labels = labels_of(rng, 1.3 * log_odds + 0.5)
     rows = FreshRows(
-        log_odds, expit(log_odds), labels, np.full(20, 30), np.arange(20).astype(np.uint64)
+        log_odds, expit(log_odds), labels, Groups(np.full(20, 30)), np.arange(20).astype(np.uint64)
     )
     covariance, nothing = np.tile(1e-8 * np.eye(2), (20, 1, 1)), np.zeros(20)
     exact = SegmentPosteriors(
@@ -370,8 +371,8 @@ def test_segments_left_out_leave_the_population_as_known_as_it_was():
 def test_score_tests_are_those_of_known_curves_where_nothing_is_open():
     rng = np.random.default_rng(11)
     scores, labels, _ = rows_from(rng, population(rng, 50), 60)
-    sizes, ids = np.full(50, 60), np.arange(50).astype(np.uint64)
-    rows = FreshRows(scores, expit(scores), labels, sizes, ids)
+    groups, ids = Groups(np.full(50, 60)), np.arange(50).astype(np.uint64)
+    rows = FreshRows(scores, expit(scores), labels, groups, ids)
     covariance, nothing = np.tile(1e-8 * np.eye(2), (50, 1, 1)), np.zeros(50)
     exact = SegmentPosteriors(
         np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16

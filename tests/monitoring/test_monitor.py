@@ -17,7 +17,7 @@ from platt_jax.monitoring.evidence import (
     JudgedRows,
     night_sums,
 )
-from platt_jax.monitoring.multiplicity import lifted
+from platt_jax.monitoring.state import lifted
 
 SEGMENTS = 30
 
