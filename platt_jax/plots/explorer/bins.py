@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Integers, Ints
-from platt_jax.metrics import groups
 from platt_jax.plots.explorer.rows import PredictedRows
 
 # Maximum number of bins of all segments: three to four bytes each.
@@ -56,7 +55,7 @@ def bins(rows: PredictedRows, judged: int) -> Bins:
     in_cell = np.bincount(cell, minlength=_BINS * judged)
     filled = np.flatnonzero(in_cell)
     total, positives = (
-        groups.sums(cell, x[order].astype(float), _BINS * judged)[filled] for x in (f, y)
+        np.bincount(cell, x[order].astype(float), _BINS * judged)[filled] for x in (f, y)
     )
     count = in_cell[filled]
     which = np.flatnonzero(chosen)
