@@ -35,16 +35,18 @@ class Binned:
 
     def sums(self, x: Any) -> Floats:
         """(K, number) weighted sums of x (K, N) over the rows of each bin."""
+        return self._added(self.of.weights * x)
+
+    def _added(self, x: Floats) -> Floats:
         problems = len(self.bin)
-        weighted = (self.of.weights * x).ravel()
         # NumPy's stubs declare integers even with weights.
-        summed: NDArray[Any] = np.bincount(self.codes.ravel(), weighted, problems * self.number)
+        summed: NDArray[Any] = np.bincount(self.codes.ravel(), x.ravel(), problems * self.number)
         return summed.reshape(problems, self.number)
 
     @cached_property
     def rows(self) -> Floats:
         """(K, number) weighted numbers of rows."""
-        return self.sums(1)
+        return self._added(self.of.weights)
 
     @cached_property
     def p(self) -> Floats:

@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -162,6 +163,10 @@ class Predictions(MetricRows):
 
     def probabilities(self) -> tuple[Floats, Floats]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
+        return self._probabilities
+
+    @cached_property
+    def _probabilities(self) -> tuple[Floats, Floats]:
         if self.from_logits:
             return expit(self.values), expit(-self.values)
         return self.values, 1 - self.values
