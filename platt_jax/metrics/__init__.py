@@ -21,26 +21,32 @@ takes no labels: it says which scores to expect of labels to come. Common rules:
 - A ValueError names the argument, its value, and what was expected.
 """
 
-from platt_jax.metrics.binned import (
+from platt_jax.metrics.curves import IsotonicCurve, SmoothCurve, isotonic_curve, smooth_curve
+from platt_jax.metrics.ece import (
+    ECEInterval,
     ReliabilityCurve,
+    ece_by_chance,
+    ece_interval,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_curve,
 )
-from platt_jax.metrics.chance import ece_by_chance
 from platt_jax.metrics.expected import Expectation, Expected, expected
-from platt_jax.metrics.field_squares import FieldSquaredError, field_squared_error
-from platt_jax.metrics.fields import FieldError, field_calibration_error, field_relative_error
-from platt_jax.metrics.interval import ECEInterval, ece_interval
-from platt_jax.metrics.isotonic import IsotonicCurve, isotonic_curve
+from platt_jax.metrics.fields import (
+    FieldError,
+    FieldSquaredError,
+    field_calibration_error,
+    field_relative_error,
+    field_squared_error,
+)
 from platt_jax.metrics.multicalibration import MulticalibrationError, multicalibration_error
-from platt_jax.metrics.proper import (
+from platt_jax.metrics.scores import (
     BrierDecomposition,
     brier_decomposition,
     brier_score,
     log_loss,
+    roc_auc,
 )
-from platt_jax.metrics.ranking import roc_auc
 from platt_jax.metrics.segments import BySegment, by_segment
 from platt_jax.metrics.significance import (
     ChiSquareTest,
@@ -51,7 +57,6 @@ from platt_jax.metrics.significance import (
     spiegelhalter,
 )
 from platt_jax.metrics.smooth import smooth_ece
-from platt_jax.metrics.spline import SmoothCurve, smooth_curve
 
 __all__ = [
     "BrierDecomposition",

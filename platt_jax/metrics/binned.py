@@ -1,203 +1,131 @@
-"""Calibration by bins: the reliability curve and calibration errors."""
+"""Rows in bins: of equal width, mass or expected positives, or of equal values."""
 
-from statistics import NormalDist
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Floats
-from platt_jax.columns import Column
-from platt_jax.metrics import groups
-from platt_jax.metrics.rows import Predictions, ratio, read_predictions
+from platt_jax.arrays import Bools, Floats
+from platt_jax.metrics.rows import Predictions
+
+# Kinds of bins: of equal width, equal mass, and equal expected numbers of positives.
+STRATEGIES = ("uniform", "quantile", "positives")
+# Edge tolerance, in bin widths.
+_ON_THE_EDGE = 1e-9
 
 
-class ReliabilityCurve(NamedTuple):
-    """Predicted and observed frequencies by bin; each (..., n_bins), NaN in empty bins.
+class Binned:
+    """K problems whose rows are in bins, and sums over the rows of each bin.
 
     Attributes:
-        prob_pred: mean probability of the bin's rows.
-        prob_true: frequency of class 1 among the bin's rows.
-        lower: lower end of the interval around prob_true.
-        upper: upper end of the interval around prob_true.
-        rows: (weighted) number of rows; 0 in empty bins.
+        of: the rows.
+        bin: (K, N) int, the bin of each row, below `number`.
+        number: number of bins of each problem.
     """
 
-    prob_pred: NDArray[Any]
-    prob_true: NDArray[Any]
-    lower: NDArray[Any]
-    upper: NDArray[Any]
-    rows: NDArray[Any]
+    def __init__(self, of: Predictions, bin: NDArray[np.intp], number: int) -> None:
+        self.of, self.bin, self.number = of, bin, number
 
+    @cached_property
+    def codes(self) -> NDArray[np.intp]:
+        """(K, N) int, the bin of each row among those of all problems."""
+        return self.bin + self.number * np.arange(len(self.bin))[:, None]
 
-class Binned(NamedTuple):
-    """The bin of each row, (K, N), and sums over each bin's rows, (K, n_bins)."""
+    def sums(self, x: Any) -> Floats:
+        """(K, number) weighted sums of x (K, N) over the rows of each bin."""
+        return self._added(self.of.weights * x)
 
-    bin: NDArray[np.intp]
-    rows: Floats
-    p: Floats
-    q: Floats
-    positive: Floats
-    residual: Floats
+    def _added(self, x: Floats) -> Floats:
+        problems = len(self.bin)
+        # NumPy's stubs declare integers even with weights.
+        summed: NDArray[Any] = np.bincount(self.codes.ravel(), x.ravel(), problems * self.number)
+        return summed.reshape(problems, self.number)
+
+    @cached_property
+    def rows(self) -> Floats:
+        """(K, number) weighted numbers of rows."""
+        return self._added(self.of.weights)
+
+    @cached_property
+    def p(self) -> Floats:
+        """(K, number) sums of P(y=1)."""
+        return self.sums(self.of.probabilities()[0])
+
+    @cached_property
+    def q(self) -> Floats:
+        """(K, number) sums of P(y=0)."""
+        return self.sums(self.of.probabilities()[1])
+
+    @cached_property
+    def positive(self) -> Floats:
+        """(K, number) weighted numbers of positives."""
+        return self.sums(self.of.positive)
+
+    @cached_property
+    def residual(self) -> Floats:
+        """(K, number) sums of y - P(y=1)."""
+        return self.sums(self.of.residuals())
+
+    @cached_property
+    def variance(self) -> Floats:
+        """(K, number) variances of the numbers of positives if the predictions are right."""
+        p, q = self.of.probabilities()
+        return self.sums(p * q)
+
+    def some(self, which: NDArray[np.intp]) -> Self:
+        """The problems `which`."""
+        return type(self)(self.of.some(which), self.bin[which], self.number)
 
 
 def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
-    """The bins, and the weighted sums of 1, P(y=1), P(y=0), y and y - P(y=1) over their rows."""
-    p, q = rows.probabilities()
-    codes = groups.bins(rows, p, n_bins, strategy)
-    columns = (1, p, q, rows.positive, rows.residuals())
-    return Binned(
-        codes - n_bins * np.arange(len(p))[:, None],
-        *(
-            groups.sums(codes, rows.weights * x, len(p) * n_bins).reshape(len(p), n_bins)
-            for x in columns
-        ),
-    )
+    """The rows in bins of a strategy."""
+    validation.require_integer(n_bins, "n_bins", 1)
+    validation.require_one_of(strategy, STRATEGIES, "strategy")
+    p, _ = rows.probabilities()
+    if strategy == "uniform":
+        which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
+    else:
+        weights = rows.weights * (p if strategy == "positives" else 1)
+        mass = weights.sum(axis=-1)
+        total = np.where((rows.total > 0) & (mass != 0), mass, 1)[:, None]
+        place = n_bins * mass_below(p, weights) / total
+        # Rounding must not move a value across an edge. Rows of weight 0 may lie above all mass.
+        which = np.minimum((place + _ON_THE_EDGE).astype(np.intp), n_bins - 1)
+    return Binned(rows, which, n_bins)
 
 
-def reliability_curve(
-    labels: Column,
-    proba: Column,
-    *,
-    weights: Column = None,
-    from_logits: bool = False,
-    n_bins: int = 10,
-    strategy: str = "uniform",
-    level: float = 0.95,
-) -> ReliabilityCurve:
-    """Observed frequency against mean probability in bins, with Wilson's intervals.
-
-    "uniform" bins have equal width: (b/n, (b+1)/n], with 0 in the first and 1 in the last (Guo et
-    al. 2017). "quantile" bins have equal mass. A row's bin is determined by the midpoint of its
-    probability's share of the total weight, in the order of probabilities. "positives" bins have
-    equal expected numbers of positives, for which each row's weight is multiplied by its
-    probability: where positives are rare, most rows are in the first bin. Equal probabilities are
-    never split, so the order of rows does not matter, and weight 2 equals the row twice. With many
-    equal probabilities bins are uneven and may be empty.
-
-    The intervals (Wilson 1927) cover each bin's frequency at the given level on average.
-    They treat weights as counts.
-
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
-        n_bins: number of bins.
-        strategy: "uniform", "quantile" or "positives".
-        level: confidence level of the intervals, in (0, 1).
-
-    Returns:
-        A ReliabilityCurve of arrays (..., n_bins) in the dtype of proba.
-
-    Raises:
-        ValueError: an argument is not as above.
-
-    Example:
-        >>> curve = reliability_curve([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8], n_bins=2)
-        >>> curve.prob_pred.round(2).tolist(), curve.prob_true.tolist()
-        ([0.2, 0.7], [0.0, 1.0])
-        >>> curve.lower.round(4).tolist(), curve.upper.round(4).tolist()
-        ([0.0, 0.3424], [0.6576, 1.0])
-    """
-    validation.require_fraction(level, "level")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    each = binned(rows, n_bins, strategy)
-    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
-    frequency = ratio(each.positive, each.rows)
-    center = (each.positive + z2 / 2) / (each.rows + z2)
-    variance = frequency * (each.rows - each.positive) + z2 / 4
-    half = np.sqrt(z2 * variance) / (each.rows + z2)
-    curve = (
-        ratio(each.p, each.rows),
-        frequency,
-        np.maximum(center - half, 0),
-        np.minimum(center + half, 1),
-        np.where(rows.total > 0, rows.unscaled(each.rows).T, np.nan).T,
-    )
-    return ReliabilityCurve(*(rows.result(column) for column in curve))
+def distinct(rows: Predictions) -> Binned:
+    """The rows with a bin for each distinct probability of a problem."""
+    order, first = _sorted(rows.probabilities()[0])
+    which = _unsorted(order, np.cumsum(first, axis=-1) - 1)
+    return Binned(rows, which, which.shape[1])
 
 
-def expected_calibration_error(
-    labels: Column,
-    proba: Column,
-    *,
-    weights: Column = None,
-    from_logits: bool = False,
-    n_bins: int = 10,
-    strategy: str = "uniform",
-) -> Any:
-    """The expected calibration error (ECE), by bins.
-
-    This is the mean over rows of the bin's abs(frequency of class 1 - mean probability of class 1),
-    the binary ECE of the positive class (Naeini, Cooper & Hauskrecht 2015). Bins cover all of
-    [0, 1]. The ECE of the predicted class's confidence, max(p, 1 - p), is a different measure. With
-    strategy="quantile" it is the adaptive calibration error (Nguyen & O'Connor 2015; Nixon et al.
-    2019).
-
-    It is biased upwards, more with fewer rows per bin: `ece_by_chance` gives its mean for
-    calibrated probabilities, `ece_interval` an interval of the true error. It also depends on the
-    bins; `smooth_ece` does not.
-
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
-        n_bins: number of bins.
-        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
-
-    Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
-
-    Example:
-        >>> round(float(expected_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8])), 6)
-        0.25
-    """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    each = binned(rows, n_bins, strategy)
-    return rows.result(ratio(np.abs(each.residual).sum(axis=-1), rows.total))
+def mass_below(values: Floats, weights: Floats) -> Floats:
+    """(K, N) weight of the problem's smaller values plus half of that of equal ones."""
+    order, first = _sorted(values)
+    cumulative = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1, out=cumulative[:, 1:])
+    column = np.arange(values.shape[1])
+    start = np.maximum.accumulate(np.where(first, column, 0), axis=-1)
+    last = np.roll(first, -1, axis=-1)  # each line starts with True, which wraps around
+    end = np.minimum.accumulate(np.where(last, column + 1, column[-1] + 1)[:, ::-1], axis=-1)
+    ends = np.take_along_axis(cumulative, end[:, ::-1], axis=-1)
+    return _unsorted(order, (np.take_along_axis(cumulative, start, axis=-1) + ends) / 2)
 
 
-def maximum_calibration_error(
-    labels: Column,
-    proba: Column,
-    *,
-    weights: Column = None,
-    from_logits: bool = False,
-    n_bins: int = 10,
-    strategy: str = "uniform",
-) -> Any:
-    """The maximum calibration error (MCE): the largest of any bin with rows.
+def _sorted(values: Floats) -> tuple[NDArray[np.intp], Bools]:
+    """The sort order of each line, and where a new value begins in that order."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    ascending = np.take_along_axis(values, order, axis=-1)
+    first = np.ones(values.shape, bool)
+    first[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+    return order, first
 
-    A bin's error is abs(frequency of class 1 - mean probability of class 1), for the positive class
-    (Naeini, Cooper & Hauskrecht 2015). A bin with a single row can determine it;
-    strategy="quantile" avoids that.
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
-        n_bins: number of bins.
-        strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
-
-    Returns:
-        (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
-
-    Example:
-        >>> round(float(maximum_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8])), 6)
-        0.4
-    """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    each = binned(rows, n_bins, strategy)
-    gaps = np.abs(ratio(each.residual, each.rows))
-    largest = np.where(each.rows > 0, gaps, 0).max(axis=-1)
-    return rows.result(np.where(rows.total > 0, largest, np.nan))
+def _unsorted(order: NDArray[np.intp], x: NDArray[Any]) -> NDArray[Any]:
+    out = np.empty_like(x)
+    np.put_along_axis(out, order, x, axis=-1)
+    return out

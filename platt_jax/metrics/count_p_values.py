@@ -1,13 +1,12 @@
 """p-values of numbers of positives, if every label is 1 with its predicted probability."""
 
-from math import erfc, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Floats, Ints
-from platt_jax.metrics import groups
+from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.metrics.rows import two_sided_p_value
 
 # Counts within this many standard deviations of their expectation have the p-value 1: they are not
 # unusual.
@@ -37,12 +36,23 @@ class GroupedPredictions(NamedTuple):
     weights: Floats
     group: Ints
 
+    def sums(self, x: Any, number: int) -> Floats:
+        """(K,) weighted sums of x (N,) over the rows of each of this number K of groups."""
+        # NumPy's stubs declare integers even with weights.
+        summed: NDArray[Any] = np.bincount(self.group, self.weights * x, number)
+        return summed
+
+    def only(self, which: Bools) -> "GroupedPredictions":
+        """The rows of some of the groups, given as (K,) bool; these are numbered anew."""
+        mine = which[self.group]
+        group = (np.cumsum(which) - 1)[self.group[mine]]
+        return GroupedPredictions(self.proba[mine], self.weights[mine], group)
+
 
 def counts(rows: GroupedPredictions, labels: NDArray[np.int8], number: int) -> Counts:
     """Rows, positives, their expectation and its variance by group."""
-    p, w, group = rows
-    columns = np.ones_like(p), labels, p, p * (1 - p)
-    return Counts(*(groups.sums(group, w * column, number) for column in columns))
+    p = rows.proba
+    return Counts(*(rows.sums(x, number) for x in (1, labels, p, p * (1 - p))))
 
 
 def count_p_values(rows: GroupedPredictions, by_group: Counts) -> Floats:
@@ -57,62 +67,52 @@ def count_p_values(rows: GroupedPredictions, by_group: Counts) -> Floats:
     unusual = np.abs(observed - expected) > _USUAL * np.sqrt(variance)
     if not unusual.any():
         return p_value
-    which = np.flatnonzero(unusual)
-    mine = unusual[rows.group]
     # The lower tail of class 1 is the upper tail of class 0.
     low = observed < expected
-    group = (np.cumsum(unusual) - 1)[rows.group[mine]]
-    p = np.where(low[rows.group[mine]], 1 - rows.proba[mine], rows.proba[mine])
-    reached = np.where(low, n - observed, observed)[which]
-    tail = _upper_tails(GroupedPredictions(p, rows.weights[mine], group), reached)
-    p_value[which] = np.minimum(2 * tail, 1)
+    reached = np.where(low, n - observed, observed)[unusual]
+    flipped = rows._replace(proba=np.where(low[rows.group], 1 - rows.proba, rows.proba))
+    p_value[unusual] = np.minimum(2 * _upper_tails(flipped.only(unusual), reached), 1)
     return p_value
 
 
 def _upper_tails(rows: GroupedPredictions, reached: Floats) -> Floats:
     """(K,) P(count >= reached), where reached is above the expectation."""
-    number = len(reached)
     possible = rows.proba > 0
-    p, w, group = rows.proba[possible], rows.weights[possible], rows.group[possible]
-    most = groups.sums(group, w, number)
-    tail = np.exp(groups.sums(group, w * np.log(p), number))  # the count is at its largest
-    inner = reached < most * (1 - 1e-12)
+    rows = GroupedPredictions(rows.proba[possible], rows.weights[possible], rows.group[possible])
+    most = rows.sums(1, len(reached))
+    tail = np.exp(rows.sums(np.log(rows.proba), len(reached)))  # the count is at its largest
     tail[reached > most * (1 + 1e-12)] = 0
-    mine = inner[group]
-    inner_rows = GroupedPredictions(p[mine], w[mine], (np.cumsum(inner) - 1)[group[mine]])
+    inner = reached < most * (1 - 1e-12)
     if inner.any():
-        tail[inner] = _saddlepoint(inner_rows, reached[inner], most[inner])
+        tail[inner] = _saddlepoint(rows.only(inner), reached[inner], most[inner])
     return tail
 
 
 def _saddlepoint(rows: GroupedPredictions, reached: Floats, most: Floats) -> Floats:
     """(K,) P(count >= reached), where reached is between the expectation and the largest count."""
-    p, w, group = rows
     with np.errstate(divide="ignore"):
-        log_p, log_q = np.log(p), np.log1p(-p)
+        log_p, log_q = np.log(rows.proba), np.log1p(-rows.proba)
     tilt, variance = _tilts(log_p - log_q, rows, reached, most)
-    cumulant = groups.sums(group, w * np.logaddexp(log_q, log_p + tilt[group]), len(reached))
+    cumulant = rows.sums(np.logaddexp(log_q, log_p + tilt[rows.group]), len(reached))
     root = np.sqrt(2 * np.maximum(tilt * reached - cumulant, 0))
     slope = -np.expm1(-tilt) * np.sqrt(variance)
-    density = np.exp(-(root**2) / 2) / sqrt(2 * np.pi)
-    normal = np.array([erfc(x / sqrt(2)) / 2 for x in root.tolist()])
-    return np.clip(normal + density * (1 / slope - 1 / root), 0, 1)
+    density = np.exp(-(root**2) / 2) / np.sqrt(2 * np.pi)
+    return np.clip(two_sided_p_value(root) / 2 + density * (1 / slope - 1 / root), 0, 1)
 
 
 def _tilts(
     log_odds: Floats, rows: GroupedPredictions, reached: Floats, most: Floats
 ) -> tuple[Floats, Floats]:
     """(K,) t at which the expectation with log-odds + t is the number reached; its variance."""
-    _, w, group = rows
     smallest = np.full(len(reached), np.inf)
-    np.minimum.at(smallest, group, log_odds)
+    np.minimum.at(smallest, rows.group, log_odds)
     low = np.zeros(len(reached))
     high = np.log(reached) - np.log(most - reached) - smallest
     t = np.minimum(high, 1.0)
     for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(-np.clip(log_odds + t[group], -700, 700)))
-        excess = groups.sums(group, w * p, len(t)) - reached
-        variance = groups.sums(group, w * p * (1 - p), len(t))
+        p = 1 / (1 + np.exp(-np.clip(log_odds + t[rows.group], -700, 700)))
+        excess = rows.sums(p, len(t)) - reached
+        variance = rows.sums(p * (1 - p), len(t))
         if (np.abs(excess) <= 1e-9 * (1 + reached)).all():
             break
         low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)

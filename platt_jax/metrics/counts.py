@@ -5,14 +5,14 @@ Poisson's binomial. Where few labels are expected, that is far from normal.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.groups import Groups
 from platt_jax.metrics.binned import Binned
-from platt_jax.metrics.rows import Predictions
+from platt_jax.metrics.rows import pieces
 
 # Minimum expected number of labels of a class at which the normal approximation is good enough.
 FEW = 10
@@ -39,75 +39,48 @@ class Rarer(NamedTuple):
     few: Bools  # whether few are expected, so that the exact distribution is used
 
 
-def rarer(rows: Predictions, each: Binned) -> Rarer:
+def rarer(each: Binned) -> Rarer:
     """The rarer classes; `few` is false where a problem's weights are not whole numbers."""
     is_negative = each.q < each.p
     expected = np.minimum(each.p, each.q)
     observed = np.where(is_negative, each.rows - each.positive, each.positive)
-    whole = (rows.weights == np.rint(rows.weights)).all(axis=-1)
+    whole = (each.of.weights == np.rint(each.of.weights)).all(axis=-1)
     few = (expected > 0) & (expected < FEW) & whole[:, None]
     return Rarer(is_negative, expected, observed, few)
 
 
-def pieces(
-    rows: Predictions, each: Binned, of: Rarer, problems: NDArray[np.intp]
-) -> Iterator[tuple[NDArray[np.intp], tuple[Predictions, Binned, Rarer]]]:
-    """Splits these problems into pieces: problem numbers, and their parts of the arguments."""
-    step = max(1, _AT_ONCE // rows.values.shape[1])
-    for first in range(0, len(problems), step):
-        some = problems[first : first + step]
-        binned: Any = (x[some] for x in each)
-        rarer: Any = (x[some] for x in of)
-        yield some, (rows.some(some), Binned(*binned), Rarer(*rarer))
-
-
-def distributions(rows: Predictions, each: Binned, of: Rarer, most: int) -> Floats:
-    """The distributions of the counts of the rarer class, in groups where few are expected.
+def distributions(each: Binned, few: Bools, most: int) -> Iterator[tuple[slice, Floats]]:
+    """The distributions of the counts of the rarer class, in pieces that fit a cache.
 
     Args:
-        rows: rows of K problems.
-        each: their groups.
-        of: the groups' rarer classes.
+        each: rows of K problems in bins.
+        few: (K, number) bool, the M bins to treat; the sum of w p of the rarer class in each is at
+            most `FEW`, and weights are whole numbers.
         most: largest count; larger ones are included in it.
 
-    Returns:
-        (M, most + 1) probabilities of 0 ... most - 1 and of at least `most`, for the M groups where
-        `of.few` is true, in its order.
+    Yields:
+        A slice of the M bins, in the order of `few`; and (m, most + 1) probabilities of
+        0 ... most - 1 and of at least `most` for each of them.
     """
-    line = np.arange(len(of.few))[:, None]
-    inside = of.few[line, each.bin] & (rows.weights > 0)
-    number = np.cumsum(of.few).reshape(of.few.shape) - 1
-    group = number[line, each.bin][inside]
-    order = np.argsort(group, kind="stable")
-    flipped = of.is_negative[line, each.bin]
-    p, q = rows.probabilities()
-    p, q = np.where(flipped, q, p), np.where(flipped, p, q)
-    p, q, w = (x[inside][order] for x in (p, q, rows.weights))
-    return group_distributions(p, q, w, group[order], most)
-
-
-def group_distributions(
-    p: Floats, q: Floats, w: Floats, group: NDArray[np.intp], most: int
-) -> Floats:
-    """The distributions of sums of independent labels.
-
-    Args:
-        p: (R,) probabilities of 1; the sum of w p in a group is at most `FEW`.
-        q: (R,) probabilities of 0.
-        w: (R,) number of labels of each row, a whole number.
-        group: (R,) ascending numbers of the rows' groups.
-        most: as in `distributions`.
-
-    Returns:
-        (M, most + 1) probabilities of 0 ... most - 1 and of at least `most`, for each of M groups.
-    """
-    return _sums(_row_distributions(p, q, w, most), group, most).T
+    codes, weights = each.codes.ravel(), each.of.weights.ravel()
+    mine = np.flatnonzero(few.ravel()[codes] & (weights > 0))
+    group = (np.cumsum(few) - 1)[codes[mine]]
+    mine = mine[np.argsort(group, kind="stable")]
+    flipped = (each.q < each.p).ravel()[codes[mine]]
+    p, q = (x.ravel()[mine] for x in each.of.probabilities())
+    p, q, w = np.where(flipped, q, p), np.where(flipped, p, q), weights[mine]
+    groups = Groups(np.bincount(group, minlength=np.count_nonzero(few)))
+    ends = np.append(groups.starts, groups.rows)
+    for some in groups.slices(_AT_ONCE):
+        rows = slice(ends[some.start], ends[some.stop])
+        own = _row_distributions(p[rows], q[rows], w[rows], most)
+        yield some, _sums(own, groups.sizes[some], most).T
 
 
 def _row_distributions(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
     """(at most most + 1, R) binomial distributions of rows that count w times."""
     # No row has a mean above `FEW`, so larger counts have no probability.
-    k = np.arange(min(int(w.max()), most + MOST) + 1)[:, None]
+    k = np.arange(min(int(w.max(initial=1)), most + MOST) + 1)[:, None]
     chances = np.zeros((len(k), len(w)))
     once = w == 1
     chances[:2, once] = q[once], p[once]
@@ -121,22 +94,23 @@ def _row_distributions(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
     return _lumped(chances, most)
 
 
-def _sums(own: Floats, group: NDArray[np.intp], most: int) -> Floats:
+def _sums(own: Floats, sizes: Ints, most: int) -> Floats:
     """(most + 1, M) distributions of the sums over each group's adjacent rows, added in pairs."""
-    while True:
-        first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
-        place = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
-        kept = place % 2 == 0
-        if kept.all():
-            break
+    left = sizes
+    while (left > 1).any():
+        kept = Groups(left).place % 2 == 0
         second = np.flatnonzero(~kept)
         made = _lumped(_convolved(own[:, second - 1], own[:, second]), most)
-        left = own[:, kept]
-        own = np.zeros((len(made), left.shape[1]))
-        own[: len(left)] = left
+        alone = own[:, kept]
+        own = np.zeros((len(made), alone.shape[1]))
+        own[: len(alone)] = alone
         own[:, np.cumsum(kept)[second] - 1] = made
-        group = group[kept]
-    return np.concatenate([own, np.zeros((most + 1 - len(own), len(group)))])
+        left = (left + 1) // 2
+    found = np.zeros((most + 1, len(sizes)))
+    found[0] = 1  # a group without rows
+    found[: len(own), sizes > 0] = own
+    found[len(own) :, sizes > 0] = 0
+    return found
 
 
 def _convolved(one: Floats, other: Floats) -> Floats:
@@ -154,7 +128,7 @@ def _lumped(chances: Floats, most: int) -> Floats:
     return np.concatenate([chances[:most], np.cumsum(chances[most:], axis=0)[-1:]])
 
 
-def p_values(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -> Floats:
+def p_values(each: Binned, terms: Floats, variance: Floats) -> Floats:
     """P-values of sums of terms, which are squared deviations from the expectation.
 
     Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
@@ -162,8 +136,7 @@ def p_values(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -
     fine grid. The p-value is that of the rounded statistic, and is valid for any rounding.
 
     Args:
-        rows: rows of K problems.
-        each: their groups.
+        each: rows of K problems in bins.
         terms: (K, n_bins) (observed - expected)^2 / variance.
         variance: (K, n_bins) divisor of each group's squared deviation.
 
@@ -171,7 +144,7 @@ def p_values(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -
         (K,) in [0, 1]; NaN for problems where `Rarer.few` is false in all groups, and where the
         sum is 0 or infinite.
     """
-    of, total = rarer(rows, each), terms.sum(axis=-1)
+    of, total = rarer(each), terms.sum(axis=-1)
     found = np.full(len(terms), np.nan)
     exact = of.few.any(axis=-1) & (total > 0) & np.isfinite(total)
     # A single larger count makes its term exceed the sum.
@@ -180,38 +153,34 @@ def p_values(rows: Predictions, each: Binned, terms: Floats, variance: Floats) -
     for most in _MOST:
         which = np.flatnonzero(exact & (np.ceil(enough) <= most) | exact & (most == MOST))
         exact[which] = False
-        for some, parts in pieces(rows, each, of, which):
-            found[some] = _tails(*parts, terms[some], variance[some], most)
+        for some in pieces(which, _AT_ONCE // each.bin.shape[1]):
+            found[some] = _tails(each.some(some), terms[some], variance[some], most)
     return found
 
 
-def _tails(
-    rows: Predictions, each: Binned, of: Rarer, terms: Floats, variance: Floats, most: int
-) -> Floats:
+def _tails(each: Binned, terms: Floats, variance: Floats, most: int) -> Floats:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
-    few, total = of.few, terms.sum(axis=-1)
+    of, total = rarer(each), terms.sum(axis=-1)
+    few = of.few
     expected, spread = of.expected[few], variance[few]
-    line = np.nonzero(few)[0]
+    groups = Groups(few.sum(axis=-1))
     cells = max(_CELLS, 1 << (_CELLS_PER_GROUP * few.shape[1] - 1).bit_length())
-    chances = distributions(rows, each, of, most)
-    with np.errstate(over="ignore"):
-        possible = (np.arange(most + 1) - expected[:, None]) ** 2 / spread[:, None]
-        seen = (of.observed[few] - expected) ** 2 / spread
+    chances = np.concatenate([made for _, made in distributions(each, few, most)])
     scale = np.minimum(cells / total, _LARGEST)
     width = cells + few.shape[1]  # more than all of the rounded terms, which sum up to `total`
     with np.errstate(over="ignore"):
-        scaled = possible * scale[line, None], seen * scale[line]
+        possible = (np.arange(most + 1) - expected[:, None]) ** 2 / spread[:, None]
+        seen = (of.observed[few] - expected) ** 2 / spread
+        scaled = possible * groups.by_row(scale)[:, None], seen * groups.by_row(scale)
     possible, seen = (np.minimum(np.rint(x), width) for x in scaled)
     others = np.where(few, 0, terms).sum(axis=-1)
     df = ((variance > 0) & ~few).sum(axis=-1)
-    ends = np.cumsum(few.sum(axis=-1))
     found = np.empty(len(few))
-    for k, (first, last) in enumerate(zip(ends - few.sum(axis=-1), ends, strict=True)):
-        cell, beyond = _sum_distribution(
-            chances[first:last], possible[first:last].astype(int), width
-        )
-        left = others[k] * scale[k] + seen[first:last].sum() - np.arange(width)
+    for k, first in enumerate(groups.starts):
+        mine = slice(first, first + groups.sizes[k])
+        cell, beyond = _sum_distribution(chances[mine], possible[mine].astype(int), width)
+        left = others[k] * scale[k] + seen[mine].sum() - np.arange(width)
         tail = np.where(left <= 0, 1.0, chdtrc(df[k], left / scale[k]) if df[k] else 0.0)
         found[k] = np.minimum(beyond + cell @ tail, 1)
     return found

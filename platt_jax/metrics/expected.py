@@ -17,7 +17,8 @@ from platt_jax import validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
-from platt_jax.metrics.rows import Predictions, ratio, read_predictions
+from platt_jax.metrics.binned import Binned
+from platt_jax.metrics.rows import Predictions, pieces, ratio, read_predictions
 from platt_jax.metrics.segments import by_segment
 
 # Skewness below which the gamma distribution is replaced by its expansion about the normal one.
@@ -195,9 +196,7 @@ def _rate_and_positives(
     few = whole & (rows.total > 0)
     for rarer in (np.where(p <= q, p, 0), np.where(p > q, q, 0)):
         few &= rows.sum(rarer) < counts.FEW
-    which, size = np.flatnonzero(few), max(1, _AT_ONCE // rows.values.shape[1])
-    for first in range(0, len(which), size):
-        some = which[first : first + size]
+    for some in pieces(np.flatnonzero(few), _AT_ONCE // rows.values.shape[1]):
         lower[some], upper[some] = _exact_interval(rows.some(some), tail)
     lower, upper = (np.clip(x, 0, rows.total) for x in (lower, upper))
     ends = (ratio(x, rows.total) for x in (lower, upper))
@@ -214,24 +213,12 @@ def _exact_interval(rows: Predictions, tail: float) -> tuple[Floats, Floats]:
     other rows, minus the 0s among these.
     """
     p, q = rows.probabilities()
-    problems, inside = len(p), rows.weights > 0
     likely = p > q
-    group = 2 * np.arange(problems)[:, None] + likely
-    # A row that is never 1 stands for a group without rows.
-    zeros, ones = np.zeros(2 * problems), np.ones(2 * problems)
-    group = np.append(np.arange(2 * problems), group[inside])
-    order = np.argsort(group, kind="stable")
-    rarer, other, w = (
-        np.append(first, x[inside])[order]
-        for first, x in (
-            (zeros, np.minimum(p, q)),
-            (ones, np.maximum(p, q)),
-            (ones, rows.weights),
-        )
-    )
-    chances = counts.group_distributions(rarer, other, w, group[order], _MOST)
+    each = Binned(rows, likely.astype(np.intp), 2)
+    found = counts.distributions(each, np.ones((len(p), 2), bool), _MOST)
+    chances = np.concatenate([made for _, made in found])
     more, fewer = chances[0::2], chances[1::2]
-    sum_chances = np.zeros((problems, 2 * _MOST + 1))
+    sum_chances = np.zeros((len(p), 2 * _MOST + 1))
     for k in range(_MOST + 1):
         sum_chances[:, _MOST - k : 2 * _MOST + 1 - k] += fewer[:, k, None] * more
     below = np.cumsum(sum_chances, axis=-1)

@@ -1,23 +1,31 @@
-"""Rows by the values of fields, and sums over the groups that they form."""
+"""Sums over the groups of rows that the values of a field form, and what chance makes of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import ids
 from platt_jax.arrays import Floats
-from platt_jax.columns import Column
 from platt_jax.ids.factorize import Factorized, factorize
-from platt_jax.metrics import groups
+from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned
-from platt_jax.metrics.rows import Predictions, read_predictions
-from platt_jax.results.tables import Table
+from platt_jax.metrics.rows import Predictions, pieces, ratio
 
-# Maximum number of rows and of groups processed together.
-_ROWS, _GROUPS = 1 << 16, 1 << 12
+_GROUPS = 1 << 12  # maximum number of groups processed together
+# Nodes of the integral over a normal distribution: (-8, 0) and (0, 8), as terms have a kink at 0.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_Z = np.concatenate([4 * _NODES - 4, 4 * _NODES + 4])
+_DENSITY = np.tile(4 * _WEIGHTS, 2) * np.exp(-(_Z**2) / 2) / np.sqrt(2 * np.pi)
+_SKEW = (_Z**3 - 3 * _Z) / 6
+# Counts of whole rows are less skew, 1 / sqrt(counts.FEW). Beyond, the corrected density is of no
+# use: it is negative.
+_MOST_SKEW = 0.4
+
+# The value of a group from abs(positives - sum(p)), positives and rows.
+Term: TypeAlias = Callable[[Floats, Floats, Floats], Floats]
 
 
 class Field(NamedTuple):
@@ -28,58 +36,23 @@ class Field(NamedTuple):
 
 
 class FieldGroups(NamedTuple):
-    """The rows that count of one field, in the order of their groups, and sums over each group.
+    """The groups of a field, and sums over the rows of each, (G,)."""
 
-    Attributes:
-        rows: (1, N) rows.
-        start: (G + 1,) first row of each group, and N.
-        n: (G,) weighted number of rows.
-        p: sum of P(y=1).
-        q: sum of P(y=0).
-        positive: weighted number of positives.
-        residual: sum of y - P(y=1).
-        variance: sum of P(y=1) P(y=0), the variance of the residual if calibrated.
-        third: sum of the third central moments of the labels if calibrated.
-    """
+    binned: Binned  # of the rows that count, a bin for each group
+    n: Floats  # weighted number of rows
+    p: Floats  # sum of P(y=1)
+    q: Floats  # sum of P(y=0)
+    positive: Floats  # weighted number of positives
+    residual: Floats  # sum of y - P(y=1)
+    variance: Floats  # of the residual, if the predictions are right
+    third: Floats  # central moment of the residual, if the predictions are right
 
-    rows: Predictions
-    start: NDArray[np.intp]
-    n: Floats
-    p: Floats
-    q: Floats
-    positive: Floats
-    residual: Floats
+
+class TermMoments(NamedTuple):
+    """Mean and variance of each group's term; (G,)."""
+
+    mean: Floats
     variance: Floats
-    third: Floats
-
-    def sums(self, x: Floats) -> Floats:
-        """(G,) weighted sums of x (1, N) over each group."""
-        number = np.repeat(np.arange(len(self.n)), np.diff(self.start))
-        return groups.sums(number, self.rows.weights * x, len(self.n))
-
-    def pieces(self) -> Iterator[tuple[slice, Predictions, Binned]]:
-        """Adjacent groups with their rows, and sums, as problems with a bin for each group."""
-        first, end = 0, len(self.n)
-        while first < end:
-            full = int(np.searchsorted(self.start, self.start[first] + _ROWS, "right")) - 1
-            last = min(max(full, first + 1), first + _GROUPS, end)
-            some, inside = slice(first, last), slice(self.start[first], self.start[last])
-            rows = _subset(self.rows, np.arange(inside.start, inside.stop))
-            number = np.repeat(np.arange(last - first), np.diff(self.start[first : last + 1]))
-            columns = (self.n, self.p, self.q, self.positive, self.residual)
-            yield some, rows, Binned(number[None], *(x[None, some] for x in columns))
-            first = last
-
-
-def read_fields(
-    labels: Column, proba: Column, segments: Column, weights: Column, from_logits: bool
-) -> tuple[Predictions, list[Field]]:
-    """Flat rows (1, N), and the fields of their segment ids."""
-    flat = validation.floating(proba, "proba")
-    if flat.ndim != 1 or not len(flat):
-        raise ValueError(f"proba: expected a flat array with rows, got shape {flat.shape}")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    return rows, fields_of(ids.read_rows(segments, len(flat)))
 
 
 def fields_of(row_ids: ids.Ids) -> list[Field]:
@@ -105,43 +78,93 @@ def _coded_again(codes: NDArray[np.integer], values: NDArray[np.generic]) -> ids
 
 
 def grouped(rows: Predictions, field: Field) -> FieldGroups:
-    """The groups of a field that have rows of positive weight."""
-    number = field.values.of(slice(None))
-    which = np.flatnonzero(rows.weights[0] > 0)
-    order = which[np.argsort(number[which], kind="stable")]
-    mine = _subset(rows, order)
-    change = np.flatnonzero(np.diff(number[order], prepend=-1))
-    start = np.append(change, len(order))
-    place = np.repeat(np.arange(len(change)), np.diff(start))
-    p, q = mine.probabilities()
-    columns = (1, p, q, mine.positive, mine.residuals(), p * q, p * q * (q - p))
-    return FieldGroups(
-        mine, start, *(groups.sums(place, mine.weights * x, len(change)) for x in columns)
-    )
+    """The groups of a field that have rows of positive weight, given rows (1, N)."""
+    counted = rows.weights[0] > 0
+    number = field.values.of(slice(None))[counted]
+    columns = {x: getattr(rows, x)[:, counted] for x in ("positive", "values", "weights")}
+    used = np.bincount(number) > 0
+    group = (np.cumsum(used) - 1)[number]
+    each = Binned(replace(rows, **columns), group[None], int(used.sum()))
+    p, q = each.of.probabilities()
+    sums = each.rows, each.p, each.q, each.positive, each.residual, each.variance
+    return FieldGroups(each, *(x[0] for x in (*sums, each.sums(p * q * (q - p)))))
 
 
-def columns(rows: Predictions, fields: list[Field], found: list[tuple[Any, ...]]) -> list[Any]:
-    """The columns of lines of numbers, the last of which are counts; and the fields' names."""
-    *numbers, counts = (np.array(x) for x in zip(*found, strict=True))
-    found_each = [*(x.astype(rows.dtype) for x in numbers), counts.astype(np.intp)]
-    one = len(fields) == 1
-    return [*(x[0] if one else x for x in found_each), np.array([field.name for field in fields])]
+def by_chance(of: FieldGroups, term: Term) -> TermMoments:
+    """The moments if the probabilities are right.
+
+    Where few labels of a class are expected, the number of positives has its exact distribution.
+    Elsewhere, and with weights that are not whole numbers, it is normal with a first correction for
+    its skewness.
+    """
+    mean, square = np.empty(len(of.n)), np.empty(len(of.n))
+    spread = np.sqrt(of.variance)
+    skewness = np.where(of.variance > 0, ratio(ratio(of.third, of.variance), spread), 0)
+    skewness = np.clip(skewness, -_MOST_SKEW, _MOST_SKEW)
+    rarer = counts.rarer(of.binned)
+    (few,) = rarer.few
+    for some in pieces(np.flatnonzero(~few), _GROUPS):
+        found = _normal(of.p[some], spread[some], skewness[some], of.n[some], term)
+        mean[some], square[some] = found
+    where, k = np.flatnonzero(few), np.arange(counts.MOST + 1)
+    for piece, chances in counts.distributions(of.binned, rarer.few, counts.MOST):
+        some = where[piece]
+        n, expected = of.n[some, None], rarer.expected[0, some, None]
+        positives = np.where(rarer.is_negative[0, some, None], n - k, k)
+        # Counts above n have no probability, but must not be divided by.
+        value = term(np.abs(k - expected), np.clip(positives, 0, n), n)
+        mean[some], square[some] = ((chances * x).sum(axis=-1) for x in (value, value**2))
+    return TermMoments(mean, np.maximum(square - mean**2, 0))
 
 
-def field_table(error: Any) -> Table:
-    """A line for each field of a result with `fields`."""
-    columns = error._asdict()
-    names = columns.pop("fields")
-    return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in columns.items()})
+def _normal(
+    p: Floats, spread: Floats, skewness: Floats, n: Floats, term: Term
+) -> tuple[Floats, Floats]:
+    """Mean and mean square of terms of groups whose number of positives is normal."""
+    off = spread[:, None] * _Z
+    positives = np.clip(p[:, None] + off, 0, n[:, None])
+    # A small number is far from normal; it is kept between 0 and n.
+    few = np.minimum(p, n - p) < counts.FEW
+    off = np.where(few[:, None], positives - p[:, None], off)
+    density = _DENSITY * (1 + skewness[:, None] * _SKEW)
+    value = term(np.abs(off), positives, n[:, None])
+    return (density * value).sum(axis=-1), (density * value**2).sum(axis=-1)
 
 
-def _subset(rows: Predictions, which: NDArray[np.intp]) -> Predictions:
-    """Some of the rows (1, N)."""
-    weights = rows.weights[:, which]
-    return replace(
-        rows,
-        positive=rows.positive[:, which],
-        values=rows.values[:, which],
-        weights=weights,
-        total=weights.sum(axis=-1),
-    )
+def variance(of: FieldGroups, excess: Floats, chance: Floats, slope: Floats) -> float:
+    """The variance of the sum of the groups' terms, with the labels' frequencies as they are.
+
+    Groups where few labels of a class are expected cannot tell their own variance. Theirs is that
+    of the terms' excess between groups, for which differences between groups count, too; but at
+    least the variance by chance. In others the residual is normal with the variance observed in the
+    group, so its absolute value is folded normal.
+
+    Args:
+        of: the groups.
+        excess: (G,) term - its mean by chance.
+        chance: (G,) the term's variance by chance.
+        slope: (G,) derivative of the term with respect to abs(positives - sum(p)).
+    """
+    few = np.minimum(of.p, of.q) < counts.FEW
+    n, x = of.n[few], excess[few]
+    between = 0.0
+    if few.sum() > 1:
+        off = x - n * (x.sum() / n.sum())
+        between = float((off**2).sum() * few.sum() / (few.sum() - 1))
+    (squares,) = of.binned.sums(of.binned.of.residuals() ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = (squares - of.residual**2 / of.n) * of.n / (of.n - 1)
+        folded = _folded_variance(of.residual, observed)
+    many = (slope**2 * folded)[~few]
+    return max(between, float(chance[few].sum())) + float(many.sum())
+
+
+def _folded_variance(mean: Floats, variance: Floats) -> Floats:
+    """The variance of abs(x), x normal, given an observation of x instead of its mean."""
+    from scipy.special import erf  # JAX has SciPy; the import adds a warnings filter
+
+    square = np.maximum(mean**2 - variance, 0)
+    z = np.sqrt(ratio(square, variance))
+    density = np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2)
+    fold = density + z * erf(z / np.sqrt(2))
+    return np.where(variance > 0, variance * (1 + z**2 - fold**2), 0)

@@ -8,13 +8,23 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
-from platt_jax.metrics import kuiper
-from platt_jax.metrics.field_sums import fields_of
-from platt_jax.metrics.kuiper import Walks
-from platt_jax.metrics.rows import Predictions, ratio, read_predictions
+from platt_jax.groups import Groups
+from platt_jax.metrics.field_sums import Field, fields_of
+from platt_jax.metrics.rows import (
+    Predictions,
+    documented,
+    ratio,
+    read_flat_predictions,
+    two_sided_p_value,
+)
 from platt_jax.results.tables import Table
 
 _ALL = "all rows"
+
+# Below this, the series for the distribution function is used; above, that for the tail.
+_MIDDLE = 1.5
+_FAR = 1e3  # from here on the tail is 0
+_TERMS = np.arange(1, 25)[:, None]
 
 
 class MulticalibrationError(NamedTuple):
@@ -48,10 +58,37 @@ class MulticalibrationError(NamedTuple):
         return Table({name: column[order] for name, column in self.groups.items()})
 
 
+class _Walks(NamedTuple):
+    """Groups of rows, each in ascending order of P(y=1), one after the other.
+
+    Attributes:
+        row: (M,) rows of all groups.
+        groups: the G groups of these.
+        ends: (E,) places of the last of equal probabilities of a group.
+        end_groups: the groups of `ends`.
+    """
+
+    row: NDArray[np.intp]
+    groups: Groups
+    ends: NDArray[np.intp]
+    end_groups: Groups
+
+    def sums(self, x: Floats) -> Floats:
+        """(G,) sums of x (N,) over each group."""
+        return self.groups.sums(x[self.row])
+
+    def ranges(self, x: Floats) -> Floats:
+        """(G,) ranges of the cumulative sums of x (N,) in each group, which start at 0."""
+        cumulative = np.concatenate([[0.0], np.cumsum(x[self.row])])
+        start, at = cumulative[self.groups.starts], cumulative[1:][self.ends]
+        highest = np.maximum(self.end_groups.maxima(at), start)
+        return highest - np.minimum(self.end_groups.minima(at), start)
+
+
 class _Statistics(NamedTuple):
     """Statistics of G groups; (G,)."""
 
-    walks: Walks
+    walks: _Walks
     n: Floats  # weighted number of rows, as the weights of the rows are scaled
     kuiper: Floats
     sd: Floats  # standard deviation of the mean residual if calibrated, as these are scaled
@@ -66,6 +103,7 @@ class _Group(NamedTuple):
     rows: NDArray[np.intp]
 
 
+@documented
 def multicalibration_error(
     labels: Column,
     proba: Column,
@@ -99,13 +137,9 @@ def multicalibration_error(
     says, if probabilities are right enough for the standard deviations. Its lower end is above 0
     if probabilities are not calibrated in some group.
 
-    Args:
-        labels: (N,) bool, {0, 1} or {-1, +1}.
-        proba: (N,) probabilities of class 1, or logits.
+    {flat_rows}
         groups: (G, N) bool, which rows are in each group; a row may be in several, or in none.
         segments: (N,) ids as for `by_segment`, or several columns; each value is a group.
-        weights: (N,) counts of rows >= 0.
-        from_logits: whether proba holds logits.
         min_rows: minimum (weighted) number of rows of a group; smaller ones are left out.
         level: confidence level of the interval, in (0, 1).
         replicates: number of draws of labels.
@@ -114,9 +148,6 @@ def multicalibration_error(
     Returns:
         A MulticalibrationError, its numbers in the dtype of proba; NaN as in the package's
         docstring. sigma is infinite where probabilities are 0 or 1 and a label differs.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -133,22 +164,20 @@ def multicalibration_error(
     validation.require_integer(min_rows, "min_rows", 1)
     validation.require_integer(replicates, "replicates", 1)
     validation.require_integer(seed, "seed", 0)
-    flat = validation.floating(proba, "proba")
-    if flat.ndim != 1 or not len(flat):
-        raise ValueError(f"proba: expected a flat array with rows, got shape {flat.shape}")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    masks = None if groups is None else _read_masks(groups, len(flat))
-    row_ids = None if segments is None else ids.read_rows(segments, len(flat))
-    found = _groups(rows, masks, row_ids, min_rows)
+    rows = read_flat_predictions(labels, proba, weights, from_logits)
+    n = rows.values.shape[1]
+    masks = np.empty((0, n), bool) if groups is None else _read_masks(groups, n)
+    fields = [] if segments is None else fields_of(ids.read_rows(segments, n))
+    found = _groups(rows, masks, fields, min_rows)
     each = _statistics(rows, found)
     worst = int(np.argmax(each.sigma))
     largest = each.sigma[worst]
     draws = _largest_by_chance(rows, each, replicates, seed)
     off = np.quantile(draws, level, method="higher")
     p_value = (1 + (draws >= largest).sum()) / (1 + replicates)
-    value = _unscaled(largest, rows.per_root(each.sd)[0])
+    sd = rows.per_root(each.sd)[0]
     numbers = {
-        "value": value,
+        "value": largest if np.isinf(largest) else largest * sd,  # infinite also where sd is 0
         "sigma": largest,
         "by_chance": draws.mean(),
         "lower": np.maximum(largest - off, 0),
@@ -172,9 +201,7 @@ def _read_masks(groups: Column, n: int) -> Bools:
     return masks
 
 
-def _groups(
-    rows: Predictions, masks: Bools | None, row_ids: ids.Ids | None, min_rows: int
-) -> list[_Group]:
+def _groups(rows: Predictions, masks: Bools, fields: list[Field], min_rows: int) -> list[_Group]:
     """All rows, and the groups with enough of them."""
     w = rows.weights[0]
     p = rows.probabilities()[0][0]
@@ -182,33 +209,45 @@ def _groups(
     # Rows of weight 0 change no sum. Without any other, one stands for the group.
     order = order[w[order] > 0] if rows.total[0] > 0 else order[:1]
     found = [_Group(_ALL, _ALL, order)]
-    for i, mask in enumerate(masks if masks is not None else ()):
-        found.append(_Group("mask", i, order[mask[order]]))
-    for field in fields_of(row_ids) if row_ids is not None else ():
-        number = field.values.of(slice(None))[order]
-        mine = order[np.argsort(number, kind="stable")]
-        numbers, first = np.unique(field.values.of(slice(None))[mine], return_index=True)
+    found += (_Group("mask", i, order[mask[order]]) for i, mask in enumerate(masks))
+    for field in fields:
+        number = field.values.of(slice(None))
+        mine = order[np.argsort(number[order], kind="stable")]
+        numbers, first = np.unique(number[mine], return_index=True)
         names = ids.as_objects(field.values.named(numbers)).tolist()
         pieces = np.split(mine, first[1:])
         found += (_Group(field.name, *pair) for pair in zip(names, pieces, strict=True))
     return found[:1] + [group for group in found[1:] if w[group.rows].sum() >= min_rows]
 
 
+def _walks(p: Floats, groups: list[NDArray[np.intp]]) -> _Walks:
+    """The walks over groups of rows, none of them empty, in ascending order of p (N,)."""
+    row, each = np.concatenate(groups), Groups([len(group) for group in groups])
+    is_end = np.append(p[row[1:]] != p[row[:-1]], True)
+    is_end[each.starts[1:] - 1] = True
+    return _Walks(row, each, np.flatnonzero(is_end), Groups(each.sums(is_end.astype(np.intp))))
+
+
+def _scaled(kuiper: Floats, sd: Floats) -> Floats:
+    """Statistics in units of their standard deviation; 0 / 0 is 0."""
+    return np.where(kuiper == 0, 0.0, ratio(kuiper, sd))
+
+
 def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
     (p,), (q,) = rows.probabilities()
     w = rows.weights[0]
-    walks = kuiper.walks(p, [group.rows for group in groups])
+    walks = _walks(p, [group.rows for group in groups])
     n = walks.sums(w)
     sd = ratio(np.sqrt(walks.sums(w * p * q)), n)
     statistic = ratio(walks.ranges(w * rows.residuals()[0]), n)
-    sigma = rows.times_root(kuiper.scaled(statistic, sd))
+    sigma = rows.times_root(_scaled(statistic, sd))
     return _Statistics(walks, n, statistic, sd, sigma)
 
 
 def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, seed: int) -> Floats:
     """(replicates,) largest statistics of labels drawn from the probabilities."""
     rng = np.random.default_rng(seed)
-    counted = each.walks.group(0)
+    counted = each.walks.row[: each.walks.groups.sizes[0]]  # all rows are the first group
     p = rows.probabilities()[0][0, counted]
     spread = np.sqrt(rows.weights[0, counted])  # a row of weight w has the variance of w rows
     x = np.zeros(rows.weights.shape[1])
@@ -217,13 +256,8 @@ def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, se
         return found
     for i in range(replicates):
         x[counted] = spread * ((rng.random(len(p)) < p) - p)
-        found[i] = kuiper.scaled(each.walks.ranges(x) / each.n, each.sd).max()
+        found[i] = _scaled(each.walks.ranges(x) / each.n, each.sd).max()
     return found
-
-
-def _unscaled(sigma: float, sd: float) -> float:
-    """The statistic of sigma; infinite if sigma is, and sd 0."""
-    return sigma if np.isinf(sigma) else sigma * sd
 
 
 def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
@@ -235,5 +269,15 @@ def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
         rows=rows.unscaled(each.n),
         kuiper=each.kuiper.astype(rows.dtype),
         sigma=sigma,
-        p_value=kuiper.p_value(each.sigma).astype(rows.dtype),
+        p_value=kuiper_p_value(each.sigma).astype(rows.dtype),
     )
+
+
+def kuiper_p_value(x: Floats) -> Floats:
+    """P(range of a Brownian motion on [0, 1] >= x) (Feller 1951), for x >= 0."""
+    low, high = np.clip(x, 0.1, _MIDDLE), np.clip(x, _MIDDLE, _FAR)
+    odd = (_TERMS - 0.5) * np.pi
+    below = (8 / low**2 + 2 / odd**2) * np.exp(-2 * odd**2 / low**2)
+    sign = np.where(_TERMS % 2 == 1, 1, -1)
+    above = 4 * (sign * _TERMS * two_sided_p_value(_TERMS * high)).sum(axis=0)
+    return np.where(x < _MIDDLE, 1 - below.sum(axis=0), above)

@@ -1,7 +1,11 @@
-"""The rows of metrics: checked, in float64, one line per problem."""
+"""The rows of metrics: checked, in float64, one line per problem; and their docstrings' text."""
 
+import inspect
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +23,56 @@ _PLACEHOLDER = 0.5
 # do not overflow.
 _LARGEST = 200
 
+# Exact to rounding in the far tail, where SciPy's erfc has errors of hundreds of units.
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
 _CLIPPED = (
     "proba: probabilities of 0 or 1, or nearer to them than 1e-12, are taken as 1e-12 away, and "
     "the result depends on that; log-odds have no such limit: pass them with from_logits=True"
 )
 
 _OF_PROBLEMS = ("positive", "values", "weights", "total", "exponent")
+
+# What the docstrings of metrics have in common, by what it replaces.
+_TEXTS = {
+    "{rows}": """\
+Args:
+    labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
+    proba: (..., N) probabilities of class 1, or logits.
+    weights: counts of rows >= 0, broadcastable to proba.
+    from_logits: whether proba holds logits.""",
+    "{flat_rows}": """\
+Args:
+    labels: (N,) bool, {0, 1} or {-1, +1}.
+    proba: (N,) probabilities of class 1, or logits.
+    weights: (N,) counts of rows >= 0.
+    from_logits: whether proba holds logits.""",
+    "{bins}": """\
+n_bins: number of bins.
+    strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.""",
+    "Example:": """\
+Raises:
+    ValueError: an argument is not as above.
+
+Example:""",
+}
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def documented(function: _Function) -> _Function:
+    """Completes a docstring: arguments for `{rows}`, `{flat_rows}` and `{bins}`; and its errors."""
+    text = inspect.getdoc(function) or ""  # none under python -OO
+    for placeholder, meaning in _TEXTS.items():
+        text = text.replace(placeholder, meaning)
+    function.__doc__ = text
+    return function
+
+
+def pieces(which: NDArray[np.intp], most: int) -> Iterator[NDArray[np.intp]]:
+    """These numbers of problems, `most` or fewer at a time."""
+    for first in range(0, len(which), max(most, 1)):
+        yield which[first : first + max(most, 1)]
 
 
 @dataclass(frozen=True)
@@ -115,6 +163,10 @@ class Predictions(MetricRows):
 
     def probabilities(self) -> tuple[Floats, Floats]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
+        return self._probabilities
+
+    @cached_property
+    def _probabilities(self) -> tuple[Floats, Floats]:
         if self.from_logits:
             return expit(self.values), expit(-self.values)
         return self.values, 1 - self.values
@@ -158,10 +210,25 @@ def read_predictions(
     return Predictions(**_read(labels, values, weights, "proba"), from_logits=from_logits)
 
 
+def read_flat_predictions(
+    labels: Column, proba: Column, weights: Column, from_logits: bool
+) -> Predictions:
+    """Flat rows as one problem, with the weights as given."""
+    shape = validation.floating(proba, "proba").shape
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"proba: expected a flat array with rows, got shape {shape}")
+    return read_predictions(labels, proba, weights, from_logits).as_counts()
+
+
 def ratio(top: Floats, bottom: Floats) -> Floats:
     """The quotient, without warnings; 0 / 0 is NaN and x / 0 infinite."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return top / bottom
+
+
+def two_sided_p_value(z: Floats) -> Floats:
+    """P(abs(x) >= z) of a standard normal x, for z >= 0."""
+    return _erfc(z / np.sqrt(2)).astype(float)
 
 
 def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> dict[str, Any]:

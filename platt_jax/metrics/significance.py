@@ -1,6 +1,5 @@
 """Tests of calibration: whether the labels agree with the probabilities."""
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,7 +11,13 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import binned
-from platt_jax.metrics.rows import MetricRows, ratio, read_predictions
+from platt_jax.metrics.rows import (
+    MetricRows,
+    documented,
+    ratio,
+    read_predictions,
+    two_sided_p_value,
+)
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.status import Flag
@@ -20,9 +25,6 @@ from platt_jax.status import Flag
 # Power of two above which the weights of a fit remain scaled, as below 1: its stopping rule depends
 # on their scale.
 _LARGEST = 40
-
-# Exact to rounding in the far tail, where SciPy's erfc has errors of hundreds of units.
-_erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 class ZTest(NamedTuple):
@@ -73,6 +75,7 @@ class CoxCalibration(NamedTuple):
     joint_test: ChiSquareTest
 
 
+@documented
 def cox_calibration(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> CoxCalibration:
@@ -84,23 +87,15 @@ def cox_calibration(
     depend on where the probabilities are centred.
 
     Use other rows than those a sigmoid was fitted to, on which slope and intercept are near (1, 0)
-    by construction.
+    by construction. Probabilities are clipped to [1e-12, 1 - 1e-12], as by `platt_jax.logit`, with
+    a RuntimeWarning: slope and intercept then depend on that limit.
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits. Probabilities are clipped to
-            [1e-12, 1 - 1e-12], as by `platt_jax.logit`, with a RuntimeWarning: slope and intercept
-            then depend on that limit.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
 
     Returns:
         A CoxCalibration of arrays (...) in the dtype of proba. NaN where there is no finite fit
         (one class only, classes separated by a threshold, equal probabilities), and as the
         package's docstring says.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> cox = cox_calibration([0, 1, 0, 1, 0, 1], [0.1, 0.2, 0.3, 0.6, 0.7, 0.9])
@@ -130,6 +125,7 @@ def cox_calibration(
     )
 
 
+@documented
 def spiegelhalter(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> ZTest:
@@ -139,19 +135,12 @@ def spiegelhalter(
 
     z > 0 means that the Brier score is larger. Weights are counts of rows.
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
 
     Returns:
         A ZTest of arrays (...) in the dtype of proba. NaN where all probabilities are 1/2, or all
         are 0 or 1 and right; infinite, with p_value 0, where all are 0 or 1 and one is wrong; and
         NaN as in the package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> test = spiegelhalter([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9])
@@ -165,6 +154,7 @@ def spiegelhalter(
     return _z_test(rows, rows.times_root(z))
 
 
+@documented
 def hosmer_lemeshow(
     labels: Column,
     proba: Column,
@@ -189,11 +179,7 @@ def hosmer_lemeshow(
     then that of the statistic rounded to a 500th. Weights that are not whole numbers are not counts
     and have no such distribution: in a problem with any, all terms are taken as chi-square.
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
         n_bins: number of groups.
         in_sample: whether the probabilities come from a model fitted to the same rows. If True, df
             is the number of groups - 2; if False, the number of groups (Hosmer, Lemeshow &
@@ -206,9 +192,6 @@ def hosmer_lemeshow(
         A ChiSquareTest of arrays (...) in the dtype of proba, df integers. A group whose
         probabilities are all 0 or all 1 adds 0 if it is right and infinity if not; NaN as in the
         package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> test = hosmer_lemeshow([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9], n_bins=2)
@@ -225,14 +208,13 @@ def hosmer_lemeshow(
     test = _chi_square_test(rows, chi2, np.maximum(df, 0))
     if in_sample:
         return test
-    exact = counts.p_values(rows, each, terms, variance)
+    exact = counts.p_values(each, terms, variance)
     p_value = np.where(np.isnan(exact), _p_value(chi2, df), exact)
     return test._replace(p_value=rows.result(p_value))
 
 
 def _z_test(rows: MetricRows, z: Floats) -> ZTest:
-    p_value = _erfc(np.abs(z) / np.sqrt(2)).astype(float)
-    return ZTest(rows.result(z), rows.result(p_value))
+    return ZTest(rows.result(z), rows.result(two_sided_p_value(np.abs(z))))
 
 
 def _chi_square_test(rows: MetricRows, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:

@@ -6,7 +6,7 @@ import numpy as np
 
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.metrics.rows import read_predictions
+from platt_jax.metrics.rows import documented, pieces, read_predictions
 
 # Bandwidths, each with a grid for bandwidths down to it; and grid intervals per bandwidth.
 _BANDWIDTHS = 2.0 ** -np.arange(4, 11)
@@ -22,6 +22,7 @@ _AT_ONCE = 2**19
 _HALVINGS = 16
 
 
+@documented
 def smooth_ece(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> Any:
@@ -38,17 +39,10 @@ def smooth_ece(
     error of about 1e-4. (relplot 1.0.3 uses coarser grids and cuts the kernel off at 1/2; it may
     differ by a few per cent.)
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
 
     Returns:
         (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> round(float(smooth_ece([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.9])), 3)
@@ -61,8 +55,7 @@ def smooth_ece(
     left = np.flatnonzero(rows.total > 0)
     highest = 1.0
     for lowest in _BANDWIDTHS:
-        block = max(int(_AT_ONCE * lowest / _PER_BANDWIDTH), 1)
-        for some in (left[i : i + block] for i in range(0, len(left), block)):
+        for some in pieces(left, int(_AT_ONCE * lowest / _PER_BANDWIDTH)):
             series = _cosine_series(p[some], mass[some] / rows.total[some, None], lowest)
             out[some] = _error(series, lowest)
             here = out[some] > lowest

@@ -40,17 +40,15 @@ A sigmoid with a penalty on its slope is Platt scaling with a prior. This prior 
 True
 """
 
-from platt_jax.scalers.beta_calibration import BetaCalibration
 from platt_jax.scalers.binning import Binning
 from platt_jax.scalers.gaussian import Gaussian
 from platt_jax.scalers.historical.beta_scaling import BetaScaling
-from platt_jax.scalers.historical.clipping import Clip, PPClip
 from platt_jax.scalers.historical.cosine import CosineExpansion
+from platt_jax.scalers.historical.fixed import Clip, PPClip, Softmax
 from platt_jax.scalers.historical.levenberg_marquardt import LevenbergMarquardt
-from platt_jax.scalers.historical.softmax import Softmax
 from platt_jax.scalers.isotonic import Isotonic
+from platt_jax.scalers.logistic import BetaCalibration, Temperature
 from platt_jax.scalers.platt import PlattScaling
-from platt_jax.scalers.temperature import Temperature
 
 __all__ = [
     "BetaCalibration",

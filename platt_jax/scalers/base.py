@@ -2,9 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,16 @@ from platt_jax.results.fit import problem_names
 # Powers of two between which the sum of a problem's weights is kept: beyond, Platt's targets do not
 # change. The numbers of float32 end at 2^128.
 _LARGEST = 60
+
+
+_C = TypeVar("_C")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def fitted(cls: type[_C]) -> type[_C]:
+    """Makes a class of fitted scalers a frozen dataclass and a pytree."""
+    made: type[_C] = dataclass(frozen=True, repr=False, eq=False)(cls)
+    return jax.tree_util.register_dataclass(made)
 
 
 class FiniteRows(NamedTuple):
@@ -183,6 +193,17 @@ def mean_target(n_pos: Any, n_neg: Any) -> Any:
     """The mean of Platt's targets: the prediction where the scores are uninformative."""
     targets = objective.platt_targets(n_pos, n_neg)
     return (n_pos * targets.positive + n_neg * targets.negative) / (n_pos + n_neg)
+
+
+def told_apart(f: jax.Array, n_pos: jax.Array, n_neg: jax.Array) -> jax.Array:
+    """Whether there are rows of both classes and different scores (N,); else a curve is flat."""
+    return (n_pos > 0) & (n_neg > 0) & (f.min() < f.max())
+
+
+def flat_logit(n_pos: jax.Array, n_neg: jax.Array) -> jax.Array:
+    """The log-odds of `mean_target`."""
+    flat = mean_target(n_pos, n_neg)
+    return jnp.log(flat / (1 - flat))
 
 
 def unit_frame(f: jax.Array) -> tuple[jax.Array, jax.Array]:

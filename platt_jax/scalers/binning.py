@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
-from platt_jax.scalers.base import Fitted, Scaler, along_rows, require
+from platt_jax.scalers.base import Fitted, Scaler, along_rows, fitted, require
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedBinning(Fitted):
     """One probability per bin.
 

@@ -15,14 +15,15 @@ from platt_jax.scalers.base import (
     Scaler,
     along_rows,
     class_weights,
-    mean_target,
+    fitted,
+    flat_logit,
     require,
+    told_apart,
     unit_frame,
 )
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedGaussian(Fitted):
     """Log-odds u (quadratic u + slope) + intercept, with u = (f - center) scale.
 
@@ -92,7 +93,7 @@ class Gaussian(Scaler[FittedGaussian]):
         u = (f - center) * scale
         pos, neg = class_weights(y, w)
         n_pos, n_neg = jnp.sum(pos), jnp.sum(neg)
-        told_apart = (n_pos > 0) & (n_neg > 0) & (f.min() < f.max())
+        usable = told_apart(f, n_pos, n_neg)
         mean_pos, square_pos = _moments(u, pos)
         mean_neg, square_neg = _moments(u, neg)
         least = jnp.finfo(f.dtype).eps ** 2
@@ -106,7 +107,6 @@ class Gaussian(Scaler[FittedGaussian]):
         half = (mean_pos - mean_neg) / 2
         quadratic = 1 / (2 * variance_neg) - 1 / (2 * variance_pos)
         slope = half * (1 / variance_pos + 1 / variance_neg)
-        flat = mean_target(n_pos, n_neg)
         if self.bias == "zero":
             middle, intercept = jnp.zeros_like(center), jnp.zeros_like(center)
         else:
@@ -117,11 +117,11 @@ class Gaussian(Scaler[FittedGaussian]):
                 + jnp.log(variance_neg / variance_pos) / 2
             )
         return FittedGaussian(
-            center=jnp.where(told_apart, middle, center),
+            center=jnp.where(usable, middle, center),
             scale=scale,
-            quadratic=jnp.where(told_apart, quadratic, 0),
-            slope=jnp.where(told_apart, slope, 0),
-            intercept=jnp.where(told_apart, intercept, jnp.log(flat / (1 - flat))),
+            quadratic=jnp.where(usable, quadratic, 0),
+            slope=jnp.where(usable, slope, 0),
+            intercept=jnp.where(usable, intercept, flat_logit(n_pos, n_neg)),
         )
 
 

@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
 from platt_jax.model.objective import Array
-from platt_jax.scalers.base import FiniteRows, Fitted, Scaler
+from platt_jax.scalers.base import FiniteRows, Fitted, Scaler, fitted
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedIsotonic(Fitted):
     """A monotone, piecewise linear curve, given by its corners.
 

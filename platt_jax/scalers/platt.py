@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from numpy.typing import NDArray
 
 from platt_jax.api import fit
@@ -12,11 +11,10 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.fit import Fit, describe
 from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.scalers.base import Fitted
+from platt_jax.scalers.base import Fitted, fitted
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedPlatt(Fitted):
     """Fitted sigmoids, with the results of their fits.
 

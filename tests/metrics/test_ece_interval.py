@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from platt_jax import metrics
-from platt_jax.metrics import interval
+from platt_jax.metrics import ece
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "results" / "inference" / "ece_interval.json"
 
@@ -18,7 +18,7 @@ FILE = Path(__file__).parents[2] / "benchmarks" / "results" / "inference" / "ece
 def test_mean_absolute_deviation(n, rate):
     count = stats.binom(n, rate)
     expected = count.expect(lambda k: abs(k - n * rate))
-    found = interval._mean_absolute_deviation(np.array([n, 0.0]), np.array([rate, 0.0]))
+    found = ece._mean_absolute_deviation(np.array([n, 0.0]), np.array([rate, 0.0]))
     np.testing.assert_allclose(found, [expected, 0], rtol=1e-3 if count.var() > 100 else 1e-10)
 
 

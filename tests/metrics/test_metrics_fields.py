@@ -8,8 +8,8 @@ import pytest
 from process_state import global_state
 
 from platt_jax import metrics
-from platt_jax.metrics.field_squares import mean_products
-from platt_jax.metrics.field_sums import grouped, read_fields
+from platt_jax.metrics import fields
+from platt_jax.metrics.field_sums import grouped
 
 ERRORS = {
     "calibration": metrics.field_calibration_error,
@@ -123,8 +123,8 @@ def test_unbiased_by_all_possible_samples(n):
     mean = square = variance = 0.0
     for sample in product(possible, repeat=n):
         labels, proba, chances = zip(*sample, strict=True)
-        rows, (field,) = read_fields(labels, proba, ["a"] * n, None, False)
-        value, estimate, _ = (x.item() for x in mean_products(grouped(rows, field)))
+        rows, (field,) = fields._read(labels, proba, ["a"] * n, None, False)
+        value, estimate, _ = (x.item() for x in fields._mean_products(grouped(rows, field)))
         chance = np.prod(chances)
         mean, square = mean + chance * value, square + chance * value**2
         variance += chance * estimate
@@ -188,7 +188,7 @@ def test_pieces_make_no_difference(name, rows, monkeypatch):
     labels, proba, ad, day = rows
     segments = np.stack([ad, day], axis=1)
     expected = ERRORS[name](labels, proba, segments)
-    monkeypatch.setattr("platt_jax.metrics.field_sums._ROWS", 20)
+    monkeypatch.setattr("platt_jax.metrics.counts._AT_ONCE", 20)
     monkeypatch.setattr("platt_jax.metrics.field_sums._GROUPS", 2)
     np.testing.assert_allclose(
         numbers(ERRORS[name](labels, proba, segments)), numbers(expected), rtol=1e-12

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from platt_jax import logit, metrics
-from platt_jax.metrics import spline
+from platt_jax.metrics import curves
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "inference" / "smooth_curve.json"
 
@@ -22,7 +22,7 @@ def rows_of(rng, n, rate=0.3):
 def test_it_is_the_likeliest_spline(rng, rows, knots):
     """Against an optimizer without derivatives of ours, on a basis by Harrell's own formula."""
     x, y = rows_of(rng, rows)
-    at = next(iter(spline._choices(x, y, np.ones(rows))))
+    at = next(iter(curves._choices(x, y, np.ones(rows))))
     assert len(at) == knots
 
     def basis(f):
@@ -50,7 +50,7 @@ def test_it_is_the_likeliest_spline(rng, rows, knots):
 def test_linear_beyond_the_outer_knots(rng):
     knots = np.array([-1.0, 0.0, 0.5, 2.0])
     for x in (np.linspace(-9, -1, 5), np.linspace(2, 9, 5)):
-        np.testing.assert_allclose(np.diff(spline._basis(x, knots), 2, axis=0), 0, atol=1e-9)
+        np.testing.assert_allclose(np.diff(curves._basis(x, knots), 2, axis=0), 0, atol=1e-9)
 
 
 def test_weights_count_rows(rng):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +11,15 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.backend.threads import ordered_map
 from platt_jax.model.objective import Array
 from platt_jax.results.probabilities import expit
-from platt_jax.scalers.base import FiniteRows, Fitted, Scaler, along_rows, mean_target, require
+from platt_jax.scalers.base import (
+    FiniteRows,
+    Fitted,
+    Scaler,
+    along_rows,
+    fitted,
+    mean_target,
+    require,
+)
 
 # Grid of log(alpha_2 + beta_2), searched before the best size is refined.
 _LOG_SIZES = np.log(np.geomspace(0.1, 1e4, 26))
@@ -48,8 +55,7 @@ class BetaCurve(NamedTuple):
     size: Array
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedBetaScaling(Fitted):
     """Beta quantiles for Beta probabilities.
 

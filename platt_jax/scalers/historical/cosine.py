@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
-from platt_jax.scalers.base import Fitted, Scaler, along_rows, require, unit_frame
+from platt_jax.scalers.base import Fitted, Scaler, along_rows, fitted, require, unit_frame
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedCosine(Fitted):
     """p(t) = a_0 + a_1 cos(t) + ... + a_n cos(n t), clipped to [0, 1].
 

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from platt_jax.model import objective
 from platt_jax.model.objective import Array, Derivatives
 from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.scalers.base import Fitted, Scaler, class_weights, require
+from platt_jax.scalers.base import Fitted, Scaler, class_weights, fitted, require
 
 _LOG_ZERO = -200.0  # "make sure log(0) returns -200"
 _GIVE_UP = 1e6  # stabilizer at which an iteration accepts its trial
 _CALM_ITERATIONS = 3  # number of iterations with hardly any change that stops the search
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
 class FittedLevenbergMarquardt(Fitted):
     """A sigmoid, with statistics of its search.
 

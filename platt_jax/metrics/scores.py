@@ -1,13 +1,13 @@
-"""Proper scores: the log loss, and the Brier score with its decomposition."""
+"""Scores of predictions: log loss, Brier score with its decomposition, and area under ROC."""
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Floats
 from platt_jax.columns import Column
-from platt_jax.metrics import groups
-from platt_jax.metrics.rows import read_predictions
+from platt_jax.metrics.binned import binned, distinct, mass_below
+from platt_jax.metrics.rows import documented, ratio, read_predictions, read_scores
 
 
 class BrierDecomposition(NamedTuple):
@@ -30,6 +30,7 @@ class BrierDecomposition(NamedTuple):
     within_bin: NDArray[Any]
 
 
+@documented
 def log_loss(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> Any:
@@ -43,17 +44,10 @@ def log_loss(
     Rüping (2004) calls it mCRE, and prints its sum without the minus. His tables cannot be in nats
     per row: this mean is never below the Brier score of the same rows, his is a third of it.
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
 
     Returns:
         (...) in the dtype of proba, >= 0; NaN as in the package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> round(float(log_loss([1, 0], [0.9, 0.2])), 6)
@@ -65,6 +59,7 @@ def log_loss(
     return rows.result(rows.mean(rows.log_losses()))
 
 
+@documented
 def brier_score(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> Any:
@@ -72,17 +67,10 @@ def brier_score(
 
     It is half of Brier's own sum over both classes, as is usual for two classes.
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
 
     Returns:
         (...) in the dtype of proba, in [0, 1]; NaN as in the package's docstring.
-
-    Raises:
-        ValueError: an argument is not as above.
 
     Example:
         >>> round(float(brier_score([1, 0], [0.9, 0.2])), 6)
@@ -92,6 +80,7 @@ def brier_score(
     return rows.result(rows.mean(rows.residuals() ** 2))
 
 
+@documented
 def brier_decomposition(
     labels: Column,
     proba: Column,
@@ -108,11 +97,7 @@ def brier_decomposition(
     the mean probability of a bin for its rows, which adds a fourth part (Stephenson, Coelho &
     Jolliffe 2008).
 
-    Args:
-        labels: bool, {0, 1} or {-1, +1}, broadcastable to proba.
-        proba: (..., N) probabilities of class 1, or logits.
-        weights: counts of rows >= 0, broadcastable to proba.
-        from_logits: whether proba holds logits.
+    {rows}
         n_bins: number of bins, or None for distinct probabilities.
         strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
@@ -120,25 +105,17 @@ def brier_decomposition(
         A BrierDecomposition of arrays (...) in the dtype of proba; NaN as in the package's
         docstring.
 
-    Raises:
-        ValueError: an argument is not as above.
-
     Example:
         >>> parts = brier_decomposition([0, 1, 1, 1], [0.2, 0.2, 0.8, 0.8])
         >>> [round(float(part), 4) for part in parts]
         [0.065, 0.0625, 0.1875, 0.0]
     """
     rows = read_predictions(labels, proba, weights, from_logits)
-    p, _ = rows.probabilities()
-    codes = groups.distinct(p) if n_bins is None else groups.bins(rows, p, n_bins, strategy)
-    mass = groups.sums(codes, rows.weights)
-    mass[mass == 0] = 1  # groups without rows of positive weight
+    each = distinct(rows) if n_bins is None else binned(rows, n_bins, strategy)
 
-    def group_mean(x: NDArray[Any]) -> Floats:
-        return (groups.sums(codes, rows.weights * x) / mass)[codes]
-
-    mean_p, frequency = group_mean(p), group_mean(rows.positive)
-    off_p, off_y = p - mean_p, rows.positive - frequency
+    mass = np.where(each.rows > 0, each.rows, 1)
+    mean_p, frequency = ((x / mass).ravel()[each.codes] for x in (each.p, each.positive))
+    off_p, off_y = rows.probabilities()[0] - mean_p, rows.positive - frequency
     base_rate = rows.mean(rows.positive)
     parts = (
         rows.mean((mean_p - frequency) ** 2),
@@ -147,3 +124,32 @@ def brier_decomposition(
         rows.mean(off_p * (off_p - 2 * off_y)),
     )
     return BrierDecomposition(*(rows.result(part) for part in parts))
+
+
+def roc_auc(labels: Column, scores: Column, *, weights: Column = None) -> Any:
+    """The area under the ROC curve: P(a positive outranks a negative), with ties counting 1/2.
+
+    It is the Mann-Whitney statistic divided by its maximum (Bamber 1975). A pair's weight is the
+    product of its rows' weights.
+
+    Args:
+        labels: bool, {0, 1} or {-1, +1}, broadcastable to scores.
+        scores: (..., N) probabilities, logits or any finite scores that are higher for class 1.
+        weights: counts of rows >= 0, broadcastable to scores.
+
+    Returns:
+        (...) in the dtype of scores, in [0, 1]; NaN with one class only, and as in the package's
+        docstring.
+
+    Raises:
+        ValueError: an argument is not as above.
+
+    Example:
+        >>> float(roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
+        0.75
+    """
+    rows = read_scores(labels, scores, weights)
+    positive, negative = rows.weights * rows.positive, np.where(rows.positive, 0, rows.weights)
+    outranked = (positive * mass_below(rows.values, negative)).sum(axis=-1)
+    n_pos, n_neg = (x.sum(axis=-1) for x in (positive, negative))
+    return rows.result(ratio(ratio(outranked, n_pos), n_neg))

@@ -1,4 +1,4 @@
-"""Calibration without bins: a smooth reliability curve with its confidence band."""
+"""Calibration without bins: isotonic and smooth reliability curves of one problem."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,12 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.metrics.rows import read_predictions
+from platt_jax.metrics.rows import Predictions, documented, read_predictions
 from platt_jax.results.probabilities import critical_value, expit, log_expit
 
+# Powers of two from which on more rows are not drawn: they are counted by 64-bit integers; and
+# above which counts remain scaled: the end of the spline's search depends on them.
+_MOST_DRAWN, _MOST_FITTED = 60, 40
+_RANKS = 500  # number of evenly ranked predictions on the isotonic curve, besides its corners
 _POINTS = 200  # of the curve, evenly spaced by rank
 # Quantiles of the logits at which splines have their knots (Harrell 2015, table 2.3), and the
 # number of rows of the rarer class from which on a spline, or a line, is used.
@@ -24,7 +28,6 @@ _KNOTS = (
 )
 _MOST_STEPS, _HALVINGS, _ENOUGH = 50, 30, 1e-8
 _ROUNDING = 4 * np.finfo(float).eps  # of a loss
-_LARGEST = 40  # power of two above which counts remain scaled: the search's end depends on them
 # Of classes that do not overlap the search ends where rounding ends it, far out. A standard error
 # of log-odds above this shows it.
 _MOST_ERROR = 30.0
@@ -33,6 +36,26 @@ _APART = (
     "and is NaN; isotonic_curve and reliability_curve have frequencies"
 )
 _NOT_FOUND = "labels: the search for a smooth curve did not converge, and the curve is NaN"
+
+
+class IsotonicCurve(NamedTuple):
+    """Predicted and observed frequencies without bins; each (M,), in float64.
+
+    The M predictions are the corners of the curve and up to 500 others, evenly spaced by rank;
+    between them all three curves are linear.
+
+    Attributes:
+        prob_pred: distinct predictions, ascending.
+        prob_true: frequency of class 1 by isotonic regression, non-decreasing.
+        lower: lower end of the consistency band, which holds prob_true if the predictions are
+            right.
+        upper: upper end of the consistency band.
+    """
+
+    prob_pred: Floats
+    prob_true: Floats
+    lower: Floats
+    upper: Floats
 
 
 class SmoothCurve(NamedTuple):
@@ -51,6 +74,99 @@ class SmoothCurve(NamedTuple):
     upper: Floats
 
 
+@documented
+def isotonic_curve(
+    labels: Column,
+    proba: Column,
+    *,
+    weights: Column = None,
+    from_logits: bool = False,
+    level: float = 0.95,
+    replicates: int = 100,
+    seed: int = 0,
+) -> IsotonicCurve:
+    """Observed frequency against probability by isotonic regression, with a consistency band.
+
+    This is the CORP reliability diagram (Dimitriadis, Gneiting & Jordan 2021, "Stable reliability
+    diagrams for probabilistic classifiers"). It has no bins to choose. The band is pointwise: for
+    each replicate labels are drawn from the predictions, and a curve is fitted to them. A curve
+    outside the band indicates predictions that are not calibrated.
+
+    {flat_rows}
+        level: confidence level of the band, in (0, 1).
+        replicates: number of curves that determine the band, at least 2.
+        seed: seed of the drawn labels.
+
+    Returns:
+        An IsotonicCurve; a single point of NaN where the package's docstring says NaN.
+
+    Example:
+        >>> curve = isotonic_curve([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8])
+        >>> curve.prob_true.tolist()
+        [0.0, 0.5, 0.5, 1.0]
+    """
+    validation.require_fraction(level, "level")
+    validation.require_integer(replicates, "replicates", 2)
+    rows = _read(labels, proba, weights, from_logits, _MOST_DRAWN)
+    if not rows.total[0]:
+        return IsotonicCurve(*np.full((4, 1), np.nan))
+    y, w, probabilities = _counted(rows, rows.probabilities()[0])
+    p, which = np.unique(probabilities, return_inverse=True)
+    # NumPy's stubs declare integers even with weights.
+    weight: NDArray[Any] = np.bincount(which, w)
+    positive = np.bincount(which, w * y)
+    fitted = _isotonic(positive / weight, weight)
+    at = _corners_and_some_others(fitted)
+    ends = (1 - level) / 2, (1 + level) / 2
+    band = np.quantile(_by_chance(p, weight, at, replicates, seed), ends, axis=0)
+    return IsotonicCurve(p[at], fitted[at], *band)
+
+
+def _read(
+    labels: Column, proba: Column, weights: Column, from_logits: bool, largest: int
+) -> Predictions:
+    """The rows of one problem, as counts up to 2^largest."""
+    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, largest)
+    if rows.batch:
+        raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
+    return rows
+
+
+def _counted(rows: Predictions, x: Floats) -> tuple[Bools, Floats, Floats]:
+    """Labels, weights and x (1, N) of the rows of positive weight."""
+    counted = rows.weights[0] > 0
+    return rows.positive[0, counted], rows.weights[0, counted], x[0, counted]
+
+
+def _isotonic(values: Floats, weight: Floats) -> Floats:
+    # SciPy adds warning filters when imported, so importing metrics must not import it.
+    from scipy.optimize import isotonic_regression
+
+    return isotonic_regression(values, weights=weight).x
+
+
+def _by_chance(
+    p: Floats, weight: Floats, at: NDArray[np.intp], replicates: int, seed: int
+) -> Floats:
+    """(replicates, M) curves fitted to labels drawn from the predictions."""
+    rng = np.random.default_rng(seed)
+    whole = np.floor(weight)
+    rest, whole = weight - whole, whole.astype(np.int64)
+    curves = np.empty((replicates, len(at)))
+    for curve in curves:
+        drawn = rng.binomial(whole, p) + rest * (rng.random(len(p)) < p)
+        curve[:] = _isotonic(drawn / weight, weight)[at]
+    return curves
+
+
+def _corners_and_some_others(fitted: Floats) -> NDArray[np.intp]:
+    step = np.diff(fitted) != 0
+    corner = np.append(True, step) | np.append(step, True)
+    others = np.linspace(0, len(fitted) - 1, min(len(fitted), _RANKS)).astype(np.intp)
+    return np.union1d(np.flatnonzero(corner), others)
+
+
+@documented
 def smooth_curve(
     labels: Column,
     proba: Column,
@@ -71,11 +187,7 @@ def smooth_curve(
     more, since a spline with few knots is too stiff. Where most samples have no band, those of the
     others held 82 to 94 % (`python -m benchmarks.inference.smooth_curve`).
 
-    Args:
-        labels: (N,) bool, {0, 1} or {-1, +1}; of one problem.
-        proba: (N,) probabilities of class 1, or logits.
-        weights: (N,) counts of rows >= 0.
-        from_logits: whether proba holds logits.
+    {flat_rows}
         level: confidence level of the band, in (0, 1).
 
     Returns:
@@ -85,9 +197,6 @@ def smooth_curve(
         splits the classes, the spline's log-odds are infinite: prob_true and the band are NaN, with
         a RuntimeWarning. Probabilities are clipped to [1e-12, 1 - 1e-12], with another.
 
-    Raises:
-        ValueError: an argument is not as above.
-
     Example:
         >>> import numpy as np
         >>> p = np.linspace(0.05, 0.95, 500)
@@ -96,13 +205,10 @@ def smooth_curve(
         True
     """
     validation.require_fraction(level, "level")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
-    if rows.batch:
-        raise ValueError(f"proba: expected (N,), one problem's, got shape {np.shape(proba)}")
+    rows = _read(labels, proba, weights, from_logits, _MOST_FITTED)
     if not rows.total[0]:
         return SmoothCurve(*np.full((4, 1), np.nan))
-    counted = rows.weights[0] > 0
-    x, y, w = (a[0, counted] for a in (rows.logits(), rows.positive, rows.weights))
+    y, w, x = _counted(rows, rows.logits())
     at = np.unique(_quantiles(x, w, np.linspace(0, 1, _POINTS)))
     # Logits may be far from 0, or near each other.
     sloping = bool(x.min() < x.max())
@@ -125,12 +231,12 @@ def smooth_curve(
     return SmoothCurve(expit(at), np.full(len(at), np.average(y, weights=w)), unknown, unknown)
 
 
-def _is_apart(x: Floats, y: NDArray[np.bool_]) -> bool:
+def _is_apart(x: Floats, y: Bools) -> bool:
     """Whether a threshold splits the classes, ties included."""
     return bool(x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min())
 
 
-def _choices(x: Floats, y: NDArray[np.bool_], w: Floats) -> list[Floats]:
+def _choices(x: Floats, y: Bools, w: Floats) -> list[Floats]:
     """Knots to try in turn: as many as the rarer class allows, and fewer; none for a line."""
     rarer = min(w[y].sum(), w[~y].sum())
     tried = [_quantiles(x, w, np.array(at)) for least, at in _KNOTS if rarer >= least]
@@ -158,7 +264,7 @@ def _basis(x: Floats, knots: Sequence[Any] | Floats, sloping: bool = True) -> Fl
     return np.stack(columns, 1)
 
 
-def _logistic(columns: Floats, y: NDArray[np.bool_], w: Floats) -> tuple[Floats, Floats] | None:
+def _logistic(columns: Floats, y: Bools, w: Floats) -> tuple[Floats, Floats] | None:
     """Coefficients, and a factor F of the Hessian F F'; None where there is no optimum.
 
     By Newton's method from the mean of the labels.

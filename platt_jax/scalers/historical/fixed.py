@@ -1,11 +1,11 @@
-"""The score itself, clipped: Rüping's two trivial scalings (2004, section 3.2).
+"""Curves that are fixed, or nearly: Rüping's softmax and clipped scores (2004, section 3).
 
 Between the margins -1 and 1 the score of a support vector machine is mapped linearly to
 (1 + f) / 2. Beyond them it indicates only the side of the row.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
-from platt_jax.scalers.base import Fitted, Scaler, along_rows, checked, class_weights
+from platt_jax.results.probabilities import expit
+from platt_jax.scalers.base import F, Fitted, Scaler, along_rows, checked, class_weights, fitted
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+class _FixedScaler(Scaler[F]):
+    _curve: ClassVar[Any]
+
+    def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> F:
+        """Check the arguments, as in `Scaler.fit`."""
+        checked(scores, labels, weights)
+        return self._curve
+
+
+@fitted
 class FittedClip(Fitted):
     """The fixed line."""
 
@@ -27,7 +36,7 @@ class FittedClip(Fitted):
 
 
 @dataclass(frozen=True)
-class Clip(Scaler[FittedClip]):
+class Clip(_FixedScaler[FittedClip]):
     """(1 + f) / 2 clipped to [0, 1], which Rüping's tables call SVM-01.
 
     Nothing is learned: `fit` only checks its input, and no row changes the predictions.
@@ -37,14 +46,32 @@ class Clip(Scaler[FittedClip]):
         array([0.  , 0.75, 1.  ])
     """
 
-    def fit(self, scores: Column, labels: Column, *, weights: Column = None) -> FittedClip:
-        """Check the arguments, as in `Scaler.fit`."""
-        checked(scores, labels, weights)
-        return FittedClip()
+    _curve: ClassVar = FittedClip()
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False, eq=False)
+@fitted
+class FittedSoftmax(Fitted):
+    """The fixed sigmoid."""
+
+    def _predict(self, f: NDArray[Any]) -> NDArray[Any]:
+        return expit(2 * f)
+
+
+@dataclass(frozen=True)
+class Softmax(_FixedScaler[FittedSoftmax]):
+    """1 / (1 + exp(-2 f)) (Rüping 2004, section 3).
+
+    Nothing is learned: `fit` only checks its input, and no row changes the predictions.
+
+    Example:
+        >>> Softmax().fit([0.5, -2.0], [1, 0]).predict_proba([-1.0, 0.0]).round(4)
+        array([0.1192, 0.5   ])
+    """
+
+    _curve: ClassVar = FittedSoftmax()
+
+
+@fitted
 class FittedPPClip(Fitted):
     """The line and its two ends.
 
