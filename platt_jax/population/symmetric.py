@@ -21,15 +21,30 @@ class Symmetric(NamedTuple):
     @property
     def matrices(self) -> NDArray[np.float64]:
         """The matrices as an array (K, 2, 2)."""
-        return np.stack([np.stack([self.AA, self.AB], -1), np.stack([self.AB, self.BB], -1)], -2)
+        made = np.empty((*np.shape(self.AA), 2, 2))
+        made[..., 0, 0], made[..., 1, 1] = self.AA, self.BB
+        made[..., 0, 1] = made[..., 1, 0] = self.AB
+        return made
 
-    def plus(self, matrix: NDArray[Any]) -> "Symmetric":
-        """The sum of each matrix and a matrix (2, 2)."""
-        return Symmetric(self.AA + matrix[0, 0], self.AB + matrix[0, 1], self.BB + matrix[1, 1])
+    def plus(self, other: "NDArray[Any] | Symmetric") -> "Symmetric":
+        """The sum of each matrix and a matrix (2, 2), or its own other one."""
+        if not isinstance(other, Symmetric):
+            other = Symmetric(other[0, 0], other[0, 1], other[1, 1])
+        return Symmetric(self.AA + other.AA, self.AB + other.AB, self.BB + other.BB)
 
     def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The product of each matrix and its vector (A, B)."""
         return self.AA * A + self.AB * B, self.AB * A + self.BB * B
+
+    def symmetric_product(self, other: "Square") -> "Symmetric":
+        """The symmetric part of the product of each matrix and its other one."""
+        AB = self.AA * other.AB + self.AB * other.BB
+        BA = self.AB * other.AA + self.BB * other.BA
+        return Symmetric(
+            self.AA * other.AA + self.AB * other.BA,
+            (AB + BA) / 2,
+            self.AB * other.AB + self.BB * other.BB,
+        )
 
     @property
     def determinant(self) -> NDArray[np.float64]:
@@ -43,7 +58,8 @@ class Symmetric(NamedTuple):
 
     def inverse(self) -> "Symmetric":
         """The inverse of each matrix."""
-        return Symmetric(*(x / self.determinant for x in self.adjugate))
+        determinant = self.determinant
+        return Symmetric(*(x / determinant for x in self.adjugate))
 
     def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangle (AA, BA, BB) of each matrix's Cholesky factor."""
@@ -60,3 +76,39 @@ class Symmetric(NamedTuple):
         share = np.where(low >= 0, 1, high / np.where(radius > 0, 2 * radius, 1))
         rest = np.where(low >= 0, 0, share * low)
         return Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
+
+
+class Square(NamedTuple):
+    """Matrices (2, 2) over (A, B)."""
+
+    AA: NDArray[np.float64]
+    AB: NDArray[np.float64]
+    BA: NDArray[np.float64]
+    BB: NDArray[np.float64]
+
+    @classmethod
+    def of_product(cls, one: Symmetric, matrix: NDArray[Any]) -> Self:
+        """The product of each matrix and a symmetric matrix (2, 2)."""
+        (AA, BA), (AB, BB) = (one.times(*column) for column in matrix)
+        return cls(AA, AB, BA, BB)
+
+    def less_identity(self) -> "Square":
+        """The matrices minus the identity."""
+        return self._replace(AA=self.AA - 1, BB=self.BB - 1)
+
+    def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The product of each matrix and its vector (A, B)."""
+        return self.AA * A + self.AB * B, self.BA * A + self.BB * B
+
+    def transposed_times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The product of each transposed matrix and its vector (A, B)."""
+        return self.AA * A + self.BA * B, self.AB * A + self.BB * B
+
+    def congruent(self, inner: Symmetric) -> Symmetric:
+        """M C M' for each matrix M and its inner matrix C."""
+        row_A, row_B = inner.times(self.AA, self.AB), inner.times(self.BA, self.BB)
+        return Symmetric(
+            row_A[0] * self.AA + row_A[1] * self.AB,
+            row_A[0] * self.BA + row_A[1] * self.BB,
+            row_B[0] * self.BA + row_B[1] * self.BB,
+        )
