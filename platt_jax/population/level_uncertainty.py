@@ -55,8 +55,8 @@ def with_joint_errors(
 
     def gradient(change: _Array) -> _Array:
         moved = [changed(*each) for each in zip(roots, change.reshape(-1, 3), strict=True)]
-        made = design.posteriors(likelihoods, [root @ root.T for root in moved], center)
-        each = zip(made.effects, moved, strict=True)
+        effects = design.effects(likelihoods, [root @ root.T for root in moved], center)
+        each = zip(effects, moved, strict=True)
         return np.concatenate([derivatives(*level)[0] for level in each])[free]
 
     if not free.any():

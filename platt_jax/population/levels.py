@@ -55,6 +55,12 @@ class Design(Protocol):
             center: (2,), mean of the prior of the mean curve; see `population_prior`.
         """
 
+    def effects(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
+    ) -> list[NormalMoments]:
+        """The posteriors of the effects alone; it takes less time than those of the segments."""
+        return self.posteriors(likelihoods, covariances, center).effects
+
 
 class Scoring(NamedTuple):
     """One step of Fisher scoring for the covariance of a level's effects."""

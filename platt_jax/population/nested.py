@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.levels import LevelPosteriors, NormalMoments
+from platt_jax.population.levels import Design, LevelPosteriors, NormalMoments
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.symmetric import Square, Symmetric
@@ -28,7 +28,7 @@ class _Node(NamedTuple):
     pull_B: _Array
 
 
-class Nested:
+class Nested(Design):
     """See `levels.Design`.
 
     Args:
