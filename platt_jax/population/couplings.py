@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.groups import Groups
+
 _Array: TypeAlias = NDArray[Any]
 _Codes: TypeAlias = NDArray[Any]
 
@@ -81,11 +83,9 @@ class Layout:
 
     def _pairs_of_pairs(self) -> tuple[_Codes, _Codes]:
         """All ordered pairs of the pairs of one value."""
-        counts = self._counts[self.value]
-        first = (np.cumsum(self._counts) - self._counts)[self.value]
-        one = np.repeat(np.arange(len(counts)), counts)
-        within = np.arange(len(one)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return one, first[one] + within
+        first = Groups(self._counts).starts[self.value]
+        others = Groups(self._counts[self.value])
+        return others.owner, others.by_row(first) + others.place
 
     def couplings(self, precision: _Array, left: _Array) -> Couplings:
         """The couplings.

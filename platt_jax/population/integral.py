@@ -258,7 +258,7 @@ def _mixture(
     Given S and the population's mean, the posterior has mean J (mean + S h) and covariance J S,
     with J = (1 + S P)^-1 = (1 + P* S*) / D.
     """
-    S, M = (Symmetric.of(x[..., None]) for x in (covariance, under.mean_covariance))
+    S, M = (Symmetric.of(x[:, None]) for x in (covariance, under.mean_covariance))
     T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
 
     def sums_of_some(some: slice) -> NDArray[np.float64]:
@@ -267,19 +267,13 @@ def _mixture(
         Q = P.adjugate
         trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
         over_D = 1 / (1 + trace + P.determinant * S.determinant)
-        J_AA, J_AB = (1 + Q.AA * T.AA + Q.AB * T.AB) * over_D, (Q.AA * T.AB + Q.AB * T.BB) * over_D
-        J_BA, J_BB = (Q.AB * T.AA + Q.BB * T.AB) * over_D, (1 + Q.AB * T.AB + Q.BB * T.BB) * over_D
+        J = Q.product(T).plus_identity().scaled(over_D)
         s_A, s_B = S.times(h_A, h_B)
-        s_A, s_B = mean_A + s_A, mean_B + s_B
-        m_A, m_B = J_AA * s_A + J_AB * s_B, J_BA * s_A + J_BB * s_B
-        # Adds the covariance M of the population's mean, multiplied by J on both sides.
-        K_AA, K_AB = J_AA * M.AA + J_AB * M.AB, J_AA * M.AB + J_AB * M.BB
-        K_BA, K_BB = J_BA * M.AA + J_BB * M.AB, J_BA * M.AB + J_BB * M.BB
-        within = S.determinant * over_D
-        AA = m_A * m_A + S.AA * over_D + within * Q.AA + K_AA * J_AA + K_AB * J_AB
-        AB = m_A * m_B + S.AB * over_D + within * Q.AB + K_AA * J_BA + K_AB * J_BB
-        BB = m_B * m_B + S.BB * over_D + within * Q.BB + K_BA * J_BA + K_BB * J_BB
-        return np.stack([np.einsum("g,gk->k", weights, x) for x in (m_A, m_B, AA, AB, BB)])
+        A, B = J.times(mean_A + s_A, mean_B + s_B)
+        # J S, and the covariance M of the population's mean, multiplied by J on both sides.
+        spread = S.scaled(over_D).plus(Q.scaled(S.determinant * over_D)).plus(J.congruent(M))
+        square = spread.plus(Symmetric(A * A, A * B, B * B))
+        return np.stack([np.einsum("g,gk->k", weights, x) for x in (A, B, *square)])
 
     each = ordered_map(sums_of_some, blocks(len(likelihoods.pull_A), len(weights)))
     A, B, *square = np.concatenate(list(each), -1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import spread_log_prior
+from platt_jax.population.symmetric import Square
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -146,5 +147,4 @@ def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:
 
 def times(matrices: _Array, vectors: _Array) -> _Array:
     """The product of each matrix (n, 2, 2) and its vector (n, 2)."""
-    made: _Array = np.einsum("nab,nb->na", matrices, vectors)
-    return made
+    return np.stack(Square.of(matrices).times(*vectors.T), -1)

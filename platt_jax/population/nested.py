@@ -55,7 +55,7 @@ class Nested(Design):
             A, B = node.left.times(node.pull_A, node.pull_B)
             share_A, share_B = node.share.times(parent_A, parent_B)
             at = np.stack([A + share_A, B + share_B], -1)
-            own = node.left.plus(node.share.less_identity().congruent(parent))
+            own = node.left.plus(node.share.plus_identity(-1).congruent(parent))
             above = node.left.plus(node.share.congruent(parent))
             effects.append(NormalMoments(at - np.stack([parent_A, parent_B], -1), own.matrices))
             curves.append(NormalMoments(at, above.matrices))
@@ -70,7 +70,7 @@ class Nested(Design):
         for level in reversed(range(len(self.sizes))):
             prior = np.linalg.inv(covariances[level])
             left = precision.plus(prior).inverse()
-            share = Square.of_product(left, prior)
+            share = left.product(Symmetric.of(prior))
             nodes.append(_Node(left, share, pull_A, pull_B))
             # The likelihood of the parent's (A, B): this value's, with the effect integrated out.
             upward = precision.symmetric_product(share), *share.transposed_times(pull_A, pull_B)

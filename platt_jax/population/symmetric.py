@@ -15,12 +15,12 @@ class Symmetric(NamedTuple):
 
     @classmethod
     def of(cls, matrices: Any) -> Self:
-        """The matrices of an array (K, 2, 2)."""
-        return cls(matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1])
+        """The matrices of an array (..., 2, 2)."""
+        return cls(matrices[..., 0, 0], matrices[..., 0, 1], matrices[..., 1, 1])
 
     @property
     def matrices(self) -> NDArray[np.float64]:
-        """The matrices as an array (K, 2, 2)."""
+        """The matrices as an array (..., 2, 2)."""
         made = np.empty((*np.shape(self.AA), 2, 2))
         made[..., 0, 0], made[..., 1, 1] = self.AA, self.BB
         made[..., 0, 1] = made[..., 1, 0] = self.AB
@@ -28,13 +28,21 @@ class Symmetric(NamedTuple):
 
     def plus(self, other: "NDArray[Any] | Symmetric") -> "Symmetric":
         """The sum of each matrix and a matrix (2, 2), or its own other one."""
-        if not isinstance(other, Symmetric):
-            other = Symmetric(other[0, 0], other[0, 1], other[1, 1])
-        return Symmetric(self.AA + other.AA, self.AB + other.AB, self.BB + other.BB)
+        added = other if isinstance(other, Symmetric) else Symmetric.of(other)
+        return Symmetric(self.AA + added.AA, self.AB + added.AB, self.BB + added.BB)
+
+    def scaled(self, by: Any) -> "Symmetric":
+        """Each matrix times a number, one for all or its own."""
+        return Symmetric(by * self.AA, by * self.AB, by * self.BB)
 
     def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The product of each matrix and its vector (A, B)."""
         return self.AA * A + self.AB * B, self.AB * A + self.BB * B
+
+    def product(self, other: "Symmetric") -> "Square":
+        """The product of each matrix and its other one."""
+        (AA, BA), (AB, BB) = self.times(other.AA, other.AB), self.times(other.AB, other.BB)
+        return Square(AA, AB, BA, BB)
 
     def symmetric_product(self, other: "Square") -> "Symmetric":
         """The symmetric part of the product of each matrix and its other one."""
@@ -58,8 +66,7 @@ class Symmetric(NamedTuple):
 
     def inverse(self) -> "Symmetric":
         """The inverse of each matrix."""
-        determinant = self.determinant
-        return Symmetric(*(x / determinant for x in self.adjugate))
+        return self.adjugate.scaled(1 / self.determinant)
 
     def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangle (AA, BA, BB) of each matrix's Cholesky factor."""
@@ -87,14 +94,26 @@ class Square(NamedTuple):
     BB: NDArray[np.float64]
 
     @classmethod
-    def of_product(cls, one: Symmetric, matrix: NDArray[Any]) -> Self:
-        """The product of each matrix and a symmetric matrix (2, 2)."""
-        (AA, BA), (AB, BB) = (one.times(*column) for column in matrix)
-        return cls(AA, AB, BA, BB)
+    def of(cls, matrices: Any) -> Self:
+        """The matrices of an array (..., 2, 2)."""
+        return cls(*np.moveaxis(matrices, (-2, -1), (0, 1)).reshape(4, *matrices.shape[:-2]))
 
-    def less_identity(self) -> "Square":
-        """The matrices minus the identity."""
-        return self._replace(AA=self.AA - 1, BB=self.BB - 1)
+    def plus_identity(self, by: float = 1.0) -> "Square":
+        """The matrices plus a multiple of the identity."""
+        return self._replace(AA=self.AA + by, BB=self.BB + by)
+
+    def scaled(self, by: Any) -> "Square":
+        """Each matrix times a number, one for all or its own."""
+        return Square(by * self.AA, by * self.AB, by * self.BA, by * self.BB)
+
+    @property
+    def determinant(self) -> NDArray[np.float64]:
+        """The determinant of each matrix."""
+        return self.AA * self.BB - self.AB * self.BA
+
+    def inverse(self) -> "Square":
+        """The inverse of each matrix."""
+        return Square(self.BB, -self.AB, -self.BA, self.AA).scaled(1 / self.determinant)
 
     def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The product of each matrix and its vector (A, B)."""
