@@ -11,12 +11,16 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.groups import Groups
+
 _Array: TypeAlias = NDArray[Any]
 _Codes: TypeAlias = NDArray[Any]
 
 UPPER = (0, 0), (0, 1), (1, 1)  # the upper triangle of a symmetric matrix
 # Maximum number of pairs of dense values of the same eliminated value, for computing only these.
 _MOST_PAIRS = 1 << 22
+# How much less time a pair takes in products of whole matrices.
+_FASTER = 16
 _AT_ONCE = 1 << 22  # numbers per array
 
 
@@ -43,12 +47,13 @@ class Couplings(Protocol):
     def reduction(self) -> Elimination:
         """What the elimination takes off."""
 
-    def carried(self, covariance: _Array, average: _Array) -> Carried:
+    def carried(self, covariance: _Array, average: _Array, between: bool) -> Carried:
         """What the covariance (2R, 2R) of the dense part adds.
 
         Args:
             covariance: (2R, 2R), of the dense part.
             average: (2, 2R), from `reduction`.
+            between: whether `Carried.between` is asked for; else it is empty.
         """
 
 
@@ -69,18 +74,18 @@ class Layout:
         pairs, self.pair_codes = np.unique(where, return_inverse=True)
         self.value, self.place = np.divmod(pairs, number)
         self._counts = np.bincount(self.value, minlength=values)
-        self.sparse = bool((self._counts.astype(float) ** 2).sum() <= _MOST_PAIRS)
+        pairs_of_pairs = float((self._counts.astype(float) ** 2).sum())
+        whole = float(values) * number**2 / _FASTER
+        self.sparse = pairs_of_pairs <= min(_MOST_PAIRS, whole)
         if self.sparse:
             self.one, self.other = self._pairs_of_pairs()
         self.order = np.argsort(codes, kind="stable")
 
     def _pairs_of_pairs(self) -> tuple[_Codes, _Codes]:
         """All ordered pairs of the pairs of one value."""
-        counts = self._counts[self.value]
-        first = (np.cumsum(self._counts) - self._counts)[self.value]
-        one = np.repeat(np.arange(len(counts)), counts)
-        within = np.arange(len(one)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return one, first[one] + within
+        first = Groups(self._counts).starts[self.value]
+        others = Groups(self._counts[self.value])
+        return others.owner, others.by_row(first) + others.place
 
     def couplings(self, precision: _Array, left: _Array) -> Couplings:
         """The couplings.
@@ -120,7 +125,7 @@ class _SparseCouplings(Couplings):
             precision.reshape(2 * R, 2 * R), average.reshape(2, 2 * R) / layout.values
         )
 
-    def carried(self, covariance: _Array, average: _Array) -> Carried:
+    def carried(self, covariance: _Array, average: _Array, between: bool) -> Carried:
         """See `Couplings`."""
         layout, R = self._layout, self._layout.number
         blocks = covariance.reshape(R, 2, R, 2)
@@ -133,12 +138,14 @@ class _SparseCouplings(Couplings):
                 entry = other[:, i, 0] * down[0] + other[:, i, 1] * down[1]
                 with_rest[:, i, j] = np.bincount(layout.one, entry, len(with_rest))
         with_mean = (covariance @ average.T).reshape(R, 2, 2)[layout.place]
+        with_segments = np.empty((0, 3))
+        if between:
+            pair_entries = entries(with_rest[:, :, None]).take(layout.pair_codes, 0)
+            with_segments = pair_entries.reshape(len(layout.places), -1, 3).sum(0)
         return Carried(
             self._by_value(with_rest @ self._by_rest.swapaxes(1, 2)),
             self._by_value(self._by_rest @ with_mean),
-            entries(with_rest[:, :, None])[layout.pair_codes]
-            .reshape(len(layout.places), -1, 3)
-            .sum(0),
+            with_segments,
         )
 
     def _by_value(self, x: _Array) -> _Array:
@@ -185,20 +192,22 @@ class _DenseCouplings(Couplings):
             average += (root[values] @ half.reshape(coupling.shape)).sum(0)
         return Elimination(precision, average / self._layout.values)
 
-    def carried(self, covariance: _Array, average: _Array) -> Carried:
+    def carried(self, covariance: _Array, average: _Array, between: bool) -> Carried:
         """See `Couplings`."""
         layout, R = self._layout, self._layout.number
         spread, with_average = np.empty_like(self._left), np.empty_like(self._left)
-        between = np.empty((len(layout.codes), 3))
+        with_segments = np.empty((len(layout.codes) if between else 0, 3))
         for values, segments, coupling in self._parts:
             by_rest = self._left[values] @ coupling
             with_rest = (by_rest.reshape(-1, 2 * R) @ covariance).reshape(by_rest.shape)
             spread[values] = with_rest @ by_rest.swapaxes(1, 2)
             with_average[values] = with_rest @ average.T
-            pair_entries = entries(with_rest.reshape(-1, 2, R, 2))
-            rows = (layout.codes[segments] - values.start) * R
-            between[segments] = sum(pair_entries[rows + at[segments]] for at in layout.places)
-        return Carried(spread, with_average, between)
+            if between:
+                pair_entries = entries(with_rest.reshape(-1, 2, R, 2))
+                rows = (layout.codes[segments] - values.start) * R
+                each = (pair_entries[rows + at[segments]] for at in layout.places)
+                with_segments[segments] = sum(each)
+        return Carried(spread, with_average, with_segments)
 
 
 def entries(blocks: _Array) -> _Array:

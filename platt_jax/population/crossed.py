@@ -7,13 +7,13 @@ exact; covariances include the coupling of each large level with the eliminated 
 how it depends on the dense levels and on other large levels.
 """
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.couplings import UPPER, Couplings, Elimination, Layout, entries
+from platt_jax.population.couplings import UPPER, Carried, Couplings, Elimination, Layout, entries
 from platt_jax.population.levels import (
     LevelPosteriors,
     NormalMoments,
@@ -31,7 +31,7 @@ _MOST_DENSE = 1_500  # maximum number of values in the dense part
 # Large levels besides the eliminated one are fitted in turn until no mean moves by more than this.
 _SETTLED = 1e-4
 _MOST_SWEEPS = 50
-_SQUARE = np.array([[0, 1], [1, 2]])  # entries AA, AB and BB as a symmetric matrix
+_TRIANGLE = [0, 0, 1], [0, 1, 1]  # entries AA, AB and BB of a symmetric matrix
 
 
 class _Pairs(NamedTuple):
@@ -40,6 +40,14 @@ class _Pairs(NamedTuple):
     eliminated: _Codes  # (M,)
     other: _Codes  # (M,)
     codes: _Codes  # (K,), the pair of each segment
+
+
+class _LikelihoodSums(NamedTuple):
+    """What depends on the likelihoods, but not on the spreads."""
+
+    likelihoods: Likelihoods
+    by_level: dict[int, _Array]  # (V, 2, 2), precisions by value of each large level
+    dense: _Array  # (R, 2, R, 2), precision of the dense part
 
 
 class _Eliminated(NamedTuple):
@@ -58,6 +66,24 @@ class _DensePart(NamedTuple):
     entries: _Array  # (R R, 3), from `couplings.entries`
     couplings: Couplings  # of the eliminated level
     average: _Array  # (2, 2R), from `Elimination`
+
+
+class _Effects(NamedTuple):
+    """The posteriors of the effects, and what those of the segments are made from."""
+
+    root: _Array  # (2,), the mean of the mean curve
+    means: list[_Array]  # (V, 2), of each level
+    spreads: list[_Array]  # (V, 2, 2), of each level
+    segment_means: _Array  # (K, 2)
+    left: _Array  # see `_Eliminated`
+    dense: _DensePart
+    carried: Carried
+    between: dict[int, _Array]  # of the other large levels, from `_couple`
+
+    @property
+    def moments(self) -> list[NormalMoments]:
+        """The posteriors of each level."""
+        return [NormalMoments(*x) for x in zip(self.means, self.spreads, strict=True)]
 
 
 class Crossed:
@@ -94,6 +120,7 @@ class Crossed:
             self._number,
         )
         self._latest = {level: np.zeros((sizes[level], 2)) for level in self._others}
+        self._kept_sums: _LikelihoodSums | None = None
         self._kept: _Eliminated | None = None
 
     def _pairs_with(self, level: int) -> _Pairs:
@@ -102,38 +129,69 @@ class Crossed:
         pairs, codes = np.unique(both, return_inverse=True)
         return _Pairs(*np.divmod(pairs, size), codes)
 
+    def effects(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
+    ) -> list[NormalMoments]:
+        """See `levels.Design`."""
+        return self._effects(likelihoods, covariances, center, between=False).moments
+
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
     ) -> LevelPosteriors:
         """See `levels.Design`."""
-        precision = likelihoods.precision.matrices
-        priors = [np.linalg.inv(x) for x in covariances]
-        values = self.sizes[self._eliminated]
-        eliminated = self._codes[self._eliminated]
-        own = summed(eliminated, precision, values) + priors[self._eliminated]
-        left = Symmetric.of(own).inverse().matrices  # if all else is known
-        dense = self._dense(precision, priors, self._elimination(likelihoods, left))
-        means = self._means(likelihoods, center, precision, priors, left, dense)
-        root, effects, segment_means = means
+        found = self._effects(likelihoods, covariances, center, between=True)
+        dense, left, eliminated = found.dense, found.left, self._eliminated
+        around = self._within_dense(dense)
+        around += (found.spreads[eliminated][:, *_TRIANGLE])[self._codes[eliminated]]
+        around -= 2 * found.carried.between
+        for level, between in found.between.items():
+            pairs = self._pairs[level]
+            around += found.spreads[level][:, *_TRIANGLE][self._codes[level]]
+            around -= (between + between.swapaxes(1, 2))[:, *_TRIANGLE][pairs.codes]
+        R = self._number
+        mean_curve = NormalMoments(found.root[None], dense.covariance.reshape(R, 2, R, 2)[:1, :, 0])
+        values = self.sizes[eliminated]
+        with_average = left / values + found.carried.with_average
+        effects = found.moments
+        centred = self._centred(mean_curve, effects, dense, with_average, left.mean(0) / values)
+        segments = NormalMoments(found.segment_means, Symmetric(*around.T).matrices)
+        return LevelPosteriors(mean_curve, effects, segments, *centred)
 
+    def _effects(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array, between: bool
+    ) -> _Effects:
+        """The effects; `between` as in `Couplings.carried`."""
+        sums = self._sums(likelihoods)
+        priors = [np.linalg.inv(x) for x in covariances]
+        own = sums.by_level[self._eliminated] + priors[self._eliminated]
+        left = Symmetric.of(own).inverse().matrices  # if all else is known
+        dense = self._dense(sums, priors, self._elimination(likelihoods, left))
+        root, means, segment_means = self._means(sums, center, priors, left, dense)
         spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
         R = self._number
         everywhere = np.arange(R)
         diagonal = dense.covariance.reshape(R, 2, R, 2)[everywhere, :, everywhere]
         for part, level in zip(self._slices, self._small, strict=True):
             spreads[level] = diagonal[part]
-        around = self._within_dense(dense)
-        carried = dense.couplings.carried(dense.covariance, dense.average)
-        around -= 2 * carried.between[:, _SQUARE]
+        carried = dense.couplings.carried(dense.covariance, dense.average, between)
         spreads[self._eliminated] = left + carried.spread
-        for level in self._others:
-            spreads[level] = self._couple(level, precision, priors, left, spreads, around)
-        around += spreads[self._eliminated][eliminated]
-        made = [NormalMoments(*x) for x in zip(effects, spreads, strict=True)]
-        mean_curve = NormalMoments(root[None], diagonal[:1])
-        with_average = left / values + carried.with_average
-        centred = self._centred(mean_curve, made, dense, with_average, left.mean(0) / values)
-        return LevelPosteriors(mean_curve, made, NormalMoments(segment_means, around), *centred)
+        with_others = {
+            level: self._couple(level, sums, priors, left, spreads) for level in self._others
+        }
+        return _Effects(root, means, spreads, segment_means, left, dense, carried, with_others)
+
+    def _sums(self, likelihoods: Likelihoods) -> _LikelihoodSums:
+        """The sums of the likelihoods; the latest ones are kept, for all spreads leave them be."""
+        kept = self._kept_sums
+        if kept is None or kept.likelihoods is not likelihoods:
+            precision = likelihoods.precision.matrices
+            by_level = {
+                level: summed(self._codes[level], precision, self.sizes[level])
+                for level in (self._eliminated, *self._others)
+            }
+            kept = _LikelihoodSums(likelihoods, by_level, self._dense_precision(likelihoods))
+            self._kept_sums = kept
+        return kept
 
     def _elimination(self, likelihoods: Likelihoods, left: _Array) -> _Eliminated:
         """The elimination; the latest one is kept, for the spreads of other levels leave it be."""
@@ -148,20 +206,29 @@ class Crossed:
             self._kept = kept
         return kept
 
-    def _dense(self, precision: _Array, priors: list[_Array], without: _Eliminated) -> _DensePart:
-        """The dense part, from its precision with the eliminated level integrated out."""
+    def _dense_precision(self, likelihoods: Likelihoods) -> _Array:
+        """(R, 2, R, 2), what the segments say of the dense part if all else is known."""
         R = self._number
-        total: _Array = np.zeros((R, 2, R, 2))
-        for i, j in UPPER:
-            entry = precision[:, i, j]
-            square = np.zeros((R, R))
-            for number, at in enumerate(self._places):
-                for other in self._places[number + 1 :]:
-                    square += np.bincount(at * R + other, entry, R * R).reshape(R, R)
-            square += square.T
-            for at in self._places:
+        squares = np.zeros((3, R, R))
+        for number, at in enumerate(self._places):
+            for other in self._places[number + 1 :]:
+                where = at * R + other
+                for square, entry in zip(squares, likelihoods.precision, strict=True):
+                    square += np.bincount(where, entry, R * R).reshape(R, R)
+        squares += squares.swapaxes(1, 2)
+        for at in self._places:
+            for square, entry in zip(squares, likelihoods.precision, strict=True):
                 square += np.diag(np.bincount(at, entry, R))
+        total: _Array = np.empty((R, 2, R, 2))
+        for (i, j), square in zip(UPPER, squares, strict=True):
             total[:, i, :, j] = total[:, j, :, i] = square
+        return total
+
+    def _dense(
+        self, sums: _LikelihoodSums, priors: list[_Array], without: _Eliminated
+    ) -> _DensePart:
+        """The dense part, from its precision with the eliminated level integrated out."""
+        R, total = self._number, sums.dense.copy()
         total[0, :, 0, :] += MEAN_PRECISION * np.eye(2)
         for part, level in zip(self._slices, self._small, strict=True):
             places = np.arange(part.start, part.stop)
@@ -175,21 +242,18 @@ class Crossed:
 
     def _means(
         self,
-        likelihoods: Likelihoods,
+        sums: _LikelihoodSums,
         center: _Array,
-        precision: _Array,
         priors: list[_Array],
         left: _Array,
         dense: _DensePart,
     ) -> tuple[_Array, list[_Array], _Array]:
         """The means of the mean curve (2,), of the effects, and of the segments' (A, B)."""
+        likelihoods = sums.likelihoods
+        precision = likelihoods.precision
         eliminated, values = self._codes[self._eliminated], self.sizes[self._eliminated]
         others = {
-            level: Symmetric.of(
-                summed(self._codes[level], precision, self.sizes[level]) + priors[level]
-            )
-            .inverse()
-            .matrices
+            level: Symmetric.of(sums.by_level[level] + priors[level]).inverse().matrices
             for level in self._others
         }
         others_effect = sum(
@@ -197,20 +261,20 @@ class Crossed:
             np.zeros_like(likelihoods.pull),
         )
         for _ in range(_MOST_SWEEPS):
-            pull = likelihoods.pull - times(precision, others_effect)
+            pull = likelihoods.pull - _times(precision, others_effect)
             own = summed(eliminated, pull, values)
-            passed_on = pull - times(precision, times(left, own)[eliminated])
+            passed_on = pull - _times(precision, times(left, own)[eliminated])
             at: Any = sum(summed(places, passed_on, self._number) for places in self._places)
             at[0] += MEAN_PRECISION * center
             rest: Any = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
             rest_effect = sum(rest[places] for places in self._places)
-            own -= summed(eliminated, times(precision, rest_effect), values)
+            own -= summed(eliminated, _times(precision, rest_effect), values)
             effects_here = times(left, own)
             segment_means = rest_effect + effects_here[eliminated] + others_effect
             moved = 0.0
             for level, inverse in others.items():
                 codes, before = self._codes[level], self._latest[level]
-                residual = likelihoods.pull - times(precision, segment_means - before[codes])
+                residual = likelihoods.pull - _times(precision, segment_means - before[codes])
                 after = times(inverse, summed(codes, residual, self.sizes[level]))
                 segment_means += (after - before)[codes]
                 others_effect = others_effect + (after - before)[codes]
@@ -227,40 +291,46 @@ class Crossed:
         return rest[0], effects, segment_means
 
     def _within_dense(self, dense: _DensePart) -> _Array:
-        """(K, 2, 2), the covariance of each segment's sum over the dense part."""
-        total = np.zeros((len(self._places[0]), 3))
-        for number, at in enumerate(self._places):
-            for other in self._places[number:]:
-                times = 1 if other is at else 2
-                total += times * dense.entries[at * self._number + other]
-        return total[:, _SQUARE]
+        """(K, 3), the covariance of each segment's sum over the dense part."""
+        R, (_, *places) = self._number, self._places
+        by_place = dense.entries.reshape(R, R, 3)
+        if not places:
+            return np.repeat(by_place[0], len(self._codes[0]), 0)
+        # A value's own variance, with that of the mean curve: each pair of levels takes a share.
+        own = by_place[np.arange(R), np.arange(R)] + 2 * by_place[0] + by_place[0, 0] / len(places)
+        if len(places) == 1:
+            return own[places[0]]
+        own /= len(places) - 1
+        pairs = (2 * by_place + own[:, None] + own).reshape(-1, 3)
+        total = np.zeros((len(places[0]), 3))
+        for one, other in combinations(places, 2):
+            total += pairs.take(one * R + other, 0)
+        return total
 
     def _couple(
         self,
         level: int,
-        precision: _Array,
+        sums: _LikelihoodSums,
         priors: list[_Array],
         left: _Array,
         spreads: list[_Array],
-        around: _Array,
     ) -> _Array:
-        """The covariances (V, 2, 2) of the effects of another large level.
+        """Sets the covariances (V, 2, 2) of the effects of another large level.
 
         The eliminated level is integrated out for each value alone. Adds what follows to the
-        covariances of the eliminated level's effects and of the segments.
+        covariances of that level's effects. Returns minus the covariances (M, 2, 2) of each pair.
         """
         pairs = self._pairs[level]
-        shared = summed(pairs.codes, precision, len(pairs.other))
-        own = summed(self._codes[level], precision, self.sizes[level]) + priors[level]
+        shared = summed(pairs.codes, sums.likelihoods.precision.matrices, len(pairs.other))
+        own = sums.by_level[level] + priors[level]
         by_other = left[pairs.eliminated] @ shared
         own -= summed(pairs.other, shared @ by_other, self.sizes[level])
         spread = Symmetric.of(own).inverse().matrices
         between = by_other @ spread[pairs.other]
         more = between @ by_other.swapaxes(1, 2)
         spreads[self._eliminated] += summed(pairs.eliminated, more, len(left))
-        around += spread[self._codes[level]]
-        around -= (between + between.swapaxes(1, 2))[pairs.codes]
-        return spread
+        spreads[level] = spread
+        return between
 
     def _centred(
         self,
@@ -296,3 +366,8 @@ class Crossed:
         by_rest = averages.reshape(2, -1) - dense.average
         spread = by_rest @ dense.covariance @ by_rest.T + left_of_average
         return NormalMoments(total[None], spread[None]), centred
+
+
+def _times(precision: Symmetric, vectors: _Array) -> _Array:
+    """The product of each precision and its vector (K, 2)."""
+    return np.stack(precision.times(*vectors.T), -1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import recentring
-from platt_jax.population.integral import PosteriorMoments, over_populations
+from platt_jax.population.integral import PosteriorMoments, plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
@@ -93,23 +93,24 @@ def _integrated(
     too much to segments with rare positives.
     """
     integrated = partial(
-        over_populations, center=center, certain=found.certain, total=segments.total
+        plausible_populations, center=center, certain=found.certain, total=segments.total
     )
     population, at = found.population, found.at
-    known, start = integrated(at.likelihoods, population), at.likelihoods.under(population).mean
+    populations = integrated(at.likelihoods, population)
+    start = at.likelihoods.under(population).mean
     limit = population.covariance + START_SPREAD**2 * np.eye(2)
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
-        covariance, within = _at_most(known.new_covariance, limit)
+        covariance, within = _at_most(populations.new_covariance, limit)
         wide = normals(population.mean, covariance)
         nodes = segments.around(segments.modes(wide, start), wide)
         grid = fine(at.posteriors.segments)
         at = Position.of(segments, grid, wide, nodes, stage)
-        known = integrated(at.likelihoods, population)
+        populations = integrated(at.likelihoods, population)
         if within:
             break
         limit = 4 * limit
-    likelihoods = at.likelihoods
+    likelihoods, known = at.likelihoods, populations.posterior_moments()
     if not found.certain:
         known = _recentred(segments, likelihoods, known, center, stage)
     return likelihoods, known

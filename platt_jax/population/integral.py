@@ -5,7 +5,7 @@ often 0. So results are averaged over populations, weighted by their posterior p
 the prior of `population_prior`. The mean is integrated out exactly; covariances are sampled.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -67,14 +67,45 @@ class _PopulationGrid(NamedTuple):
     mean_covariance: NDArray[np.float64]  # (G, 2, 2), the covariance of the population's mean
 
 
-def over_populations(
+class PlausiblePopulations(NamedTuple):
+    """Populations, weighted by their posterior probability, with the segments' likelihoods."""
+
+    likelihoods: Likelihoods
+    covariance: NDArray[np.float64]  # (G, 2, 2)
+    under: _PopulationGrid
+    weights: NDArray[np.float64]  # (G,)
+    back: NDArray[Any]  # (2, 2), the matrix that maps to the original (A, B)
+
+    @property
+    def new_mean(self) -> NDArray[np.float64]:
+        """(2,), the mean of a segment without rows."""
+        return self.back @ (self.weights @ self.under.mean)
+
+    @property
+    def new_covariance(self) -> NDArray[np.float64]:
+        """(2, 2), the covariance of a segment without rows."""
+        off = self.under.mean - self.weights @ self.under.mean
+        within = np.tensordot(self.weights, self.covariance + self.under.mean_covariance, 1)
+        return self.back @ (within + (self.weights * off.T) @ off) @ self.back.T
+
+    def posterior_moments(self) -> PosteriorMoments:
+        """The distributions of all segments."""
+        mean, square = _mixture(self.likelihoods, self.covariance, self.under, self.weights)
+        spread = square - mean[:, :, None] * mean[:, None, :]
+        back = self.back
+        return PosteriorMoments(
+            mean @ back.T, back @ spread @ back.T, self.new_mean, self.new_covariance
+        )
+
+
+def plausible_populations(
     likelihoods: Likelihoods,
     population: Normals,
     center: NDArray[np.float64],
     certain: bool,
     total: Total,
-) -> PosteriorMoments:
-    """The distributions of the segments, and of a segment without rows.
+) -> PlausiblePopulations:
+    """The populations from which the segments may come.
 
     Args:
         likelihoods: the likelihoods of the segments.
@@ -92,16 +123,7 @@ def over_populations(
         under = _under(at, covariance, to @ center, total)
     else:
         covariance, under, weights = _drawn(at, estimate, to @ center, total)
-    own, square = _mixture(at, covariance, under, weights)
-    spread = square - own[:, :, None] * own[:, None, :]
-    new = weights @ under.mean
-    off = under.mean - new
-    new_covariance = (
-        np.tensordot(weights, covariance + under.mean_covariance, 1) + (weights * off.T) @ off
-    )
-    return PosteriorMoments(
-        own @ back.T, back @ spread @ back.T, back @ new, back @ new_covariance @ back.T
-    )
+    return PlausiblePopulations(at, covariance, under, weights, back)
 
 
 def _drawn(
@@ -207,7 +229,9 @@ def _under(
         terms = np.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
         return np.concatenate([terms @ (1 / D).T, np.log(D).sum(1)[None]])
 
-    some = blocks(len(likelihoods.pull_A), len(covariance))
+    # Small blocks: OpenBLAS would take several threads for larger products, which wait for each
+    # other where `ordered_map` has several of its own.
+    some = blocks(len(likelihoods.pull_A), 8 * len(covariance))
     some_sums = sum(ordered_map(sums_of_some, some), start=np.zeros((13, len(covariance))))
     AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(some_sums)
     T = S.adjugate
@@ -234,7 +258,7 @@ def _mixture(
     Given S and the population's mean, the posterior has mean J (mean + S h) and covariance J S,
     with J = (1 + S P)^-1 = (1 + P* S*) / D.
     """
-    S, M = (Symmetric.of(x[..., None]) for x in (covariance, under.mean_covariance))
+    S, M = (Symmetric.of(x[:, None]) for x in (covariance, under.mean_covariance))
     T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
 
     def sums_of_some(some: slice) -> NDArray[np.float64]:
@@ -243,19 +267,13 @@ def _mixture(
         Q = P.adjugate
         trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
         over_D = 1 / (1 + trace + P.determinant * S.determinant)
-        J_AA, J_AB = (1 + Q.AA * T.AA + Q.AB * T.AB) * over_D, (Q.AA * T.AB + Q.AB * T.BB) * over_D
-        J_BA, J_BB = (Q.AB * T.AA + Q.BB * T.AB) * over_D, (1 + Q.AB * T.AB + Q.BB * T.BB) * over_D
+        J = Q.product(T).plus_identity().scaled(over_D)
         s_A, s_B = S.times(h_A, h_B)
-        s_A, s_B = mean_A + s_A, mean_B + s_B
-        m_A, m_B = J_AA * s_A + J_AB * s_B, J_BA * s_A + J_BB * s_B
-        # Adds the covariance M of the population's mean, multiplied by J on both sides.
-        K_AA, K_AB = J_AA * M.AA + J_AB * M.AB, J_AA * M.AB + J_AB * M.BB
-        K_BA, K_BB = J_BA * M.AA + J_BB * M.AB, J_BA * M.AB + J_BB * M.BB
-        within = S.determinant * over_D
-        AA = m_A * m_A + S.AA * over_D + within * Q.AA + K_AA * J_AA + K_AB * J_AB
-        AB = m_A * m_B + S.AB * over_D + within * Q.AB + K_AA * J_BA + K_AB * J_BB
-        BB = m_B * m_B + S.BB * over_D + within * Q.BB + K_BA * J_BA + K_BB * J_BB
-        return np.stack([weights @ x for x in (m_A, m_B, AA, AB, BB)])
+        A, B = J.times(mean_A + s_A, mean_B + s_B)
+        # J S, and the covariance M of the population's mean, multiplied by J on both sides.
+        spread = S.scaled(over_D).plus(Q.scaled(S.determinant * over_D)).plus(J.congruent(M))
+        square = spread.plus(Symmetric(A * A, A * B, B * B))
+        return np.stack([np.einsum("g,gk->k", weights, x) for x in (A, B, *square)])
 
     each = ordered_map(sums_of_some, blocks(len(likelihoods.pull_A), len(weights)))
     A, B, *square = np.concatenate(list(each), -1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import spread_log_prior
+from platt_jax.population.symmetric import Square
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -54,6 +55,12 @@ class Design(Protocol):
             covariances: (2, 2) for each level, the covariance of its effects.
             center: (2,), mean of the prior of the mean curve; see `population_prior`.
         """
+
+    def effects(
+        self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
+    ) -> list[NormalMoments]:
+        """The posteriors of the effects alone; it takes less time than those of the segments."""
+        return self.posteriors(likelihoods, covariances, center).effects
 
 
 class Scoring(NamedTuple):
@@ -140,5 +147,4 @@ def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:
 
 def times(matrices: _Array, vectors: _Array) -> _Array:
     """The product of each matrix (n, 2, 2) and its vector (n, 2)."""
-    made: _Array = np.einsum("nab,nb->na", matrices, vectors)
-    return made
+    return np.stack(Square.of(matrices).times(*vectors.T), -1)

@@ -110,8 +110,19 @@ class Likelihoods(NamedTuple):
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[np.float64]:
         """The negative log-likelihood (K, J) at the segments' nodes, up to a constant for each."""
         P, (z_A, z_B) = self.precision, grid.z.T
-        mean_A, mean_B, AA, BA, BB = (x[:, None] for x in nodes)
-        A, B = mean_A + AA * z_A, mean_B + BA * z_A + BB * z_B
-        P_AA, P_AB, P_BB, h_A, h_B = (x[:, None] for x in (*P, self.pull_A, self.pull_B))
-        losses: NDArray[np.float64] = A * (P_AA * A / 2 + P_AB * B - h_A) + B * (P_BB * B / 2 - h_B)
+        A, B, AA, BA, BB = nodes
+        at_A, at_B = P.times(A / 2, B / 2)
+        slope_A, slope_B = 2 * at_A - self.pull_A, 2 * at_B - self.pull_B
+        P_A, P_B = P.times(AA, BA)
+        # A quadratic of z: its coefficients by segment, and its terms by node.
+        coefficients = [
+            A * (at_A - self.pull_A) + B * (at_B - self.pull_B),
+            AA * slope_A + BA * slope_B,
+            BB * slope_B,
+            (AA * P_A + BA * P_B) / 2,
+            BB * P_B,
+            BB * P.BB * BB / 2,
+        ]
+        terms = [np.ones_like(z_A), z_A, z_B, z_A * z_A, z_A * z_B, z_B * z_B]
+        losses: NDArray[np.float64] = np.stack(coefficients, -1) @ np.stack(terms)
         return losses

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.symmetric import Symmetric
 
 _MOST_STEPS = 100
 _TOLERANCE = 1e-7  # gain of log-likelihood at which a search ends
@@ -150,17 +151,11 @@ def _at(likelihoods: Likelihoods, entries: NDArray[np.float64]) -> _ProfilePoint
 def _mean_likelihood(likelihoods: Likelihoods, S: NDArray[Any]) -> _MeanLikelihood:
     """V = (1 + P S)^-1 P and r = (1 + P S)^-1 h; the precisions P may be singular."""
     P, h_A, h_B = likelihoods
-    T_AA, T_AB = 1 + P.AA * S[0, 0] + P.AB * S[0, 1], P.AA * S[0, 1] + P.AB * S[1, 1]
-    T_BA, T_BB = P.AB * S[0, 0] + P.BB * S[0, 1], 1 + P.AB * S[0, 1] + P.BB * S[1, 1]
-    determinant = T_AA * T_BB - T_AB * T_BA
-    V_AA, V_AB, V_BB = (
-        (T_BB * P.AA - T_AB * P.AB) / determinant,
-        (T_BB * P.AB - T_AB * P.BB) / determinant,
-        (T_AA * P.BB - T_BA * P.AB) / determinant,
-    )
-    r_A, r_B = (T_BB * h_A - T_AB * h_B) / determinant, (T_AA * h_B - T_BA * h_A) / determinant
-    gain = h_A * (S[0, 0] * r_A + S[0, 1] * r_B) + h_B * (S[0, 1] * r_A + S[1, 1] * r_B)
-    V = np.stack([np.stack([V_AA, V_AB], -1), np.stack([V_AB, V_BB], -1)], -2)
-    return _MeanLikelihood(
-        V, np.stack([r_A, r_B], -1), float(np.sum(gain - np.log(determinant)) / 2)
-    )
+    covariance = Symmetric.of(S)
+    T = covariance.product(P).plus_identity()
+    inverse = T.inverse()  # transposed
+    r_A, r_B = inverse.transposed_times(h_A, h_B)
+    s_A, s_B = covariance.times(r_A, r_B)
+    gain = h_A * s_A + h_B * s_B - np.log(T.determinant)
+    V = P.symmetric_product(inverse).matrices
+    return _MeanLikelihood(V, np.stack([r_A, r_B], -1), float(gain.sum() / 2))

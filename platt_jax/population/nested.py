@@ -4,33 +4,31 @@ Messages go up the tree, and posteriors down (Pearl 1988, "Probabilistic Reasoni
 Systems", chapter 7). This is exact and takes a time proportional to the number of values.
 """
 
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.levels import (
-    LevelPosteriors,
-    NormalMoments,
-    summed,
-    times,
-)
+from platt_jax.population.levels import Design, LevelPosteriors, NormalMoments
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import MEAN_PRECISION
-from platt_jax.population.symmetric import Symmetric
+from platt_jax.population.symmetric import Square, Symmetric
 
 _Array: TypeAlias = NDArray[Any]
 
 
 class _Node(NamedTuple):
-    """What the way up leaves for the way down, for the values of a level."""
+    """What the way up leaves for the way down, for the V values of a level."""
 
-    left: _Array  # (V, 2, 2), covariance of (A, B) if the parent's is known
-    pull: _Array  # (V, 2), precision times mean of the likelihood of (A, B)
-    prior: _Array  # (2, 2), precision of the effects
+    left: Symmetric  # covariance of (A, B) if the parent's is known
+    share: Square  # left @ prior, with the precision of the effects
+    pull_A: _Array  # (V,), precision times mean of the likelihood of (A, B)
+    pull_B: _Array
 
 
-class Nested:
+class Nested(Design):
     """See `levels.Design`.
 
     Args:
@@ -48,44 +46,35 @@ class Nested:
         """See `levels.Design`."""
         nodes, precision, pull = self._up(likelihoods, covariances)
         root = np.linalg.inv(precision + MEAN_PRECISION * np.eye(2))
-        mean_curve = at = NormalMoments(times(root, pull + MEAN_PRECISION * center), root)
+        mean_curve = NormalMoments((root @ (pull + MEAN_PRECISION * center))[None], root[None])
+        at, above = mean_curve.mean, Symmetric.of(mean_curve.covariance)
         effects, curves = [], []
         for node, parents in zip(nodes, self._parents, strict=True):
-            own, at = _below(node, NormalMoments(at.mean[parents], at.covariance[parents]))
-            effects.append(own)
-            curves.append(at)
-        return LevelPosteriors(mean_curve, effects, at, mean_curve, curves)
+            parent_A, parent_B = at[parents].T
+            parent = Symmetric(*(x[parents] for x in above))
+            A, B = node.left.times(node.pull_A, node.pull_B)
+            share_A, share_B = node.share.times(parent_A, parent_B)
+            at = np.stack([A + share_A, B + share_B], -1)
+            own = node.left.plus(node.share.plus_identity(-1).congruent(parent))
+            above = node.left.plus(node.share.congruent(parent))
+            effects.append(NormalMoments(at - np.stack([parent_A, parent_B], -1), own.matrices))
+            curves.append(NormalMoments(at, above.matrices))
+        return LevelPosteriors(mean_curve, effects, curves[-1], mean_curve, curves)
 
     def _up(
         self, likelihoods: Likelihoods, covariances: list[_Array]
     ) -> tuple[list[_Node], _Array, _Array]:
         """The nodes of all levels; precision and pull of the likelihood of the mean curve."""
-        precision, pull = likelihoods.precision.matrices, likelihoods.pull
+        precision, pull_A, pull_B = likelihoods
         nodes = []
         for level in reversed(range(len(self.sizes))):
             prior = np.linalg.inv(covariances[level])
-            left = Symmetric.of(precision).plus(prior).inverse().matrices
-            nodes.append(_Node(left, pull, prior))
+            left = precision.plus(prior).inverse()
+            share = left.product(Symmetric.of(prior))
+            nodes.append(_Node(left, share, pull_A, pull_B))
             # The likelihood of the parent's (A, B): this value's, with the effect integrated out.
-            share = left @ prior
+            upward = precision.symmetric_product(share), *share.transposed_times(pull_A, pull_B)
             number = self.sizes[level - 1] if level else 1
-            parents = self._parents[level]
-            upward = precision @ share
-            precision = summed(parents, (upward + upward.swapaxes(1, 2)) / 2, number)
-            pull = summed(parents, times(share.swapaxes(1, 2), pull), number)
-        return nodes[::-1], precision, pull
-
-
-def _below(node: _Node, parent: NormalMoments) -> tuple[NormalMoments, NormalMoments]:
-    """The posteriors of the values' effects and of their (A, B), from those of their parents."""
-    parent_response = node.left @ node.prior
-    mean = times(node.left, node.pull + parent.mean @ node.prior)
-    less = parent_response - np.eye(2)
-
-    def spread(by: _Array) -> _Array:
-        made: _Array = node.left + by @ parent.covariance @ by.swapaxes(1, 2)
-        return made
-
-    return NormalMoments(mean - parent.mean, spread(less)), NormalMoments(
-        mean, spread(parent_response)
-    )
+            total = partial(np.bincount, self._parents[level], minlength=number)
+            precision, pull_A, pull_B = jax.tree.map(total, upward)
+        return nodes[::-1], precision.matrices[0], np.array([pull_A[0], pull_B[0]])

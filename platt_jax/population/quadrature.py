@@ -55,10 +55,9 @@ class Normals(NamedTuple):
     @property
     def covariance(self) -> NDArray[Any]:
         """The covariances, (..., 2, 2)."""
-        AB = self.factor_AA * self.factor_BA
-        BB = self.factor_BA * self.factor_BA + self.factor_BB * self.factor_BB
-        rows = [[self.factor_AA * self.factor_AA, AB], [AB, BB]]
-        return np.stack([np.stack(row, -1) for row in rows], -2)
+        factor: Any = self.factor_AA, self.factor_BA, self.factor_BB
+        AA, BA, BB = factor
+        return Symmetric(AA * AA, AA * BA, BA * BA + BB * BB).matrices
 
 
 def normals(mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Normals:

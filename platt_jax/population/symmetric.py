@@ -15,21 +15,44 @@ class Symmetric(NamedTuple):
 
     @classmethod
     def of(cls, matrices: Any) -> Self:
-        """The matrices of an array (K, 2, 2)."""
-        return cls(matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1])
+        """The matrices of an array (..., 2, 2)."""
+        return cls(matrices[..., 0, 0], matrices[..., 0, 1], matrices[..., 1, 1])
 
     @property
     def matrices(self) -> NDArray[np.float64]:
-        """The matrices as an array (K, 2, 2)."""
-        return np.stack([np.stack([self.AA, self.AB], -1), np.stack([self.AB, self.BB], -1)], -2)
+        """The matrices as an array (..., 2, 2)."""
+        made = np.empty((*np.shape(self.AA), 2, 2))
+        made[..., 0, 0], made[..., 1, 1] = self.AA, self.BB
+        made[..., 0, 1] = made[..., 1, 0] = self.AB
+        return made
 
-    def plus(self, matrix: NDArray[Any]) -> "Symmetric":
-        """The sum of each matrix and a matrix (2, 2)."""
-        return Symmetric(self.AA + matrix[0, 0], self.AB + matrix[0, 1], self.BB + matrix[1, 1])
+    def plus(self, other: "NDArray[Any] | Symmetric") -> "Symmetric":
+        """The sum of each matrix and a matrix (2, 2), or its own other one."""
+        added = other if isinstance(other, Symmetric) else Symmetric.of(other)
+        return Symmetric(self.AA + added.AA, self.AB + added.AB, self.BB + added.BB)
+
+    def scaled(self, by: Any) -> "Symmetric":
+        """Each matrix times a number, one for all or its own."""
+        return Symmetric(by * self.AA, by * self.AB, by * self.BB)
 
     def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The product of each matrix and its vector (A, B)."""
         return self.AA * A + self.AB * B, self.AB * A + self.BB * B
+
+    def product(self, other: "Symmetric") -> "Square":
+        """The product of each matrix and its other one."""
+        (AA, BA), (AB, BB) = self.times(other.AA, other.AB), self.times(other.AB, other.BB)
+        return Square(AA, AB, BA, BB)
+
+    def symmetric_product(self, other: "Square") -> "Symmetric":
+        """The symmetric part of the product of each matrix and its other one."""
+        AB = self.AA * other.AB + self.AB * other.BB
+        BA = self.AB * other.AA + self.BB * other.BA
+        return Symmetric(
+            self.AA * other.AA + self.AB * other.BA,
+            (AB + BA) / 2,
+            self.AB * other.AB + self.BB * other.BB,
+        )
 
     @property
     def determinant(self) -> NDArray[np.float64]:
@@ -43,7 +66,7 @@ class Symmetric(NamedTuple):
 
     def inverse(self) -> "Symmetric":
         """The inverse of each matrix."""
-        return Symmetric(*(x / self.determinant for x in self.adjugate))
+        return self.adjugate.scaled(1 / self.determinant)
 
     def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangle (AA, BA, BB) of each matrix's Cholesky factor."""
@@ -60,3 +83,51 @@ class Symmetric(NamedTuple):
         share = np.where(low >= 0, 1, high / np.where(radius > 0, 2 * radius, 1))
         rest = np.where(low >= 0, 0, share * low)
         return Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
+
+
+class Square(NamedTuple):
+    """Matrices (2, 2) over (A, B)."""
+
+    AA: NDArray[np.float64]
+    AB: NDArray[np.float64]
+    BA: NDArray[np.float64]
+    BB: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, matrices: Any) -> Self:
+        """The matrices of an array (..., 2, 2)."""
+        return cls(*np.moveaxis(matrices, (-2, -1), (0, 1)).reshape(4, *matrices.shape[:-2]))
+
+    def plus_identity(self, by: float = 1.0) -> "Square":
+        """The matrices plus a multiple of the identity."""
+        return self._replace(AA=self.AA + by, BB=self.BB + by)
+
+    def scaled(self, by: Any) -> "Square":
+        """Each matrix times a number, one for all or its own."""
+        return Square(by * self.AA, by * self.AB, by * self.BA, by * self.BB)
+
+    @property
+    def determinant(self) -> NDArray[np.float64]:
+        """The determinant of each matrix."""
+        return self.AA * self.BB - self.AB * self.BA
+
+    def inverse(self) -> "Square":
+        """The inverse of each matrix."""
+        return Square(self.BB, -self.AB, -self.BA, self.AA).scaled(1 / self.determinant)
+
+    def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The product of each matrix and its vector (A, B)."""
+        return self.AA * A + self.AB * B, self.BA * A + self.BB * B
+
+    def transposed_times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The product of each transposed matrix and its vector (A, B)."""
+        return self.AA * A + self.BA * B, self.AB * A + self.BB * B
+
+    def congruent(self, inner: Symmetric) -> Symmetric:
+        """M C M' for each matrix M and its inner matrix C."""
+        row_A, row_B = inner.times(self.AA, self.AB), inner.times(self.BA, self.BB)
+        return Symmetric(
+            row_A[0] * self.AA + row_A[1] * self.AB,
+            row_A[0] * self.BA + row_A[1] * self.BB,
+            row_B[0] * self.BA + row_B[1] * self.BB,
+        )

@@ -13,6 +13,7 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.groups import Groups
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
@@ -27,8 +28,13 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segm
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Flag
 from platt_jax.updating import earlier_fits
-from platt_jax.updating.drift_model import Period, next_population, uncertainty
-from platt_jax.updating.lasting_share import LaterRows, lasting_share
+from platt_jax.updating.drift_model import (
+    LaterRows,
+    Period,
+    lasting_share,
+    next_population,
+    uncertainty,
+)
 from platt_jax.updating.priors import at_places
 
 
@@ -179,7 +185,7 @@ def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
     """Finite rows of the later period, with the earlier period's estimate of their log-odds."""
     order = rows.largest_first
     f, y, weights, offset = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
-    which = np.repeat(np.arange(len(order)), rows.sizes)
+    which = Groups(rows.sizes).owner
     count = np.ones(len(f)) if weights is None else weights.astype(float)
     offset = np.zeros(len(f)) if offset is None else offset.astype(float)
     used = np.isfinite(f) & np.isfinite(count) & (count > 0) & np.isfinite(offset)

@@ -36,8 +36,8 @@ from platt_jax.results.segment_calibrator import (
 from platt_jax.status import Flag, Status
 from platt_jax.updating import earlier_fits, update_pooled
 from platt_jax.updating.drift import Drift
+from platt_jax.updating.earlier_fits import Walk
 from platt_jax.updating.priors import at_places, prior_from
-from platt_jax.updating.walks import Walk
 
 _NOT_LEARNT = (
     "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "

@@ -40,9 +40,8 @@ from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
-from platt_jax.updating.earlier_fits import chosen, placed
+from platt_jax.updating.earlier_fits import Walk, chosen, placed
 from platt_jax.updating.priors import at_places
-from platt_jax.updating.walks import Walk
 
 
 class UpdatedSegments(Segments):

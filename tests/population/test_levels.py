@@ -6,7 +6,7 @@ from scipy.optimize import brentq
 
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.level_uncertainty import with_joint_errors
+from platt_jax.population.level_search import with_joint_errors
 from platt_jax.population.levels import NO_SPREAD, NormalMoments, Scoring, changed, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
@@ -83,14 +83,19 @@ def design(rng):
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_crossed_effects(rng, design, sparse, monkeypatch):
-    monkeypatch.setattr(couplings, "_MOST_PAIRS", couplings._MOST_PAIRS if sparse else 0)
+    # Pairs alone, or whole matrices, whichever takes less time.
+    monkeypatch.setattr(couplings, "_FASTER", 1e-3 if sparse else 1e6)
     monkeypatch.setattr(couplings, "_AT_ONCE", 4 * 14 * 3)  # three values at once
     codes, sizes = design
     given, covariances = likelihoods(rng, len(codes)), random_covariances(rng, 3)
     whole = Whole(codes, sizes, *given, covariances)
     found = Crossed(codes, sizes).posteriors(Likelihoods.from_arrays(*given), covariances, CENTER)
     assert_same(found.segments, whole.of(whole.of_segments))
+    made, own = Crossed(codes, sizes), Likelihoods.from_arrays(*given)
+    made.effects(own, [np.eye(2)] * 3, CENTER)  # what it keeps does not depend on the spreads
+    alone = made.effects(own, covariances, CENTER)
     for level, size in enumerate(sizes):
+        assert_same(alone[level], found.effects[level])
         each = whole.effects(level, size)
         assert_same(found.effects[level], whole.of(each))
         assert_same(found.for_prediction[level], whole.of(each - each.mean(0)))

@@ -75,11 +75,12 @@ def test_the_population_is_the_most_probable_one(few):
 def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypatch):
     def given(likelihoods, population, center, certain, total):
         """As if the population were known."""
-        posterior = likelihoods.under(population)
-        of_new = population.mean, population.covariance
-        return integral.PosteriorMoments(posterior.mean, posterior.covariance, *of_new)
+        under = integral._PopulationGrid(np.zeros(1), population.mean[None], np.zeros((1, 2, 2)))
+        return integral.PlausiblePopulations(
+            likelihoods, population.covariance[None], under, np.ones(1), np.eye(2)
+        )
 
-    monkeypatch.setattr(estimate, "over_populations", given)
+    monkeypatch.setattr(estimate, "plausible_populations", given)
     (scores, labels, which), *_ = few
     population = pj.fit_segments(scores, labels, which, pooling="partial").population
     factor = np.linalg.cholesky(population.covariance)

@@ -10,8 +10,7 @@ import platt_jax as pj
 from platt_jax.cli.demo import load_flights
 from platt_jax.export import to_json
 from platt_jax.results.averages import mean_probability
-from platt_jax.updating.drift_model import Period, next_population
-from platt_jax.updating.lasting_share import LaterRows, lasting_share
+from platt_jax.updating.drift_model import LaterRows, Period, lasting_share, next_population
 
 
 def periods(seed, sizes, lasting, mean=(-1.5, 0.5), spread=(0.7, 0.5), number=2, shift=0.0):

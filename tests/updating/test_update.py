@@ -19,7 +19,7 @@ from platt_jax.population import search
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import population_log_prior
 from platt_jax.results.population import Population
-from platt_jax.updating.walks import Walk
+from platt_jax.updating.earlier_fits import Walk
 
 
 def night(seed, rows=2_000, segments=60):
