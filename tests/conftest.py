@@ -26,8 +26,9 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # JAX keeps every program, of 10 to 30 MB each: those of the slow tests would fill 5 GB of each
-# process, which shall stay below 2 GB.
-_MOST_BYTES_OF_PROGRAMS = 3 << 28
+# process, which shall stay below 2 GB. Then they are dropped; each that is used again is traced and
+# read again, which takes half a second.
+_MOST_BYTES_OF_PROGRAMS = 5 << 28
 _BYTES_OF_OTHERS = pytest.StashKey[int]()
 
 

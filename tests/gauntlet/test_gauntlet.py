@@ -18,9 +18,14 @@ from .worlds import plain_world, world
 INTERFACE = Path(__file__).parents[1] / "public_api.txt"
 # In small worlds these are quick; others compile programs of many shapes. A world has every fifth.
 QUICK = [name for name, line in LINES.items() if line.every <= 2]
+# A world of float32 with weights and offsets, whose 17 programs are compiled for it alone.
+SLOW = (18,)
 
 
-@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in range(36)],
+)
 def test_a_small_world_breaks_nothing(seed):
     small = world(seed, most_segments=30, most_rows=400)
     _, broken = broken_cells(Bench(small), QUICK[seed % 5 :: 5])

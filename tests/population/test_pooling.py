@@ -33,7 +33,7 @@ def log_marginal(parameters, data, number):
     A, B = (np.array([mean_A, mean_B]) + grid @ factor.T).T
     scores, labels, which = data
     z = A[:, None] * scores + B[:, None]
-    loss = np.where(labels, np.logaddexp(0, z), np.logaddexp(0, -z))
+    loss = np.logaddexp(0, np.where(labels, z, -z))
     of_segment = np.add.reduceat(loss, np.flatnonzero(np.diff(which, prepend=-1)), axis=1)
     log_likelihood = logsumexp(log_weight[:, None] - of_segment, axis=0).sum()
     return log_likelihood + log_prior(parameters[:2], factor, scores, labels)
