@@ -319,3 +319,10 @@ def test_labels_come_in_three_codings_and_broadcast(rng):
     assert shaped.A.shape == (2, 3) and shaped.hessian.shape == (2, 3, 2, 2)
     np.testing.assert_allclose(shaped.A.ravel(), expected.A, rtol=1e-10)
     assert np.shape(pj.fit(scores[0], labels).A) == ()
+
+
+def test_a_constant_offset_moves_the_intercept_alone(rng):
+    scores, labels = problem(rng, 60)
+    without, moved = pj.fit(scores, labels), pj.fit(scores, labels, offset=np.full(60, 0.75))
+    np.testing.assert_allclose(moved.A, without.A, rtol=1e-9)
+    np.testing.assert_allclose(moved.B, without.B + 0.75, rtol=1e-9)

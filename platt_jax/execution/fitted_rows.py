@@ -10,7 +10,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.class_rows import ClassRows, class_rows
 from platt_jax.execution.given import given_columns
 from platt_jax.passes.columns import Columns
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
@@ -31,7 +31,7 @@ def fitted_columns(
         ValueError: the calibrator is something else, or the rows are not such.
     """
     if not isinstance(calibrator, Fit | SegmentCalibrator):
-        raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
+        raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
     if isinstance(calibrator, SegmentCalibrator):
         validation.require_flat(scores, "scores")
     elif segments is not None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.ids import times
-from platt_jax.results.fit import Fit, part_to_pass
+from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.levels import Part
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.sigmoid import Sigmoid
@@ -97,7 +97,7 @@ def curves(calibrator: Exportable) -> Curves:
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
-            f"{type(calibrator).__name__}{part_to_pass(calibrator)}"
+            f"{named_with_part(calibrator)}"
         )
     *segment_parameters, fallback = map(tuple, parameters(calibrator).tolist())
     fields = ids.fields(calibrator.keys)

@@ -15,7 +15,7 @@ from platt_jax.plots import axes, style
 from platt_jax.plots.points import central, points
 from platt_jax.results.levels import Level, Levels
 from platt_jax.results.probabilities import critical_value
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,6 +73,7 @@ def shrinkage(
         >>> ax.get_ylabel()
         'shrinkage'
     """
+    require_segment_calibrator(calibrator, "calibrator")
     if calibrator.population is None:
         raise ValueError('calibrator: expected one with pooling="partial", got one without')
     if unpooled is not None and not np.array_equal(unpooled.keys, calibrator.keys):

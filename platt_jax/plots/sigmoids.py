@@ -17,7 +17,7 @@ from platt_jax.plots import names, style
 from platt_jax.plots.axes import panel_below, probability_limits
 from platt_jax.plots.points import central, intervals
 from platt_jax.plots.rows import PlottedRows, scored
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def sigmoid(
         >>> sigmoid(fit(scores, labels), scores, labels, n_bins=2).get_ylabel()
         'P(y = 1)'
     """
+    if not isinstance(fit, Fit):
+        raise ValueError(f"fit: expected a Fit of one problem, got {named_with_part(fit)}")
     if np.ndim(fit.A) != 0:
         raise ValueError(f"fit: expected that of one problem, got a batch {np.shape(fit.A)}")
     validation.require_one_of(strategy, ("quantile", "uniform"), "strategy")

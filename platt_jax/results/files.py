@@ -15,7 +15,7 @@ from platt_jax.results import level_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.fingerprint import fingerprint
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.id_arrays import (
     ONE_PLAIN_COLUMN,
     arrays_to_ids,
@@ -83,7 +83,9 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     """
     kind = type(calibrator).__name__
     if kind not in _KINDS:
-        raise ValueError(f"calibrator: expected one of {', '.join(_KINDS)}, got {kind}")
+        raise ValueError(
+            f"calibrator: expected one of {', '.join(_KINDS)}, got {named_with_part(calibrator)}"
+        )
     about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "package": __version__}
     about["kind"] = kind
     arrays: dict[str, NDArray[Any]] = {}

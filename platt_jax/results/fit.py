@@ -75,7 +75,7 @@ def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
         return fits._inspected()
     raise ValueError(
         "fits: expected a SegmentCalibrator, a OneVsRestCalibrator or a Fit, got a "
-        f"{type(fits).__name__}{part_to_pass(fits)}"
+        + named_with_part(fits)
     )
 
 
@@ -87,9 +87,10 @@ _PARTS = {
 }
 
 
-def part_to_pass(value: object) -> str:
-    """The end of a message about something that is no calibrator here, but has one; else empty."""
-    return next((f": pass {text}" for name, text in _PARTS.items() if hasattr(value, name)), "")
+def named_with_part(value: object) -> str:
+    """The type of an argument that is refused, and which part of it would be accepted."""
+    parts = (f": pass {text}" for name, text in _PARTS.items() if hasattr(value, name))
+    return type(value).__name__ + next(parts, "")
 
 
 @jax.tree_util.register_dataclass

@@ -22,7 +22,7 @@ from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_segment
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.fit import Fit, part_to_pass
+from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
@@ -481,6 +481,4 @@ def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
 def require_segment_calibrator(value: object, name: str) -> None:
     """Refuses anything but a SegmentCalibrator."""
     if not isinstance(value, SegmentCalibrator):
-        raise ValueError(
-            f"{name}: expected a SegmentCalibrator, got {type(value).__name__}{part_to_pass(value)}"
-        )
+        raise ValueError(f"{name}: expected a SegmentCalibrator, got {named_with_part(value)}")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -57,7 +57,7 @@ def prior_from(
     if not 0 < forgetting <= 1:
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     if not isinstance(calibrator, Fit | SegmentCalibrator | OneVsRestCalibrator):
-        raise ValueError(f"calibrator: expected a fit, got {type(calibrator).__name__}")
+        raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
     where = None
     if isinstance(calibrator, Fit):
         if keys is not None:

@@ -1,0 +1,54 @@
+"""Classes and classifiers take part in what segments do, or are refused by the name of a part."""
+
+import numpy as np
+import pytest
+
+import platt_jax as pj
+from platt_jax import export, plots
+from platt_jax.inference import prior_from, robust_covariance
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+CLASSES = X.argmax(1)
+ROWS = X[:, 0], CLASSES == 0, CLASSES
+
+NEEDS_SEGMENTS = {
+    "estimate_drift": lambda c: pj.estimate_drift(c, *ROWS),
+    "estimate_rates": lambda c: pj.estimate_rates(c, X[:, 0], CLASSES),
+    "to_sql": lambda c: export.to_sql(c, "score", "segment"),
+    "to_onnx": lambda c: export.to_onnx(c),
+    "to_python": lambda c: export.to_python(c),
+    "plots.shrinkage": lambda c: plots.shrinkage(c),
+    "plots.sigmoid": lambda c: plots.sigmoid(c, *ROWS[:2]),
+    "plots.summary": lambda c: plots.summary(c, *ROWS),
+}
+TAKES_CLASSES = {
+    "triage": lambda c: pj.triage(c, X, CLASSES),
+    "update": lambda c: pj.update(c, X, CLASSES),
+    "Monitor.start": lambda c: pj.Monitor.start(c),
+    "leave_one_out": lambda c: pj.leave_one_out(c, X, CLASSES),
+    "robust_covariance": lambda c: robust_covariance(c, X, CLASSES),
+    "prior_from": lambda c: prior_from(c, [0]),
+    "save": lambda c: pj.save("never.npz", c),
+    "to_json": lambda c: export.to_json(c),
+    "plots.explore": lambda c: plots.explore(c, X, CLASSES),
+    "plots.convergence": lambda c: plots.convergence(c),
+}
+
+
+@pytest.mark.parametrize("call", NEEDS_SEGMENTS.values(), ids=NEEDS_SEGMENTS)
+def test_classes_are_refused_by_the_name_of_their_part(call):
+    with pytest.raises(ValueError, match="OneVsRestCalibrator: pass its by_class"):
+        call(pj.fit_one_vs_rest(X, CLASSES))
+
+
+EVERY = NEEDS_SEGMENTS | TAKES_CLASSES
+
+
+@pytest.mark.parametrize("call", EVERY.values(), ids=EVERY)
+def test_classifiers_are_refused_by_the_name_of_their_part(call):
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    from platt_jax.sklearn import PlattCalibratedClassifier
+
+    model = PlattCalibratedClassifier(linear_model.LogisticRegression(), cv=2).fit(X, CLASSES)
+    with pytest.raises(ValueError, match="PlattCalibratedClassifier: pass one of its calibrators_"):
+        call(model)
