@@ -141,7 +141,7 @@ def with_view(
 
 def joined(found: Curves, score: str, tables: Sequence[SqlTable]) -> str:
     """The probability, given the joined tables of the segments and of the levels."""
-    from platt_jax.sql.levels import Joined, parameter
+    from platt_jax.sql.expressions import Joined, parameter
 
     def parameter_cases(place: int, name: str) -> str:
         segments, *levels = (

@@ -11,46 +11,32 @@ from platt_jax import ids
 from platt_jax.results.levels import Part
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.tables import arrow_array
+from platt_jax.sql.checked import check_columns
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import (
+    Joined,
     deviation_of_logit,
     literal,
     mean_probability,
+    parameter,
     probability,
     quoted,
 )
-from platt_jax.sql.levels import Joined, parameter
-from platt_jax.sql.names import RelationColumns
-from platt_jax.sql.relations import check_columns, engine_of
+from platt_jax.sql.queries import RelationColumns
+from platt_jax.sql.relation_rows import RelationRows
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
 # Column of `POINTS` with levels: the number of the level; segments have this one.
 _LEVEL, _SEGMENTS = "level", -1
 
 
-def predict(
-    relation: Any,
-    calibrator: SegmentCalibrator,
-    *,
-    score: str,
-    segment: str | Sequence[str],
-    offset: str | None = None,
-    name: str = "probability",
-    connection: Any = None,
-    dialect: str | None = None,
-) -> Any:
+def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "probability") -> Any:
     """The rows of a relation with P(y=1) as a new column, computed in the engine.
 
     Args:
-        relation: as in `rows`.
+        rows: the rows, from `rows`; labels and weights are not read.
         calibrator: the calibrator of the segments.
-        score: name of the column of scores.
-        segment: name of the column of segment ids, or several, as in `rows`.
-        offset: name of the column of offsets, as in `SegmentCalibrator.predict_proba`; None for no
-            offsets.
         name: name of the new column.
-        connection: as in `rows`.
-        dialect: as in `rows`.
 
     Returns:
         A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
@@ -61,42 +47,31 @@ def predict(
         levels a NULL in a column as an unseen value.
 
     Raises:
-        ValueError: a column is missing, or as in `rows`.
+        ValueError: a column is missing or of another type, or there is one of the new name.
 
     Example:
         >>> import duckdb
         >>> from platt_jax import fit_segments, sql
-        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
-        >>> calibrator = fit_segments(sql.rows(rows, score="f", label="y", segment="shop"))
-        >>> with_p = predict(rows, calibrator, score="f", segment="shop", name="p")
+        >>> sales = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> rows = sql.rows(sales, score="f", label="y", segment="shop")
+        >>> with_p = predict(rows, fit_segments(rows), name="p")
         >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
         [0.667, 0.333]
     """
-    segments = [segment] if isinstance(segment, str) else list(segment)
-    engine = engine_of(relation, connection, dialect)
-    names = RelationColumns(score, "", segments, offset=offset)
-    columns = engine.columns()
-    check_columns(columns, {"score": score, "offset": offset}, segments)
-    _check_kinds(columns, calibrator, segments)
+    names = rows.names._replace(label=None, weight=None, pos_label=None)
+    columns = rows.engine.columns()
+    check_columns(columns, names)
+    _check_kinds(columns, calibrator, names.segment)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    parameters, root, parts = _found(calibrator)
+    each, by_level = parameters(calibrator), calibrator.by_level
+    root, parts = (each[-1], []) if by_level is None else by_level.parts()
     query = _query(names, list(columns), root, parts, name)
-    return engine.extended(query, _points(calibrator, names, parameters, parts))
-
-
-def _found(
-    calibrator: SegmentCalibrator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Part]]:
-    """The parameters of each segment, those of others apart from levels, and the levels."""
-    each = parameters(calibrator)
-    if calibrator.by_level is None:
-        return each[:-1], each[-1], []
-    return each[:-1], *calibrator.by_level.parts()
+    return rows.engine.extended(query, _points(calibrator, names, each[:-1], parts))
 
 
 def _check_kinds(
-    columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: list[str]
+    columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: Sequence[str]
 ) -> None:
     """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
     for name, fitted in zip(segments, ids.fields(calibrator.keys), strict=False):
