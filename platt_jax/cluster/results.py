@@ -78,17 +78,13 @@ class ClusterCalibrator:
             `segments`, `n_pos` and `n_neg` (weighted rows of each class), and `statuses` and
             `flags`: the number of segments with each, by name.
         """
-        statuses: Counter[str] = Counter()
-        flags: Counter[str] = Counter()
-        for each in self._summaries:
-            statuses.update(each.statuses)
-            flags.update(each.flags)
+        each = self._summaries
         return {
             "segments": len(self),
-            "n_pos": sum(each.n_pos for each in self._summaries),
-            "n_neg": sum(each.n_neg for each in self._summaries),
-            "statuses": dict(statuses),
-            "flags": dict(flags),
+            "n_pos": sum(part.n_pos for part in each),
+            "n_neg": sum(part.n_neg for part in each),
+            "statuses": dict(sum((Counter(part.statuses) for part in each), Counter())),
+            "flags": dict(sum((Counter(part.flags) for part in each), Counter())),
         }
 
     def table(self) -> Any:
