@@ -12,6 +12,16 @@ def fit_relation(relation, **given):
     return pj.fit_segments(sql.rows(relation, **of_rows), **of_fit)
 
 
+def predict_relation(relation, calibrator, name="probability", **of_rows):
+    """The probabilities of a relation's rows."""
+    return sql.predict(sql.rows(relation, **of_rows), calibrator, name)
+
+
+def sum_relation(relation, monitor, **of_rows):
+    """The sums of a night's rows in a relation."""
+    return sql.monitor_sums(sql.rows(relation, **of_rows), monitor)
+
+
 def fit_stored(source, cache=None, checkpoint=None, **given):
     """The fit of rows on disk."""
     of_rows, of_fit = _split(given)

@@ -7,7 +7,7 @@ import pytest
 from accelerated import accelerated
 from data import labels_of
 from jax.sharding import Mesh
-from rows_elsewhere import fit_relation, fit_stored
+from rows_elsewhere import fit_relation, fit_stored, predict_relation
 
 import platt_jax as pj
 from platt_jax.backend import xla
@@ -78,19 +78,18 @@ def test_kernels(rows, monkeypatch):
 
 def test_a_query_predicts_with_the_offset(rows):
     duckdb, pa = pytest.importorskip("duckdb"), pytest.importorskip("pyarrow")
-    from platt_jax import sql
 
     scores, labels, segments, offset = rows
     table = pa.table({"f": scores, "s": segments, "o": offset})
     relation = duckdb.connect().from_arrow(table)
     for pooling in ("none", "partial"):
         made = pj.fit_segments(scores, labels, segments, offset=offset, pooling=pooling)
-        named = sql.predict(relation, made, score="f", segment="s", offset="o", name="p")
+        named = predict_relation(relation, made, score="f", segment="s", offset="o", name="p")
         found = named.to_arrow_table()["p"].to_numpy()
         expected = made.predict_proba(scores, segments, offset=offset)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     with pytest.raises(ValueError, match="offset: expected one of the columns"):
-        sql.predict(relation, made, score="f", segment="s", offset="x", name="p")
+        predict_relation(relation, made, score="f", segment="s", offset="x", name="p")
 
 
 def test_moments_far_from_zero_take_a_query_of_their_own(rows):

@@ -1,7 +1,5 @@
 """Parts in the tasks of Dask, which give up their places while they meet."""
 
-import secrets
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from operator import attrgetter
@@ -15,10 +13,18 @@ from dask import delayed
 from dask.dataframe.dispatch import from_pyarrow_table_dispatch
 from distributed import as_completed, get_client, secede
 from distributed.comm.addressing import get_address_host
-from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart, adds_columns, pieces, whole
-from platt_jax.cluster.meeting import GatherClient, Server
+from platt_jax.cluster.engines import (
+    FitPart,
+    JoinPart,
+    MapPart,
+    MapTable,
+    adds_columns,
+    meet,
+    pieces,
+    whole,
+)
+from platt_jax.cluster.meeting import Invitation, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PART, _PIECE = "part", "piece"
@@ -49,39 +55,33 @@ class Dask:
         """See `Engine`."""
         return rows[columns]
 
-    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+    def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        share = min(1.0, number / max(len(rows), 1))
         some = rows[columns]
+        share = 1.0 if most is None else most / max(len(rows), 1)
         some = (some.sample(frac=share, random_state=0) if share < 1 else some).compute()
         return pa.Table.from_pandas(some, preserve_index=False)
 
-    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> list[Any]:
+    def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> list[Any]:
         """See `Engine`."""
-        tables = self._client.compute(self._together(rows, self.schema(rows), names, large))
+        tables = self._client.compute(self._together(rows, self.schema(rows), names))
         host = get_address_host(self._client.scheduler_comm.comm.local_address)
-        key = secrets.token_bytes()
-        with closing(Server(self.partitions, host, key)) as server:
-            meet = partial(_fit, task, (host, server.port), key, self.partitions)
+        with closing(Server(self.partitions, host)) as server:
             running = [
-                self._client.submit(meet, part, table, pure=False)
+                self._client.submit(_fit, task, server.invitation, part, table, pure=False)
                 for part, table in enumerate(tables)
             ]
             for future in as_completed(running):
                 future.result()  # the first error ends the others
         return running
 
-    def summaries(self, fitted: list[Any]) -> list[bytes]:
+    def results(self, fitted: list[Any], field: str) -> list[bytes]:
         """See `Engine`."""
-        return self._client.gather(self._client.map(attrgetter("summary"), fitted))
+        return self._client.gather(self._client.map(attrgetter(field), fitted))
 
-    def calibrators(self, fitted: list[Any]) -> list[bytes]:
+    def map(self, fitted: list[Any], task: MapPart, schema: pa.Schema) -> Any:
         """See `Engine`."""
-        return self._client.gather(self._client.map(attrgetter("calibrator"), fitted))
-
-    def map(self, fitted: list[Any], task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
-        """See `Engine`."""
-        made = [delayed(_table)(task, part, schema) for part in fitted]
+        made = [delayed(_table)(task, part) for part in fitted]
         return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
 
     def join(
@@ -89,51 +89,38 @@ class Dask:
         fitted: list[Any],
         rows: Any,
         names: EngineColumns,
-        large: NDArray[Any],
-        task: Callable[[bytes, pa.Table], pa.Table],
+        task: JoinPart,
         schema: pa.Schema,
     ) -> Any:
         """See `Engine`. Rows that gain columns keep their index."""
-        if not adds_columns(self.schema(rows), schema):
-            rows = rows[names.used]
-            tables = self._together(rows, self.schema(rows), names, large)
-            make = partial(_made, task=task, schema=schema)
-            made = [delayed(make)(*each) for each in zip(fitted, tables, strict=True)]
-            return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
-        new = pa.schema([field for field in schema if field.name not in rows.columns])
-        tables = self._together(rows, None, names, large)
         used_schema = self.schema(rows[names.used])
-        both = partial(_joined, task=task, used_schema=used_schema, new=new, meta=rows._meta)
+        if adds_columns(self.schema(rows), schema):
+            new = pa.schema([field for field in schema if field.name not in rows.columns])
+            tables = self._together(rows, None, names)
+            both = partial(_joined, task=task, used_schema=used_schema, new=new, meta=rows._meta)
+            meta = rows._meta.assign(**new.empty_table().to_pandas())
+        else:
+            tables = self._together(rows[names.used], used_schema, names)
+            both, meta = partial(_made, task=task), schema.empty_table().to_pandas()
         made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
-        meta = rows._meta.assign(**new.empty_table().to_pandas())
         return dd.from_delayed(made, meta=meta)
 
     def kept(self, table: Any) -> Any:
         """See `Engine`."""
         return table.persist()
 
-    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
-        """See `Engine`."""
-        return table[column].compute().to_numpy(float)
-
-    def with_column(
-        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
-    ) -> Any:
+    def with_column(self, table: Any, task: MapTable, schema: pa.Schema) -> Any:
         """See `Engine`."""
         meta, before = schema.empty_table().to_pandas(), self.schema(table)
-        return table.map_partitions(_mapped, task, before, schema, meta=meta)
+        return table.map_partitions(_mapped, task, before, meta=meta)
 
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""
         table.to_parquet(path, write_index=False)
 
-    def _together(
-        self, rows: Any, row_schema: pa.Schema | None, names: EngineColumns, large: NDArray[Any]
-    ) -> list[Any]:
+    def _together(self, rows: Any, row_schema: pa.Schema | None, names: EngineColumns) -> list[Any]:
         """For each part, a frame of the pieces of its rows; without a schema with the index."""
-        divided = rows.map_partitions(
-            _divided, row_schema, names.segment, large, self.partitions, meta=_PIECES
-        )
+        divided = rows.map_partitions(_divided, row_schema, names, self.partitions, meta=_PIECES)
         ends = list(range(self.partitions + 1))
         # The pieces are few, and "p2p" would copy them many times.
         return divided.set_index(_PART, divisions=ends, shuffle_method="tasks").to_delayed()
@@ -142,60 +129,44 @@ class Dask:
 def _divided(
     rows: pd.DataFrame,
     row_schema: pa.Schema | None,
-    segment: tuple[str, ...],
-    large: NDArray[Any],
+    names: EngineColumns,
     parts: int,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
     """The pieces of each part's rows."""
     table = pa.Table.from_pandas(rows, row_schema, preserve_index=row_schema is None)
-    divided = pieces(table, segment, large, parts, partition_info["number"])
+    divided = pieces(table, names, parts, partition_info["number"])
     return pd.DataFrame({_PART: range(parts), _PIECE: divided})
 
 
-def _fit(
-    task: FitPart, address: tuple[str, int], key: bytes, parts: int, part: int, rows: pd.DataFrame
-) -> FittedPart:
+def _fit(task: FitPart, invitation: Invitation, part: int, rows: pd.DataFrame) -> FittedPart:
     secede()  # all parts can run at the same time, however few threads there are
-    with GatherClient(address, key, part, parts) as gather:
-        return task(whole(rows[_PIECE]), gather, part)
+    return meet(task, invitation, part, whole(rows[_PIECE]))
 
 
-def _table(
-    task: Callable[[bytes], pa.Table], fitted: FittedPart, schema: pa.Schema
-) -> pd.DataFrame:
-    return task(fitted.calibrator).cast(schema).to_pandas()
+def _table(task: MapPart, fitted: FittedPart) -> pd.DataFrame:
+    return task(fitted.calibrator).to_pandas()
 
 
-def _mapped(
-    rows: pd.DataFrame, task: Callable[[pa.Table], pa.Table], before: pa.Schema, after: pa.Schema
-) -> pd.DataFrame:
-    table = pa.Table.from_pandas(rows, before, preserve_index=False)
-    return task(table).cast(after).to_pandas()
+def _mapped(rows: pd.DataFrame, task: MapTable, before: pa.Schema) -> pd.DataFrame:
+    return task(pa.Table.from_pandas(rows, before, preserve_index=False)).to_pandas()
 
 
-def _made(
-    fitted: FittedPart,
-    rows: pd.DataFrame,
-    task: Callable[[bytes, pa.Table], pa.Table],
-    schema: pa.Schema,
-) -> pd.DataFrame:
-    return task(fitted.calibrator, whole(rows[_PIECE])).cast(schema).to_pandas()
+def _made(fitted: FittedPart, rows: pd.DataFrame, task: JoinPart) -> pd.DataFrame:
+    return task(fitted.calibrator, whole(rows[_PIECE])).to_pandas()
 
 
 def _joined(
     fitted: FittedPart,
     rows: pd.DataFrame,
-    task: Callable[[bytes, pa.Table], pa.Table],
+    task: JoinPart,
     used_schema: pa.Schema,
     new: pa.Schema,
     meta: pd.DataFrame,
 ) -> pd.DataFrame:
     """The rows with the new columns of what the task makes; the others stay as they are."""
     table = whole(rows[_PIECE])
-    made = task(fitted.calibrator, table.select(used_schema.names).cast(used_schema)).select(
-        new.names
-    )
-    columns = made.cast(new).to_pandas()
+    made = task(fitted.calibrator, table.select(used_schema.names).cast(used_schema))
+    columns = made.select(new.names).to_pandas()
     frame = from_pyarrow_table_dispatch(meta, table)
     return frame.assign(**{name: columns[name].to_numpy() for name in new.names})

@@ -1,24 +1,28 @@
 """What an engine does: it brings each segment's rows together, and runs functions on the parts."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.cluster.meeting import Gather
+from platt_jax.cluster.meeting import Gather, GatherClient, Invitation
 from platt_jax.cluster.tasks import EngineColumns, FittedPart, places, read_ids
 from platt_jax.ids import IdColumns, Ids, length
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
-# Fits the rows of a part, given their number and how to gather bytes of all parts.
+# Fits the rows of a part, given how to gather bytes of all parts, and its number.
 FitPart: TypeAlias = Callable[[pa.Table, Gather, int], FittedPart]
+# Makes a table of a part's calibrator, or of a part's calibrator and rows.
+MapPart: TypeAlias = Callable[[bytes], pa.Table]
+JoinPart: TypeAlias = Callable[[bytes, pa.Table], pa.Table]
+MapTable: TypeAlias = Callable[[pa.Table], pa.Table]
 
 
 class Engine(Protocol):
-    """Where rows are. A part is a number from 0 to P - 1."""
+    """Where rows are. A part is a number from 0 to P - 1. Schemas are those that tasks make."""
 
     @property
     def partitions(self) -> int:
@@ -28,47 +32,42 @@ class Engine(Protocol):
         """The columns of the rows."""
 
     def select(self, rows: Any, columns: list[str]) -> Any:
-        """These columns of the rows, for `sample` and `fit`."""
+        """These columns of the rows, for `collect` and `fit`."""
 
-    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
-        """These columns of about so many random rows, the same at each call."""
+    def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
+        """These columns on this machine, in any order.
 
-    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> Any:
+        With `most` they are of about so many random rows, the same at each call.
+        """
+
+    def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> Any:
         """Runs the task on all parts, and keeps the results in the engine."""
 
-    def summaries(self, fitted: Any) -> list[bytes]:
-        """The summaries of all parts."""
+    def results(self, fitted: Any, field: str) -> list[bytes]:
+        """This field of the `FittedPart` of each part, on this machine."""
 
-    def calibrators(self, fitted: Any) -> list[bytes]:
-        """The calibrators of all parts, on this machine."""
-
-    def map(self, fitted: Any, task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
+    def map(self, fitted: Any, task: MapPart, schema: pa.Schema) -> Any:
         """The engine's table of what a task makes of each part's calibrator."""
 
     def join(
-        self,
-        fitted: Any,
-        rows: Any,
-        names: EngineColumns,
-        large: NDArray[Any],
-        task: Callable[[bytes, pa.Table], pa.Table],
-        schema: pa.Schema,
+        self, fitted: Any, rows: Any, names: EngineColumns, task: JoinPart, schema: pa.Schema
     ) -> Any:
         """The engine's table of what a task makes of each part's calibrator and rows."""
 
     def kept(self, table: Any) -> Any:
         """The same table, computed once and kept in the engine."""
 
-    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
-        """A column of one of its tables on this machine, in any order."""
-
-    def with_column(
-        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
-    ) -> Any:
+    def with_column(self, table: Any, task: MapTable, schema: pa.Schema) -> Any:
         """The engine's table of what a task makes of each piece of a table."""
 
     def write_parquet(self, table: Any, path: str) -> None:
         """Writes one of its tables to a folder."""
+
+
+def meet(task: FitPart, invitation: Invitation, part: int, rows: pa.Table) -> FittedPart:
+    """Runs a task on the rows of a part, which meets the others."""
+    with GatherClient(invitation, part) as gather:
+        return task(rows, gather, part)
 
 
 _DIVIDED_AT_ONCE = 1 << 20  # rows, because larger arrays need new memory each time
@@ -76,7 +75,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio (Knuth
 
 
 def parts_of_rows(
-    rows: pa.Table, segment: Sequence[str], large: NDArray[Any], parts: int, first: int = 0
+    rows: pa.Table, names: EngineColumns, parts: int, first: int = 0
 ) -> NDArray[np.int64]:
     """The part (N,) of each row; rows of large segments are dealt out in turn, from `first` on.
 
@@ -86,9 +85,9 @@ def parts_of_rows(
     if not rows.num_rows:
         return part
     try:
-        part = parts_of(read_ids(rows, segment), parts)
-        if len(large):
-            dealt = np.flatnonzero(places(rows, segment, large) >= 0)
+        part = parts_of(read_ids(rows, names.segment), parts)
+        if len(names.large):
+            dealt = np.flatnonzero(places(rows, names.segment, names.large) >= 0)
             part[dealt] = (first + np.arange(len(dealt))) % parts
     except ValueError:
         pass
@@ -123,9 +122,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-def pieces(
-    rows: pa.Table, segment: Sequence[str], large: NDArray[Any], parts: int, first: int = 0
-) -> list[bytes]:
+def pieces(rows: pa.Table, names: EngineColumns, parts: int, first: int = 0) -> list[bytes]:
     """The rows of each part (P,), in their order, as one value in Arrow's format.
 
     An engine shuffles a few values faster than many rows.
@@ -134,7 +131,7 @@ def pieces(
     writers = [pa.ipc.new_stream(stream, rows.schema) for stream in streams]
     for start in range(0, rows.num_rows, _DIVIDED_AT_ONCE):
         some = rows.slice(start, _DIVIDED_AT_ONCE)
-        part = parts_of_rows(some, segment, large, parts, first)
+        part = parts_of_rows(some, names, parts, first)
         part = part.astype(np.min_scalar_type(parts))  # NumPy sorts short integers in linear time
         together = some.take(pa.array(np.argsort(part, kind="stable")))
         ends = np.cumsum(np.bincount(part, minlength=parts))

@@ -12,16 +12,8 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.local import Local
-from platt_jax.cluster.meeting import Gather
 from platt_jax.cluster.results import ClusterCalibrator
-from platt_jax.cluster.tasks import (
-    Call,
-    EngineColumns,
-    FittedPart,
-    check_columns,
-    fit_part,
-    read_ids,
-)
+from platt_jax.cluster.tasks import Call, EngineColumns, check_columns, fit_part, read_ids
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
@@ -97,19 +89,16 @@ def fit_segments(
     schema = engine.schema(rows)
     check_columns(schema, names)
     rows = engine.select(rows, names.used)
-    large = _large(engine.sample(rows, list(segments), _SAMPLED), names, engine.partitions)
-    call = Call(names, large, pos_label, prior, pooling, options)
-    fitted = engine.fit(rows, names, large, partial(_task, call))
-    found = [pickle.loads(summary) for summary in engine.summaries(fitted)]
+    sample = engine.collect(rows, list(segments), _SAMPLED)
+    names = names._replace(large=_large(sample, segments, engine.partitions))
+    call = Call(names, pos_label, prior, pooling, options)
+    fitted = engine.fit(rows, names, partial(fit_part, call))
+    found = [pickle.loads(summary) for summary in engine.results(fitted, "summary")]
     for each in found:
         if isinstance(each, ValueError):
             raise each
     ids = [schema.field(name) for name in segments]
-    return ClusterCalibrator(engine, fitted, names, large, ids, found)
-
-
-def _task(call: Call, table: pa.Table, gather: Gather, part: int) -> FittedPart:
-    return fit_part(table, call, gather, part)
+    return ClusterCalibrator(engine, fitted, names, ids, found)
 
 
 def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
@@ -139,11 +128,11 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
     )
 
 
-def _large(sample: pa.Table, names: EngineColumns, partitions: int) -> NDArray[Any]:
+def _large(sample: pa.Table, segment: Sequence[str], partitions: int) -> NDArray[Any]:
     """The ids of segments with more rows than a part's share, found in a sample."""
     if not sample.num_rows:
         raise ValueError("rows: expected rows to fit, got none")
-    rows = factorize(read_ids(sample, names.segment))
+    rows = factorize(read_ids(sample, segment))
     counts = np.bincount(rows.of(slice(None)))
     share = _LARGE * sample.num_rows / partitions
     return rows.named(np.flatnonzero(counts > share))

@@ -4,6 +4,7 @@ A part is a deterministic function of its rows and of what the rounds gave so fa
 task died may run again from the beginning: rounds that are complete give the same answers at once.
 """
 
+import secrets
 import socket
 import struct
 import threading
@@ -12,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -67,19 +68,19 @@ class Meeting:
 
     def sums(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
         """The sum over all parts of the results of `local`: float64 of this shape."""
-        return self._merged(local(), _SUM).reshape(shape)
+        return self._merged(local(), _SUM)
 
     def minima(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
         """The elementwise minimum; otherwise as `sums`."""
-        return self._merged(local(), _MINIMUM).reshape(shape)
+        return self._merged(local(), _MINIMUM)
 
     def total(self, mine: Floats) -> Floats:
         """The sum of the arrays of all parts, of one shape."""
-        return self._merged(mine, _SUM).reshape(mine.shape)
+        return self._merged(mine, _SUM)
 
     def _merged(self, mine: Floats, merge: int) -> Floats:
         in_bytes = np.ascontiguousarray(mine, np.float64).tobytes()
-        return np.frombuffer(self._gather(in_bytes, merge)[0])
+        return np.frombuffer(self._gather(in_bytes, merge)[0]).reshape(np.shape(mine))
 
 
 class _Round:
@@ -129,26 +130,34 @@ class Coordinator:
             self._said.notify_all()
 
 
+class Invitation(NamedTuple):
+    """How a part reaches the server of a meeting."""
+
+    address: tuple[str, int]
+    key: bytes  # a secret of all parts
+    parts: int
+
+
 class Server:
     """A coordinator that parts in other processes and on other machines reach.
 
     Args:
         parts: number of parts.
         host: name or address of this machine, as the others see it.
-        key: a secret of all parts.
     """
 
-    def __init__(self, parts: int, host: str, key: bytes) -> None:
-        self._coordinator, self._key, self._closed = Coordinator(parts), key, False
-        self._parts, self._left = parts, threading.Semaphore(0)
+    def __init__(self, parts: int, host: str) -> None:
+        self._coordinator, self._closed = Coordinator(parts), False
+        self._left = threading.Semaphore(0)
         self._socket = socket.create_server((host, 0), backlog=parts)
         self._socket.settimeout(_SECONDS_TO_CLOSE)
-        self.port: int = self._socket.getsockname()[1]
+        port = self._socket.getsockname()[1]
+        self.invitation = Invitation((host, port), secrets.token_bytes(), parts)
         self._start(self._accept)
 
     def wait(self) -> None:
         """Returns when all parts have left."""
-        for _ in range(self._parts):
+        for _ in range(self.invitation.parts):
             self._left.acquire()
 
     def close(self) -> None:
@@ -164,8 +173,8 @@ class Server:
 
     def _answer(self, client: socket.socket) -> None:
         with _messages(client) as connection, suppress(*_ENDED, AuthenticationError, RuntimeError):
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
+            deliver_challenge(connection, self.invitation.key)
+            answer_challenge(connection, self.invitation.key)
             try:
                 self._answer_part(connection)
             finally:
@@ -184,24 +193,17 @@ class Server:
 
 
 class GatherClient:
-    """`Gather` by a server; a context manager.
+    """`Gather` of a part by a server; a context manager."""
 
-    Args:
-        address: host and port of the server.
-        key: the secret of all parts.
-        part: the number of this part.
-        parts: number of parts.
-    """
-
-    def __init__(self, address: tuple[str, int], key: bytes, part: int, parts: int) -> None:
-        self._connection = _messages(socket.create_connection(address))
+    def __init__(self, invitation: Invitation, part: int) -> None:
+        self._connection = _messages(socket.create_connection(invitation.address))
         try:
-            answer_challenge(self._connection, key)
-            deliver_challenge(self._connection, key)
+            answer_challenge(self._connection, invitation.key)
+            deliver_challenge(self._connection, invitation.key)
         except BaseException:
             self._connection.close()
             raise
-        self._part, self._parts, self._number = part, parts, 0
+        self._part, self._parts, self._number = part, invitation.parts, 0
 
     def __enter__(self) -> "GatherClient":
         return self

@@ -1,20 +1,17 @@
 """Parts in the tasks of Ray, for which a placement group reserves places at the same time."""
 
-import secrets
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import ray
-from numpy.typing import NDArray
 from ray.data.expressions import monotonically_increasing_id
 from ray.util import get_node_ip_address, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from platt_jax.cluster.engines import FitPart, pieces, whole
-from platt_jax.cluster.meeting import GatherClient, Server
+from platt_jax.cluster.engines import FitPart, JoinPart, MapPart, MapTable, meet, pieces, whole
+from platt_jax.cluster.meeting import Invitation, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _PLACE = "_platt_jax_place"
@@ -55,26 +52,24 @@ class Ray:
             .materialize()
         )
 
-    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+    def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        share = min(1.0, number / max(rows.count(), 1))
         some = rows.select_columns(columns)
+        share = 1.0 if most is None else most / max(rows.count(), 1)
         return _arrow(some.random_sample(share, seed=0) if share < 1 else some)
 
-    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> list[Any]:
+    def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> list[FittedPart]:
         """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
-        tables = self._together(rows, names, large)
-        host, key = get_node_ip_address(), secrets.token_bytes()
+        tables = self._together(rows, names)
         places = placement_group([{"CPU": 1}] * self.partitions)  # all at once, or none
         try:
-            with closing(Server(self.partitions, host, key)) as server:
+            with closing(Server(self.partitions, get_node_ip_address())) as server:
                 running = []
-                for part in range(self.partitions):
+                for part, pieces in enumerate(tables):
                     place = PlacementGroupSchedulingStrategy(places, part)
                     fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=place)
-                    at = (host, server.port), key, part, self.partitions
-                    running.append(fit.remote(task, at, *tables[part]))
-                waiting = [summary for _, summary in running]
+                    running.append(FittedPart(*fit.remote(task, server.invitation, part, *pieces)))
+                waiting = [part.summary for part in running]
                 while waiting:
                     done, waiting = ray.wait(waiting)
                     ray.get(done)  # the first error ends the others
@@ -82,37 +77,30 @@ class Ray:
             remove_placement_group(places)
         return running
 
-    def summaries(self, fitted: list[Any]) -> list[bytes]:
+    def results(self, fitted: list[FittedPart], field: str) -> list[bytes]:
         """See `Engine`."""
-        return ray.get([summary for _, summary in fitted])
+        return ray.get([getattr(part, field) for part in fitted])
 
-    def calibrators(self, fitted: list[Any]) -> list[bytes]:
-        """See `Engine`."""
-        return ray.get([calibrator for calibrator, _ in fitted])
-
-    def map(self, fitted: list[Any], task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
+    def map(self, fitted: list[FittedPart], task: MapPart, schema: pa.Schema) -> Any:
         """See `Engine`."""
         each = ray.remote(_table)
-        return ray.data.from_arrow_refs(
-            [each.remote(task, schema, calibrator) for calibrator, _ in fitted]
-        )
+        return ray.data.from_arrow_refs([each.remote(task, part.calibrator) for part in fitted])
 
     def join(
         self,
-        fitted: list[Any],
+        fitted: list[FittedPart],
         rows: Any,
         names: EngineColumns,
-        large: NDArray[Any],
-        task: Callable[[bytes, pa.Table], pa.Table],
+        task: JoinPart,
         schema: pa.Schema,
     ) -> Any:
         """See `Engine`."""
         rows = self.select(rows, self.schema(rows).names)
-        tables, both = self._together(rows, names, large), ray.remote(_joined)
+        tables, both = self._together(rows, names), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, schema, calibrator, *pieces)
-                for (calibrator, _), pieces in zip(fitted, tables, strict=True)
+                both.remote(task, part.calibrator, *pieces)
+                for part, pieces in zip(fitted, tables, strict=True)
             ]
         )
 
@@ -120,13 +108,7 @@ class Ray:
         """See `Engine`."""
         return table.materialize()
 
-    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
-        """See `Engine`."""
-        return _arrow(table.select_columns([column]))[column].to_numpy()
-
-    def with_column(
-        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
-    ) -> Any:
+    def with_column(self, table: Any, task: MapTable, schema: pa.Schema) -> Any:
         """See `Engine`."""
         return table.map_batches(task, batch_format="pyarrow", batch_size=None)
 
@@ -134,53 +116,37 @@ class Ray:
         """See `Engine`."""
         table.write_parquet(path)
 
-    def _together(
-        self, rows: Any, names: EngineColumns, large: NDArray[Any]
-    ) -> list[tuple[Any, ...]]:
+    def _together(self, rows: Any, names: EngineColumns) -> list[tuple[Any, ...]]:
         """References to the pieces of each part's rows, in their order."""
         schema = self.schema(rows)
         schema = schema.remove(schema.get_field_index(_PLACE))
         divide = ray.remote(_divided).options(num_returns=1 + self.partitions)
         divided = [
-            divide.remote(block, schema, names.segment, large, self.partitions)
-            for block in rows.to_arrow_refs()
+            divide.remote(block, schema, names, self.partitions) for block in rows.to_arrow_refs()
         ]
         places = ray.get([place for place, *_ in divided])  # blocks come in any order
         in_order = [divided[i][1:] for i in np.argsort(places, kind="stable")]
         return list(zip(*in_order, strict=True))
 
 
-def _divided(
-    block: pa.Table, schema: pa.Schema, segment: tuple[str, ...], large: NDArray[Any], parts: int
-) -> list[Any]:
+def _divided(block: pa.Table, schema: pa.Schema, names: EngineColumns, parts: int) -> list[Any]:
     """The place of a block among others, and the piece of each part's rows."""
     if not block.num_rows:
-        return [0, *pieces(schema.empty_table(), segment, large, parts)]
+        return [0, *pieces(schema.empty_table(), names, parts)]
     rows = block.select(schema.names).cast(schema)
-    return [block[_PLACE][0].as_py(), *pieces(rows, segment, large, parts)]
+    return [block[_PLACE][0].as_py(), *pieces(rows, names, parts)]
 
 
-def _fit(
-    task: FitPart,
-    at: tuple[tuple[str, int], bytes, int, int],
-    *pieces: bytes,
-) -> FittedPart:
-    with GatherClient(*at) as gather:
-        part = at[2]
-        return task(whole(pieces), gather, part)
+def _fit(task: FitPart, invitation: Invitation, part: int, *pieces: bytes) -> FittedPart:
+    return meet(task, invitation, part, whole(pieces))
 
 
-def _table(task: Callable[[bytes], pa.Table], schema: pa.Schema, calibrator: bytes) -> pa.Table:
-    return task(calibrator).cast(schema)
+def _table(task: MapPart, calibrator: bytes) -> pa.Table:
+    return task(calibrator)
 
 
-def _joined(
-    task: Callable[[bytes, pa.Table], pa.Table],
-    schema: pa.Schema,
-    calibrator: bytes,
-    *pieces: bytes,
-) -> pa.Table:
-    return task(calibrator, whole(pieces)).cast(schema)
+def _joined(task: JoinPart, calibrator: bytes, *pieces: bytes) -> pa.Table:
+    return task(calibrator, whole(pieces))
 
 
 def _arrow(rows: Any) -> pa.Table:

@@ -2,19 +2,30 @@
 
 import pickle
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import Engine
-from platt_jax.cluster.joining import joined
-from platt_jax.cluster.tasks import EngineColumns, Summary, check_columns, predict_part, table_part
-from platt_jax.cluster.testing import TESTED, triage_part, with_q_values
+from platt_jax.cluster.segments import ascending_order
+from platt_jax.cluster.tasks import (
+    TESTED,
+    EngineColumns,
+    Summary,
+    check_columns,
+    predict_part,
+    table_part,
+    triage_part,
+    typed,
+    with_q_values,
+)
 from platt_jax.hypothesis_tests.triage import q_values
-from platt_jax.results.population import Population
+from platt_jax.results.population import SHAPES, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 
@@ -34,12 +45,11 @@ class ClusterCalibrator:
         engine: Engine,
         fitted: Any,
         names: EngineColumns,
-        large: NDArray[Any],
         ids: list[pa.Field],
         summaries: list[Summary],
     ) -> None:
         self._engine, self._fitted, self._names = engine, fitted, names
-        self._summaries, self._large, self._ids = summaries, large, ids
+        self._summaries, self._ids = summaries, ids
         self._of_large = first = summaries[0].large  # part 0 has the large segments
         self.fallback: Sigmoid = first.fallback
         self.fallback_covariance: NDArray[Any] = first.fallback_covariance
@@ -68,17 +78,13 @@ class ClusterCalibrator:
             `segments`, `n_pos` and `n_neg` (weighted rows of each class), and `statuses` and
             `flags`: the number of segments with each, by name.
         """
-        statuses: Counter[str] = Counter()
-        flags: Counter[str] = Counter()
-        for each in self._summaries:
-            statuses.update(each.statuses)
-            flags.update(each.flags)
+        each = self._summaries
         return {
             "segments": len(self),
-            "n_pos": sum(each.n_pos for each in self._summaries),
-            "n_neg": sum(each.n_neg for each in self._summaries),
-            "statuses": dict(statuses),
-            "flags": dict(flags),
+            "n_pos": sum(part.n_pos for part in each),
+            "n_neg": sum(part.n_neg for part in each),
+            "statuses": dict(sum((Counter(part.statuses) for part in each), Counter())),
+            "flags": dict(sum((Counter(part.flags) for part in each), Counter())),
         }
 
     def table(self) -> Any:
@@ -92,7 +98,7 @@ class ClusterCalibrator:
         task = partial(table_part, segment=self._names.segment)
         made = task(pickle.dumps(self._of_large)).schema
         schema = pa.schema([*self._ids, *(made.field(x) for x in made.names[len(self._ids) :])])
-        return self._engine.map(self._fitted, task, schema)
+        return self._engine.map(self._fitted, partial(typed, schema, task), schema)
 
     def predict(self, rows: Any, out: str = "probability") -> Any:
         """The rows with a column of probabilities, as `SegmentCalibrator.predict_proba` gives them.
@@ -111,7 +117,7 @@ class ClusterCalibrator:
             raise ValueError(f"out: expected the name of a new column, got {out!r}")
         task = partial(predict_part, names=names, large=self._of_large, out=out)
         made = schema.append(pa.field(out, pa.float64()))
-        return self._engine.join(self._fitted, rows, names, self._large, task, made)
+        return self._engine.join(self._fitted, rows, names, task, made)
 
     def triage(
         self,
@@ -141,13 +147,15 @@ class ClusterCalibrator:
             raise ValueError(f"against: expected 'fit' or 'predictions', got {against!r}")
         if not 0 < fdr < 1:
             raise ValueError(f"fdr: expected a number between 0 and 1, got {fdr!r}")
-        names = self._names._replace(label=label, weight=None)
+        # The rows of large segments, too, must meet in one place.
+        names = self._names._replace(label=label, weight=None, large=self._names.large[:0])
         check_columns(self._engine.schema(rows), names)
-        task = partial(triage_part, names=names, large=self._of_large, against=against)
         schema = pa.schema([*self._ids, *TESTED])
-        none = self._large[:0]  # the rows of large segments, too, must meet in one place
-        tested = self._engine.kept(self._engine.join(self._fitted, rows, names, none, task, schema))
-        p = np.sort(self._engine.numbers(tested, "p_value"))
+        task = partial(
+            typed, schema, triage_part, names=names, large=self._of_large, against=against
+        )
+        tested = self._engine.kept(self._engine.join(self._fitted, rows, names, task, schema))
+        p = np.sort(self._engine.collect(tested, ["p_value"])["p_value"].to_numpy())
         q = partial(with_q_values, p_values=p, q_values=q_values(p), fdr=fdr)
         return self._engine.with_column(tested, q, q(schema.empty_table()).schema)
 
@@ -157,5 +165,25 @@ class ClusterCalibrator:
 
     def collect(self) -> SegmentCalibrator:
         """All fits on this machine, as `platt_jax.fit_segments` returns them."""
-        parts = [pickle.loads(part) for part in self._engine.calibrators(self._fitted)]
-        return joined(parts)
+        parts = self._engine.results(self._fitted, "calibrator")
+        return _joined(list(map(pickle.loads, parts)))
+
+
+def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
+    """The calibrator of the segments of all parts."""
+    keys, order = ascending_order([part.keys for part in parts], parts[0].keys)
+
+    def merged(*each: Any) -> Any:
+        return np.concatenate([np.asarray(x) for x in each])[order]
+
+    fit = jax.tree.map(merged, *(part.fit for part in parts))
+    population = parts[0].population
+    if population is not None:
+        populations: list[Any] = [part.population for part in parts]
+        fields = {
+            name: merged(*(getattr(x, name) for x in populations))
+            for name, (per_segment, _) in SHAPES.items()
+            if per_segment
+        }
+        population = replace(population, **fields)
+    return replace(parts[0], keys=keys, fit=fit, population=population)

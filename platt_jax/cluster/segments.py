@@ -1,7 +1,5 @@
 """The segments of one part: its own, and a share of the rows of those that all parts share."""
 
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,22 +9,19 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.api import fit
 from platt_jax.cluster.meeting import Meeting
-from platt_jax.distributed.shared_sums import LocalRows, SummedRows
+from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
-from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
-from platt_jax.population.chunked import ChunkedSegments, coordinates_of_parts
+from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.quadrature import Grid, Nodes
-from platt_jax.population.segments import Coordinates, Segments
-from platt_jax.population.summed import SummedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
 
 
-class PartSegments(Segments):
+class PartSegments(ProcessSegments):
     """Segments of one part; see `Segments` for the methods.
 
     Each part sums over its share of the rows of the large segments. Their results belong to part 0.
@@ -51,37 +46,11 @@ class PartSegments(Segments):
         meeting: Meeting,
         caller: Caller,
     ) -> None:
-        self._dtype, self._meeting = dtype, meeting
+        super().__init__(large, dtype, share, meeting, caller, has_offset, others=own)
         self._own = None if own is None else ChunkedSegments(own, caller)
-        self._here = [rows for rows in (own, share) if rows is not None]
-        self._number = float(sum(map(len, self._here)))
-        summed = partial(
-            SummedRows, dtype=dtype, journal=meeting, caller=caller, has_offset=has_offset
-        )
-        everything = tuple(LocalRows(rows.pooled, np.array([0])) for rows in self._here)
-        self._all_rows = summed(local=everything, number=1)
-        sizes = np.zeros(len(large))
-        shares: tuple[LocalRows, ...] = ()
-        if share is not None:
-            places = get_indexer(large, ids.read(share.keys))
-            sizes[places[share.largest_first]] = share.sizes
-            shares = (LocalRows(share.problems, places),)
-        sizes = meeting.total(sizes)
-        self._large = summed(local=shares, number=len(large))
-        self._summed = _LargeSegments(large, dtype, self._large, sizes.astype(np.int64))
-        self._is_owner = meeting.part == 0
+        self._number_large, self._is_owner = len(large), meeting.part == 0
         mine = [] if own is None else [own.keys]
         self._keys, self._order = ascending_order([*mine, large] if self._is_owner else mine, large)
-
-    @property
-    def keys(self) -> NDArray[Any]:
-        """See `Segments`."""
-        return self._keys
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """See `Segments`."""
-        return self._dtype
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Segments`."""
@@ -91,21 +60,9 @@ class PartSegments(Segments):
         """See `Segments`."""
         own_inputs, large_inputs = self._split(given)
         found = [self._own.fit(own_inputs, options, stage)] if self._own else []
-        if len(self._summed.keys):
-            found.append(self._summed.fit(large_inputs, options, stage))
+        if self._number_large:
+            found.append(super().fit(large_inputs, options, stage))
         return self._merged(found or [_no_fits(self._dtype)])
-
-    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
-        """See `Segments`."""
-        rows = self._meeting.total(np.array([self._number])).astype(np.int64)
-        options = replace(options, non_finite="omit")
-        fit = self._summed.fit_rows(self._all_rows, rows, given, options, stage, loss=False)
-        return jax.tree.map(lambda x: x[0], fit)
-
-    def coordinates(self, options: Options) -> Coordinates:
-        """See `Segments`. Samples of all parts are gathered."""
-        number = self._meeting.total(np.array([self._number]))[0]
-        return coordinates_of_parts(self._here, number, self._meeting.gather_bytes, self._dtype)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
@@ -113,13 +70,13 @@ class PartSegments(Segments):
         found = [np.empty((0, len(grid.z)), self._dtype)]
         if self._own:
             found.append(self._own.node_losses(grid, own_inputs, options, stage))
-        if len(self._summed.keys):
-            found.append(self._large.sums(grid.losses, large_inputs, len(grid.z), options).T)
+        if self._number_large:
+            found.append(super().node_losses(grid, large_inputs, options, stage))
         return self._merged(found)
 
     def _split(self, given: Any) -> tuple[Any, Any]:
         """Arrays for this part's own segments, and for the large ones as part 0 has them."""
-        own, large = len(self._own.keys) if self._own else 0, len(self._summed.keys)
+        own, large = len(self._own.keys) if self._own else 0, self._number_large
 
         def placed(x: Any) -> Any:
             by_place = np.empty_like(x)
@@ -144,14 +101,6 @@ class PartSegments(Segments):
             return np.concatenate([np.asarray(x) for x in each])[self._order]
 
         return jax.tree.map(merged, *found)
-
-
-class _LargeSegments(SummedSegments):
-    """The large segments; all rows together are fitted by `PartSegments`."""
-
-    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
-        """Not asked for."""
-        raise NotImplementedError
 
 
 def _no_fits(dtype: np.dtype[Any]) -> Fit:

@@ -1,7 +1,7 @@
 """Parts in the tasks of Spark, which run at the same time as one barrier stage."""
 
-import secrets
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from platt_jax.cluster.engines import FitPart
+from platt_jax.cluster.engines import FitPart, JoinPart, MapPart, MapTable
 from platt_jax.cluster.meeting import Gather, GatherClient, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
-from platt_jax.ids.factorize import split_columns
+from platt_jax.ids import fields
 
 _KEY = "_platt_jax_part"
 _SCHEMA = f"{_KEY} int, piece int, calibrator binary, summary binary"
@@ -64,15 +64,15 @@ class Spark:
         """See `Engine`."""
         return rows.select(columns)
 
-    def sample(self, rows: Any, columns: list[str], number: int) -> pa.Table:
+    def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        share = min(1.0, number / max(rows.count(), 1))
         some = rows.select(columns)
+        share = 1.0 if most is None else most / max(rows.count(), 1)
         return (some.sample(share, seed=0) if share < 1 else some).toArrow()
 
-    def fit(self, rows: Any, names: EngineColumns, large: NDArray[Any], task: FitPart) -> Any:
+    def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> Any:
         """See `Engine`. The rows are shuffled once, and read once by the tasks."""
-        together = rows.repartition(self.partitions, self._key(names, large))
+        together = rows.repartition(self.partitions, self._key(names))
         schema, keys = self.schema(rows), self._keys
 
         def fit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,41 +91,28 @@ class Spark:
         # because what follows a barrier stage may not be limited or joined.
         return fitted.repartition(self.partitions, _KEY).localCheckpoint()
 
-    def summaries(self, fitted: Any) -> list[bytes]:
+    def results(self, fitted: Any, field: str) -> list[bytes]:
         """See `Engine`."""
-        return self._by_part(fitted, "summary")
-
-    def calibrators(self, fitted: Any) -> list[bytes]:
-        """See `Engine`."""
-        return self._by_part(fitted, "calibrator")
-
-    def _by_part(self, fitted: Any, column: str) -> list[bytes]:
-        table = fitted.select(_KEY, "piece", column).where(f"{column} is not null").toArrow()
+        table = fitted.select(_KEY, "piece", field).where(f"{field} is not null").toArrow()
         keys = self._keys.tolist()
-        return [_whole(table.filter(pc.field(_KEY) == key), column) for key in keys]
+        return [_whole(table.filter(pc.field(_KEY) == key), field) for key in keys]
 
-    def map(self, fitted: Any, task: Callable[[bytes], pa.Table], schema: pa.Schema) -> Any:
+    def map(self, fitted: Any, task: MapPart, schema: pa.Schema) -> Any:
         """See `Engine`."""
 
         def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pieces = list(batches)  # a partition has those of one part
             if pieces:
                 made = task(_whole(pa.Table.from_batches(pieces), "calibrator"))
-                yield from made.cast(schema).to_batches()
+                yield from made.to_batches()
 
         return fitted.select("piece", "calibrator").mapInArrow(each, _spark_schema(schema))
 
     def join(
-        self,
-        fitted: Any,
-        rows: Any,
-        names: EngineColumns,
-        large: NDArray[Any],
-        task: Callable[[bytes, pa.Table], pa.Table],
-        schema: pa.Schema,
+        self, fitted: Any, rows: Any, names: EngineColumns, task: JoinPart, schema: pa.Schema
     ) -> Any:
         """See `Engine`. Each task holds the rows of a part in memory."""
-        keyed = rows.withColumn(_KEY, self._key(names, large))
+        keyed = rows.withColumn(_KEY, self._key(names))
 
         def both(row_table: pa.Table, part_table: pa.Table) -> pa.Table:
             made = task(_whole(part_table, "calibrator"), row_table.drop_columns([_KEY]))
@@ -138,18 +125,12 @@ class Spark:
         """See `Engine`."""
         return table.localCheckpoint()
 
-    def numbers(self, table: Any, column: str) -> NDArray[np.float64]:
-        """See `Engine`."""
-        return table.select(column).toArrow()[column].to_numpy()
-
-    def with_column(
-        self, table: Any, task: Callable[[pa.Table], pa.Table], schema: pa.Schema
-    ) -> Any:
+    def with_column(self, table: Any, task: MapTable, schema: pa.Schema) -> Any:
         """See `Engine`."""
 
         def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield from task(pa.Table.from_batches([batch])).cast(schema).to_batches()
+                yield from task(pa.Table.from_batches([batch])).to_batches()
 
         return table.mapInArrow(each, _spark_schema(schema))
 
@@ -157,17 +138,15 @@ class Spark:
         """See `Engine`."""
         table.write.parquet(path)
 
-    def _key(self, names: EngineColumns, large: NDArray[Any]) -> Any:
+    def _key(self, names: EngineColumns) -> Any:
         """The column of the key of each row's part; rows of large segments are dealt out."""
         from pyspark.sql import functions as F
 
         parts = F.lit(self.partitions)
         part = F.pmod(F.xxhash64(*names.segment), parts)
-        if len(large):
-            columns = split_columns(large)
-            fields = [large] if large.dtype.names is None else list(columns)
+        if len(names.large):
             is_large = F.lit(False)
-            for values in zip(*(x.tolist() for x in fields), strict=True):
+            for values in zip(*(x.tolist() for x in fields(names.large)), strict=True):
                 same = F.lit(True)
                 for name, value in zip(names.segment, values, strict=True):
                     same = same & (F.col(name) == F.lit(value))
@@ -198,15 +177,14 @@ def _whole(pieces: pa.Table, column: str) -> bytes:
 def _meeting(context: Any) -> Iterator[Gather]:
     """Gathers bytes of all tasks, by a server in the first; Spark's own takes a second each."""
     infos, part = context.getTaskInfos(), context.partitionId()
-    host = infos[0].address.rsplit(":", 1)[0]
     with ExitStack() as stack:
         server, said = None, ""
         if part == 0:
-            key = secrets.token_bytes()
-            server = stack.enter_context(closing(Server(len(infos), host, key)))
-            said = f"{server.port} {key.hex()}"
-        port, secret = context.allGather(said)[0].split()
-        with GatherClient((host, int(port)), bytes.fromhex(secret), part, len(infos)) as gather:
+            host = infos[0].address.rsplit(":", 1)[0]
+            server = stack.enter_context(closing(Server(len(infos), host)))
+            said = pickle.dumps(server.invitation).hex()
+        invitation = pickle.loads(bytes.fromhex(context.allGather(said)[0]))
+        with GatherClient(invitation, part) as gather:
             yield gather
         if server:
             server.wait()

@@ -1,8 +1,8 @@
 """What runs in the engine's workers, for one part of the rows."""
 
 import pickle
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from platt_jax.cluster.segments import PartSegments
 from platt_jax.distributed.exchange import agree
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.prior import GaussianPrior
@@ -26,13 +27,14 @@ _PREDICTED_AT_ONCE = 1 << 22  # rows, because each takes 200 bytes until it is p
 
 
 class EngineColumns(NamedTuple):
-    """Names of columns."""
+    """Names of columns, and the segments that all parts share."""
 
     score: str
     segment: tuple[str, ...]
     label: str | None = None
     weight: str | None = None
     offset: str | None = None
+    large: NDArray[Any] = np.empty(0)  # (L,) ids
 
     @property
     def used(self) -> list[str]:
@@ -61,7 +63,6 @@ class Call(NamedTuple):
     """The arguments of a fit that are the same in all parts."""
 
     names: EngineColumns
-    large: NDArray[Any]  # (L,) ids of the large segments
     pos_label: Any
     prior: GaussianPrior | None
     pooling: Pooling
@@ -86,27 +87,27 @@ class FittedPart(NamedTuple):
     summary: bytes  # a pickle of its Summary, or of the ValueError that ended the fit
 
 
-def fit_part(table: pa.Table, call: Call, gather: Gather, part: int) -> FittedPart:
+def fit_part(call: Call, table: pa.Table, gather: Gather, part: int) -> FittedPart:
     """The fit of one part of the rows. All parts run at the same time.
 
     Args:
-        table: the rows of this part.
         call: the arguments of the fit.
+        table: the rows of this part.
         gather: gathers bytes of all parts.
         part: the number of this part.
     """
-    meeting, caller = Meeting(gather, part), Caller()
+    meeting, caller, names = Meeting(gather, part), Caller(), call.names
     try:
         own, share = agree(meeting, lambda: _own_and_share(table, call))
     except ValueError as error:  # the same in all parts
         return FittedPart(b"", pickle.dumps(error))
-    dtype = np.dtype(f"f{table.schema.field(call.names.score).type.bit_width // 8}")
-    has_offset = call.names.offset is not None
-    segments = PartSegments(own, share, call.large, dtype, has_offset, meeting, caller)
+    dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
+    has_offset = names.offset is not None
+    segments = PartSegments(own, share, names.large, dtype, has_offset, meeting, caller)
     calibrator = fit_by_segment(
         segments, call.prior, None, call.pooling, call.options, False, caller
     )
-    return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, call.large)))
+    return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, names.large)))
 
 
 def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, SegmentRows | None]:
@@ -125,7 +126,7 @@ def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, Seg
             some[names.score], label, segments, weight, offset=offset, pos_label=call.pos_label
         )
 
-    own, share = split_large(table, names.segment, call.large)
+    own, share = split_large(table, names.segment, names.large)
     return rows_of(own), rows_of(share)
 
 
@@ -168,6 +169,11 @@ def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
     )
 
 
+def typed(schema: pa.Schema, task: Callable[..., pa.Table], *given: Any, **more: Any) -> pa.Table:
+    """What a task makes, with exactly these columns."""
+    return task(*given, **more).cast(schema)
+
+
 def predict_part(
     calibrator: bytes, table: pa.Table, names: EngineColumns, large: SegmentCalibrator, out: str
 ) -> pa.Table:
@@ -185,7 +191,7 @@ def predict_part(
     for first in range(0, table.num_rows, _PREDICTED_AT_ONCE):
         rows = table.slice(first, _PREDICTED_AT_ONCE)
         found.append(_predicted(rows, own, names, large))
-    return table.append_column(out, pa.array(np.concatenate(found)))
+    return table.append_column(out, pa.array(np.concatenate(found).astype(np.float64)))
 
 
 def _predicted(
@@ -215,3 +221,61 @@ def table_part(calibrator: bytes, segment: Sequence[str]) -> pa.Table:
     if own.shrinkage is not None:
         columns["shrinkage"] = own.shrinkage
     return Table(columns).to_arrow()
+
+
+# The columns of `triage_part` after the ids.
+TESTED = [
+    pa.field("rows", pa.int64()),
+    *(
+        pa.field(name, pa.float64())
+        for name in (
+            *("positives", "expected", "ratio", "intercept", "slope", "se_intercept", "se_slope"),
+            *("cox_p_value", "spiegelhalter_z", "p_value"),
+        )
+    ),
+]
+
+
+def triage_part(
+    calibrator: bytes,
+    table: pa.Table,
+    names: EngineColumns,
+    large: SegmentCalibrator,
+    against: Literal["fit", "predictions"],
+) -> pa.Table:
+    """The tests of the segments of a part's rows, without q-values.
+
+    Args:
+        calibrator: the part's calibrator.
+        table: all rows of some segments.
+        names: names of columns.
+        large: the calibrator of the large segments.
+        against: see `triage`.
+    """
+    small: SegmentCalibrator = pickle.loads(calibrator)
+    id_fields = [table.schema.field(name) for name in names.segment]
+    found = [pa.schema([*id_fields, *TESTED]).empty_table()]
+    split = split_large(table, names.segment, large.keys)
+    for by, rows in zip((small, large), split, strict=True):
+        if rows.num_rows:
+            offset = None if names.offset is None else rows[names.offset]
+            segments = id_columns(rows, names.segment)
+            fresh = rows[names.score], rows[names.label], segments
+            made = triage(by, *fresh, offset=offset, against=against).to_arrow()
+            keys = made.column_names[: len(names.segment)]
+            tested = made.select([*keys, *(field.name for field in TESTED)])
+            named = tested.rename_columns([*names.segment, *tested.column_names[len(keys) :]])
+            found.append(named.cast(found[0].schema))
+    return pa.concat_tables(found)
+
+
+def with_q_values(
+    table: pa.Table, p_values: NDArray[Any], q_values: NDArray[Any], fdr: float
+) -> pa.Table:
+    """The table with `q_value` and `flagged`, given the p-values of all segments, ascending."""
+    p = table["p_value"].to_numpy()
+    q = np.full(len(p), np.nan)
+    known = ~np.isnan(p)
+    q[known] = q_values[np.searchsorted(p_values, p[known])]
+    made = table.append_column("q_value", pa.array(q))
+    return made.append_column("flagged", pa.array(q <= fdr))

@@ -40,6 +40,7 @@ class Journal:
         self._passes = 0
         kept = agree(exchange, self._kept)
         self._known = int(exchange.gather(np.array([kept or 0]))[0, 0])
+        self.gather_bytes, self.total = exchange.gather_bytes, exchange.sums
 
     def sums(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
         """The sum over all processes of the results of `local`: float64 of this shape.

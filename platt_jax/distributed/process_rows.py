@@ -65,7 +65,7 @@ class ProcessRows:
             given = problem_inputs(keys.shape, dtype, arguments.prior, arguments.start)
             call = _call(exchange, rows, given, pooling, options)
         journal = Journal(exchange, self._checkpoint, call)
-        yield ProcessSegments(keys, dtype, rows, exchange, journal, caller, has_offset)
+        yield ProcessSegments(keys, dtype, rows, journal, caller, has_offset)
         journal.remove()
 
     def __repr__(self) -> str:

@@ -8,9 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.distributed.exchange import Exchange
-from platt_jax.distributed.journal import Journal
-from platt_jax.distributed.shared_sums import LocalRows, SummedRows
+from platt_jax.distributed.shared_sums import LocalRows, Reductions, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.execution.segment_rows import SegmentRows
@@ -31,11 +29,11 @@ class ProcessSegments(SummedSegments):
     Args:
         keys: (K,) the segments of all processes.
         dtype: the dtype of all scores.
-        rows: the rows of this process, None if it has none.
-        exchange: communicates with the other processes.
-        journal: adds up over all processes.
+        rows: their rows in this process, None if it has none.
+        meeting: adds up over all processes.
         caller: gets warnings about anything that makes the sums slower.
         has_offset: whether the rows of all processes have offsets.
+        others: this process's rows of other segments, which the fit of all rows has, too.
     """
 
     def __init__(
@@ -43,38 +41,39 @@ class ProcessSegments(SummedSegments):
         keys: NDArray[Any],
         dtype: np.dtype[Any],
         rows: SegmentRows | None,
-        exchange: Exchange,
-        journal: Journal,
+        meeting: Reductions,
         caller: Caller,
-        has_offset: bool = False,
+        has_offset: bool,
+        others: SegmentRows | None = None,
     ) -> None:
-        sizes = np.zeros(len(keys))
+        self._meeting = meeting
+        self._here = [some for some in (others, rows) if some is not None]
+        mine = np.zeros(len(keys) + 1)
+        mine[-1] = sum(map(len, self._here))
         by_segment: tuple[LocalRows, ...] = ()
-        pooled: tuple[LocalRows, ...] = ()
         if rows is not None:
             places = get_indexer(keys, read(rows.keys))
-            sizes[places[rows.largest_first]] = rows.sizes
+            mine[places[rows.largest_first]] = rows.sizes
             by_segment = (LocalRows(rows.problems, places),)
-            pooled = (LocalRows(rows.pooled, np.array([0])),)
+        sizes = meeting.total(mine).astype(np.int64)
+        self._number = sizes[-1:]
         summed = partial(
-            SummedRows, dtype=dtype, journal=journal, caller=caller, has_offset=has_offset
+            SummedRows, dtype=dtype, meeting=meeting, caller=caller, has_offset=has_offset
         )
-        self._rows_here = [] if rows is None else [rows]
-        self._exchange = exchange
+        everything = tuple(LocalRows(some.pooled, np.array([0])) for some in self._here)
+        self._all_rows = summed(local=everything, number=1)
         self._summed = summed(local=by_segment, number=len(keys))
-        self._all_rows = summed(local=pooled, number=1)
-        super().__init__(keys, dtype, self._summed, exchange.sums(sizes).astype(np.int64))
+        super().__init__(keys, dtype, self._summed, sizes[:-1])
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`. Samples of all processes are gathered."""
-        gather = self._exchange.gather_bytes
-        return coordinates_of_parts(self._rows_here, self._sizes.sum(), gather, self._dtype)
+        gather = self._meeting.gather_bytes
+        return coordinates_of_parts(self._here, self._number[0], gather, self._dtype)
 
     def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         options = replace(options, non_finite="omit")
-        sizes = self._sizes.sum(keepdims=True)
-        fit = self.fit_rows(self._all_rows, sizes, given, options, stage, loss=False)
+        fit = self.fit_rows(self._all_rows, self._number, given, options, stage, loss=False)
         return jax.tree.map(lambda x: x[0], fit)
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
-from platt_jax.arrays import Integers
+from platt_jax.arrays import Floats, Integers
+from platt_jax.distributed.exchange import Gathers
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems
@@ -20,18 +20,17 @@ from platt_jax.passes.deferred import DeferredRows, Request
 from platt_jax.passes.protocol import Rows
 
 
-class Reductions(Protocol):
+class Reductions(Gathers, Protocol):
     """Reductions over all processes, which must ask for the same ones in the same order."""
 
-    def sums(
-        self, local: Callable[[], NDArray[np.float64]], shape: tuple[int, int]
-    ) -> NDArray[np.float64]:
+    def sums(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
         """The sum over all processes of the results of `local`: float64 of this shape."""
 
-    def minima(
-        self, local: Callable[[], NDArray[np.float64]], shape: tuple[int, int]
-    ) -> NDArray[np.float64]:
+    def minima(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
         """The elementwise minimum; otherwise as `sums`."""
+
+    def total(self, mine: Floats) -> Floats:
+        """The sum of the arrays of all processes, of one shape, which no journal keeps."""
 
 
 class LocalRows(NamedTuple):
@@ -51,7 +50,7 @@ class SummedRows(DeferredRows):
         local: the rows of this process, in any number of pieces.
         number: K.
         dtype: the dtype of all scores.
-        journal: reductions over all processes.
+        meeting: reductions over all processes.
         caller: gets warnings about anything that makes the sums slower.
         has_offset: whether the rows have offsets.
     """
@@ -59,7 +58,7 @@ class SummedRows(DeferredRows):
     local: tuple[LocalRows, ...]
     number: int
     dtype: np.dtype[Any]
-    journal: Reductions
+    meeting: Reductions
     caller: Caller
     has_offset: bool = False
 
@@ -71,13 +70,13 @@ class SummedRows(DeferredRows):
         nothing[6:] = 0  # the widest offset of no rows
         request = Request("score_ranges", options)
 
-        def local() -> NDArray[np.float64]:
+        def local() -> Floats:
             mine = nothing.copy()
             for made, places in self._local(_task(request), ((), None), options):
                 mine[:, places] = np.minimum(mine[:, places], signs * made)
             return mine
 
-        least = self.journal.minima(local, nothing.shape)
+        least = self.meeting.minima(local, nothing.shape)
         ranges = ScoreRanges(*(signs * least).astype(self.dtype))
         return ranges._replace(bad=ranges.bad > 0)
 
@@ -99,17 +98,15 @@ class SummedRows(DeferredRows):
         """
         shape = number, self.number
 
-        def local() -> NDArray[np.float64]:
+        def local() -> Floats:
             mine = np.zeros(shape)
             for made, places in self._local(task, given, options):
                 mine[:, places] += made
             return mine
 
-        return self.journal.sums(local, shape).astype(self.dtype)
+        return self.meeting.sums(local, shape).astype(self.dtype)
 
-    def _local(
-        self, task: Task, given: Any, options: Options
-    ) -> Iterator[tuple[NDArray[np.float64], Integers]]:
+    def _local(self, task: Task, given: Any, options: Options) -> Iterator[tuple[Floats, Integers]]:
         """The results of the task from each piece of this process's rows, and their places."""
         for problems, places in self.local:
             here = jax.tree.map(lambda x, at=places: np.asarray(x)[at], given)

@@ -1,6 +1,6 @@
 """The curves of a calibrator as plain Python values, for exports of probabilities."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -155,24 +155,40 @@ def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ..
             yield known, tuple(map(sum, zip(found.root, *(x for _, x in some), strict=True)))
 
 
-def require_integers(found: Curves, bits: int, where: str) -> None:
-    """Check that integer segment ids fit in this number of bits, including the sign."""
+def column_types(
+    found: Curves, allowed: Collection[type], expected: str, bits: int, where: str
+) -> list[type]:
+    """The one type that the values of each column of ids have.
+
+    Args:
+        found: the curves.
+        allowed: the types that can be written.
+        expected: what is expected, for a message.
+        bits: size of an integer, including its sign.
+        where: what has integers of this size, for a message.
+
+    Raises:
+        ValueError: a column has several types or another one; an integer needs more bits; or a text
+            has half of a surrogate pair alone, which UTF-8 cannot hold.
+    """
+    for types in found.types:
+        if len(types) > 1 or not types <= set(allowed):
+            raise ValueError(
+                f"{expected}, one type a column, got "
+                + " and ".join(sorted(type_.__name__ for type_ in types))
+            )
     for part in chain(*found.columns):
         if is_wider(part, bits):
             raise ValueError(
                 f"segments: expected integers of {bits} bits, which {where} have, got {part}; "
                 "fit such ids as text"
             )
-
-
-def require_unicode(column: list[Any]) -> None:
-    """Check that text has no half of a surrogate pair alone, which UTF-8 cannot hold."""
-    for part in column:
         if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
             raise ValueError(
                 f"segments: expected text that UTF-8 can hold, got {part!r}; leave it out by "
                 "calibrator.only(...)"
             )
+    return [next(iter(types)) for types in found.types]
 
 
 def is_wider(part: Any, bits: int) -> bool:

@@ -1,6 +1,8 @@
 """Calibrators as JSON, complete; the schema is `calibrator.schema.json`."""
 
 import json
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from platt_jax.results import files
 from platt_jax.results.archive import as_value_error
 from platt_jax.results.files import Calibrator
 
-_WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_WORDS = {word: float(name) for name, word in _NAMES.items()}
 
 
 def to_json(calibrator: Calibrator) -> str:
@@ -79,17 +82,7 @@ def _to_list(array: NDArray[Any]) -> Any:
         return array.view(np.int64).tolist()
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return array.tolist()
-    return _with_words(array.tolist())
-
-
-def _with_words(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_with_words(value) for value in values]
-    if values != values:
-        return "NaN"
-    if values in (_WORDS["Infinity"], _WORDS["-Infinity"]):
-        return "Infinity" if values > 0 else "-Infinity"
-    return values
+    return _each(array.tolist(), lambda x: x if math.isfinite(x) else _NAMES[str(x)])
 
 
 def _to_array(values: Any, type_: str) -> NDArray[Any]:
@@ -100,7 +93,7 @@ def _to_array(values: Any, type_: str) -> NDArray[Any]:
         return np.array(values, np.int64).view(dtype)
     if dtype.kind == "f":
         # np.array of a mixed list of numbers and words would be text.
-        return np.array(_without_words(values), dtype)
+        return np.array(_each(values, lambda x: _WORDS[x] if isinstance(x, str) else x), dtype)
     if dtype.kind not in "biuU":
         raise ValueError("not a plain dtype")
     array = np.array(values, dtype)
@@ -109,7 +102,6 @@ def _to_array(values: Any, type_: str) -> NDArray[Any]:
     return array
 
 
-def _without_words(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_without_words(value) for value in values]
-    return _WORDS[values] if isinstance(values, str) else values
+def _each(values: Any, change: Callable[[Any], Any]) -> Any:
+    """The values of nested lists, changed."""
+    return [_each(x, change) for x in values] if isinstance(values, list) else change(values)

@@ -2,21 +2,9 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
 from platt_jax import validation
-from platt_jax.export.curves import Curves, Exportable, curves
-from platt_jax.export.onnx_parameters import parameters_of
+from platt_jax.export.curves import Exportable, curves
 from platt_jax.extras import install_hint
-from platt_jax.results.averages import nodes
-from platt_jax.version import __version__
-
-# Versions of 2023 and 2021, which every later runtime supports.
-_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
-# Types of scores, and their names in ONNX.
-_DTYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
-# The columns of `parameters`, see `onnx_parameters`.
-_COLUMNS = "slope", "intercept", "AA", "twice_AB", "BB"
 
 
 def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "float64") -> Any:
@@ -52,99 +40,9 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         ['score', 'segment']
     """
     with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
-        import onnx
-        from onnx import TensorProto, helper
+        import onnx  # noqa: F401 - checks that it is installed
 
-    validation.require_one_of(dtype, tuple(_DTYPES), "dtype")
-    found = curves(calibrator)
-    rows = ["N"]
-    inputs = [helper.make_tensor_value_info("score", getattr(TensorProto, _DTYPES[dtype]), rows)]
-    widened = helper.make_node("Cast", ["score"], ["wide_score"], to=TensorProto.DOUBLE)
-    parameters = parameters_of(found, helper)
-    inputs += [
-        helper.make_tensor_value_info(name, getattr(TensorProto, kind), rows)
-        for name, kind in parameters.inputs
-    ]
-    probability = _mean(helper) if found.averaged else _sigmoid(helper, "logit")
-    graph = helper.make_graph(
-        [*parameters.nodes, widened, *_logit(helper), *probability],
-        "platt_jax",
-        inputs,
-        [
-            helper.make_tensor_value_info(x, TensorProto.DOUBLE, rows)
-            for x in ("logit", "probability")
-        ],
-        initializer=[
-            onnx.numpy_helper.from_array(array, name)
-            for name, array in (_constants(found) | parameters.constants).items()
-        ],
-    )
-    model = helper.make_model(
-        graph,
-        producer_name="platt_jax",
-        producer_version=__version__,
-        ir_version=_IR_VERSION,
-        opset_imports=[
-            helper.make_opsetid("", _OPSET),
-            helper.make_opsetid("ai.onnx.ml", _ML_OPSET),
-        ],
-    )
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    from platt_jax.export.onnx_graph import DTYPES, model_of
 
-
-def _constants(found: Curves) -> dict[str, Any]:
-    """The initializers of the rest of the graph, by name."""
-    constants = {"zero": np.zeros(()), "one": np.ones(())}
-    columns = _COLUMNS[: len(found.names)]
-    constants |= {f"number_{name}": np.array(i) for i, name in enumerate(columns)}
-    if found.averaged:
-        at, weight = np.array(nodes()).T
-        constants |= {"nodes": at, "weights": weight, "behind": np.array([1])}
-    return constants
-
-
-def _column(helper: Any, name: str) -> Any:
-    """A node of one of the parameters of each row."""
-    return helper.make_node("Gather", ["parameters", f"number_{name}"], [name], axis=-1)
-
-
-def _logit(helper: Any) -> list[Any]:
-    """Nodes of the mean log-odds."""
-    return [
-        *(_column(helper, name) for name in ("slope", "intercept")),
-        helper.make_node("Mul", ["slope", "wide_score"], ["product"]),
-        helper.make_node("Add", ["product", "intercept"], ["logit"]),
-    ]
-
-
-def _sigmoid(helper: Any, logit: str, probability: str = "probability") -> list[Any]:
-    """Nodes of `expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0."""
-    return [
-        helper.make_node("Abs", [logit], ["distance"]),
-        helper.make_node("Neg", ["distance"], ["exponent"]),
-        helper.make_node("Exp", ["exponent"], ["e"]),
-        helper.make_node("GreaterOrEqual", [logit, "zero"], ["is_likely"]),
-        helper.make_node("Where", ["is_likely", "one", "e"], ["numerator"]),
-        helper.make_node("Add", ["one", "e"], ["denominator"]),
-        helper.make_node("Div", ["numerator", "denominator"], [probability]),
-    ]
-
-
-def _mean(helper: Any) -> list[Any]:
-    """Nodes of the mean of the sigmoid over normal log-odds, with one column per `nodes` entry."""
-    return [
-        *(_column(helper, name) for name in ("AA", "twice_AB", "BB")),
-        helper.make_node("Mul", ["AA", "wide_score"], ["by_score"]),
-        helper.make_node("Add", ["by_score", "twice_AB"], ["rising"]),
-        helper.make_node("Mul", ["rising", "wide_score"], ["risen"]),
-        helper.make_node("Add", ["risen", "BB"], ["variance"]),
-        helper.make_node("Max", ["variance", "zero"], ["positive_variance"]),
-        helper.make_node("Sqrt", ["positive_variance"], ["deviation"]),
-        helper.make_node("Unsqueeze", ["logit", "behind"], ["middle"]),
-        helper.make_node("Unsqueeze", ["deviation", "behind"], ["unit"]),
-        helper.make_node("Mul", ["unit", "nodes"], ["off"]),
-        helper.make_node("Add", ["middle", "off"], ["logits"]),
-        *_sigmoid(helper, "logits", "probabilities"),
-        helper.make_node("MatMul", ["probabilities", "weights"], ["probability"]),
-    ]
+    validation.require_one_of(dtype, tuple(DTYPES), "dtype")
+    return model_of(curves(calibrator), dtype)

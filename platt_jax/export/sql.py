@@ -1,28 +1,10 @@
 """Calibrators as SQL."""
 
-import datetime as dt
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from platt_jax.export import sql_text
-from platt_jax.export.curves import (
-    Curves,
-    Exportable,
-    curves,
-    is_wider,
-    number_of_cases,
-    require_integers,
-    require_unicode,
-)
+from platt_jax.export.curves import Exportable, curves
 from platt_jax.extras import install_hint
-
-# Maximum number of segments in an expression; engines take long to read more.
-_MOST_IN_EXPRESSION = 1000
-_TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
-_BITS = 64  # size of a BIGINT
-# Widest integers of DuckDB; other engines are assumed to have BIGINT only.
-_WIDE = {"duckdb": ("HUGEINT", 128)}
 
 
 class SqlExport(NamedTuple):
@@ -96,120 +78,9 @@ def to_sql(
         [(0.5,)]
     """
     with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
-        import sqlglot
-        from sqlglot.errors import SqlglotError
+        import sqlglot  # noqa: F401 - checks that it is installed
 
-    from platt_jax.sql import expressions
+    from platt_jax.export.sql_text import written
 
-    found = curves(calibrator)
-    types = _column_types(found, dialect)
     columns = [] if segment is None else [segment] if isinstance(segment, str) else list(segment)
-    _check(found, columns, table)
-    try:
-        sqlglot.Dialect.get_or_raise(dialect)
-    except (SqlglotError, ValueError) as error:
-        raise ValueError(f"dialect: expected one that sqlglot knows, got {dialect!r}") from error
-
-    def written(text: str) -> str:
-        return sqlglot.transpile(text, read="duckdb", write=dialect)[0]
-
-    given = [score, *columns]
-    score, columns = expressions.quoted(score), [expressions.quoted(column) for column in columns]
-    score = f"CAST({score} AS DOUBLE)"
-    tables = [] if table is None else sql_text.tables(found, types, table)
-    p = sql_text.joined(found, score, tables) if tables else sql_text.cases(found, score, columns)
-    joins = " ".join(sql_text.join(one, columns) for one in tables)
-    statements = [text for one in tables for text in sql_text.setup(found, one)]
-    if view is not None or rows is not None:
-        if sql_text.PROBABILITY in [name.casefold() for name in given]:
-            raise ValueError(
-                f"score, segment: expected other names than {sql_text.PROBABILITY!r}, which is the "
-                f"new column of a view, got {given}"
-            )
-        named = _view_and_rows(view, rows, [one.name for one in tables], dialect)
-        statements = sql_text.with_view(statements, *named, p, joins)
-    setup = tuple(map(written, statements))
-    if not tables:
-        return SqlExport(written(p), "", setup)
-    # sqlglot reads whole queries, not fragments.
-    query = f"SELECT {p} FROM platt_rows {joins}"
-    expression, join = written(query).removeprefix("SELECT ").split(" FROM platt_rows ", 1)
-    return SqlExport(expression, join, setup)
-
-
-def _view_and_rows(
-    view: str | None, rows: str | None, tables: Sequence[str], dialect: str
-) -> tuple[str, str]:
-    """The view, and the table of rows, which no statement may drop, as DuckDB writes their names.
-
-    Raises:
-        ValueError: one of them is missing or no name, or two tables have the same name.
-    """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
-    from platt_jax.sql import expressions
-
-    if not (view and rows):
-        raise ValueError(
-            f"view, rows: expected the names of a view and of its rows, or neither, got {view!r} "
-            f"and {rows!r}"
-        )
-    try:
-        table = sqlglot.to_table(rows, dialect=dialect)
-    except SqlglotError as error:
-        raise ValueError(f"rows: expected the name of a table, got {rows!r}") from error
-    # The same name in another schema may be the same table.
-    names = [expressions.quoted(table.name), expressions.quoted(view), *tables]
-    if len({name.casefold() for name in names}) < len(names):
-        raise ValueError(
-            f"view, rows, table: expected different names, got {', '.join(names)}; what has the "
-            "name of the view or of a table is replaced"
-        )
-    return expressions.quoted(view), table.sql("duckdb")
-
-
-def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
-    expected = len(found.types)
-    if len(columns) != expected:
-        raise ValueError(
-            f"segment: expected {expected or 'no'} column{'s' * (expected > 1)}, as the "
-            f"calibrator's, got {columns or None}"
-        )
-    if found.segments is None and table is not None:
-        raise ValueError("table: expected None for one sigmoid, which has no segments to join")
-    if table == "":
-        raise ValueError("table: expected the name of a table, got ''")
-    cases = number_of_cases(found)
-    if table is None and cases > _MOST_IN_EXPRESSION:
-        what = "segments and values of levels" if found.levels else "segments"
-        raise ValueError(
-            f"table: expected the name of a table to make for {cases:,} {what}; "
-            f"at most {_MOST_IN_EXPRESSION:,} go into an expression"
-        )
-
-
-def _column_types(found: Curves, dialect: str) -> list[str]:
-    """SQL types of the columns of segments, each of one type that has exact literals."""
-    widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
-    require_integers(found, bits, f"{widest} columns")
-    return [
-        _column_type(column, types, widest)
-        for column, types in zip(found.columns, found.types, strict=True)
-    ]
-
-
-def _column_type(column: list[Any], types: set[type], widest: str) -> str:
-    if len(types) > 1 or not types <= set(_TYPES):
-        raise ValueError(
-            "segments: expected text, numbers, truth values or dates, one type a column, got "
-            + " and ".join(sorted(type_.__name__ for type_ in types))
-        )
-    require_unicode(column)
-    for part in column:
-        if type(part) is float and math.isinf(part):
-            raise ValueError(
-                f"segments: expected ids that SQL has a literal for, got {part}; leave it out "
-                "by calibrator.only(...), or fit such ids as text"
-            )
-    return widest if any(is_wider(part, _BITS) for part in column) else _TYPES[next(iter(types))]
+    return SqlExport(*written(curves(calibrator), score, columns, dialect, table, view, rows))

@@ -1,22 +1,140 @@
 """The text of an exported calibrator in SQL: expressions, and tables to join."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from platt_jax.export.curves import Curves, other_cases
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from platt_jax.export.curves import Curves, column_types, is_wider, number_of_cases, other_cases
+from platt_jax.sql import expressions
+
+# Maximum number of segments in an expression; engines take long to read more.
+_MOST_IN_EXPRESSION = 1000
+_TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
+_BITS = 64  # size of a BIGINT
+# Widest integers of DuckDB; other engines are assumed to have BIGINT only.
+_WIDE = {"duckdb": ("HUGEINT", 128)}
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
 _ROWS_OF_INSERT = 500
-PROBABILITY = "probability"  # the new column of a view
+_PROBABILITY = "probability"  # the new column of a view
+
+
+def written(
+    found: Curves,
+    score: str,
+    columns: list[str],
+    dialect: str,
+    table: str | None,
+    view: str | None,
+    rows: str | None,
+) -> tuple[str, str, tuple[str, ...]]:
+    """The parts of a `SqlExport`; see `to_sql` for the arguments and errors."""
+    types = _column_types(found, dialect)
+    _check(found, columns, table)
+    try:
+        sqlglot.Dialect.get_or_raise(dialect)
+    except (SqlglotError, ValueError) as error:
+        raise ValueError(f"dialect: expected one that sqlglot knows, got {dialect!r}") from error
+
+    def in_dialect(text: str) -> str:
+        return sqlglot.transpile(text, read="duckdb", write=dialect)[0]
+
+    given = [score, *columns]
+    score = f"CAST({expressions.quoted(score)} AS DOUBLE)"
+    columns = list(map(expressions.quoted, columns))
+    tables = [] if table is None else _tables(found, types, table)
+    p = _joined(found, score, tables) if tables else _cases(found, score, columns)
+    joins = " ".join(_join(one, columns) for one in tables)
+    statements = [text for one in tables for text in _setup(found, one)]
+    if view is not None or rows is not None:
+        if _PROBABILITY in [name.casefold() for name in given]:
+            raise ValueError(
+                f"score, segment: expected other names than {_PROBABILITY!r}, which is the "
+                f"new column of a view, got {given}"
+            )
+        named = _view_and_rows(view, rows, [one.name for one in tables], dialect)
+        statements = _with_view(statements, *named, p, joins)
+    setup = tuple(map(in_dialect, statements))
+    if not tables:
+        return in_dialect(p), "", setup
+    # sqlglot reads whole queries, not fragments.
+    query = in_dialect(f"SELECT {p} FROM platt_rows {joins}")
+    expression, join = query.removeprefix("SELECT ").split(" FROM platt_rows ", 1)
+    return expression, join, setup
+
+
+def _view_and_rows(
+    view: str | None, rows: str | None, tables: Sequence[str], dialect: str
+) -> tuple[str, str]:
+    """The view, and the table of rows, which no statement may drop, as DuckDB writes their names.
+
+    Raises:
+        ValueError: one of them is missing or no name, or two tables have the same name.
+    """
+    if not (view and rows):
+        raise ValueError(
+            f"view, rows: expected the names of a view and of its rows, or neither, got {view!r} "
+            f"and {rows!r}"
+        )
+    try:
+        table = sqlglot.to_table(rows, dialect=dialect)
+    except SqlglotError as error:
+        raise ValueError(f"rows: expected the name of a table, got {rows!r}") from error
+    # The same name in another schema may be the same table.
+    names = [expressions.quoted(table.name), expressions.quoted(view), *tables]
+    if len({name.casefold() for name in names}) < len(names):
+        raise ValueError(
+            f"view, rows, table: expected different names, got {', '.join(names)}; what has the "
+            "name of the view or of a table is replaced"
+        )
+    return expressions.quoted(view), table.sql("duckdb")
+
+
+def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
+    expected = len(found.types)
+    if len(columns) != expected:
+        raise ValueError(
+            f"segment: expected {expected or 'no'} column{'s' * (expected > 1)}, as the "
+            f"calibrator's, got {columns or None}"
+        )
+    if found.segments is None and table is not None:
+        raise ValueError("table: expected None for one sigmoid, which has no segments to join")
+    if table == "":
+        raise ValueError("table: expected the name of a table, got ''")
+    cases = number_of_cases(found)
+    if table is None and cases > _MOST_IN_EXPRESSION:
+        what = "segments and values of levels" if found.levels else "segments"
+        raise ValueError(
+            f"table: expected the name of a table to make for {cases:,} {what}; "
+            f"at most {_MOST_IN_EXPRESSION:,} go into an expression"
+        )
+
+
+def _column_types(found: Curves, dialect: str) -> list[str]:
+    """SQL types of the columns of segments, each of one type that has exact literals."""
+    widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
+    expected = "segments: expected text, numbers, truth values or dates"
+    types = column_types(found, _TYPES, expected, bits, f"{widest} columns")
+    for part in chain(*found.columns):
+        if type(part) is float and math.isinf(part):
+            raise ValueError(
+                f"segments: expected ids that SQL has a literal for, got {part}; leave it out "
+                "by calibrator.only(...), or fit such ids as text"
+            )
+    return [
+        widest if any(is_wider(part, _BITS) for part in column) else _TYPES[type_]
+        for column, type_ in zip(found.columns, types, strict=True)
+    ]
 
 
 def _probability(parameters: Sequence[str], score: str) -> str:
     """The probability, given expressions of the parameters."""
-    from platt_jax.sql import expressions
-
     A, B, *covariance = parameters
     z = f"({A} * {score} + {B})"
     if not covariance:
@@ -27,12 +145,10 @@ def _probability(parameters: Sequence[str], score: str) -> str:
 
 
 def _number(x: float) -> str:
-    from platt_jax.sql import expressions
-
     return "NULL" if x != x else expressions.literal(x)
 
 
-def cases(found: Curves, score: str, columns: Sequence[str]) -> str:
+def _cases(found: Curves, score: str, columns: Sequence[str]) -> str:
     """The probability as a CASE over segments, and with levels over what is known of others."""
     default = _probability([*map(_number, found.fallback)], score)
     segment_cases = (
@@ -55,10 +171,6 @@ def _parts(segment: Any) -> tuple[Any, ...]:
 
 
 def _literal(part: Any) -> str:
-    from sqlglot import exp
-
-    from platt_jax.sql import expressions
-
     if isinstance(part, str):
         # Most programs end a statement at the character NUL.
         texts = [exp.Literal.string(text).sql("duckdb") for text in part.split("\0")]
@@ -68,7 +180,7 @@ def _literal(part: Any) -> str:
     return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
 
 
-class SqlTable(NamedTuple):
+class _Table(NamedTuple):
     """A table to create, of the segments or of the values of a level.
 
     Attributes:
@@ -86,16 +198,14 @@ class SqlTable(NamedTuple):
     unseen: tuple[float, ...] | None = None
 
 
-def tables(found: Curves, types: Sequence[str], name: str) -> list[SqlTable]:
+def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
     """The table of the segments, and those of the levels."""
-    from platt_jax.sql import expressions
-
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
-    segment_table = SqlTable(
+    segment_table = _Table(
         expressions.quoted(name), "platt", dict(enumerate(types)), list(segments)
     )
     level_tables = (
-        SqlTable(
+        _Table(
             expressions.quoted(f"{name}_level_{number}"),
             f"platt_level_{number}",
             {place: types[place] for place in level.columns},
@@ -107,7 +217,7 @@ def tables(found: Curves, types: Sequence[str], name: str) -> list[SqlTable]:
     return [segment_table, *level_tables]
 
 
-def setup(found: Curves, table: SqlTable) -> Iterable[str]:
+def _setup(found: Curves, table: _Table) -> Iterator[str]:
     """The statements that create a table, and drop an earlier one.
 
     PostgreSQL and SQLite have no CREATE OR REPLACE TABLE, and Spark has it for some tables only.
@@ -125,7 +235,7 @@ def setup(found: Curves, table: SqlTable) -> Iterable[str]:
         yield f"INSERT INTO {table.name} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
 
 
-def with_view(
+def _with_view(
     statements: Sequence[str], view: str, rows: str, probability: str, joins: str
 ) -> list[str]:
     """The statements of tables, and those of a view of the rows that are joined with them.
@@ -134,30 +244,29 @@ def with_view(
     tables that are half filled would have wrong probabilities. The probability comes first: of two
     columns of its name, DuckDB and SQLite rename the second without a word.
     """
-    columns = f"{probability} AS {PROBABILITY}, platt_rows.*"
+    columns = f"{probability} AS {_PROBABILITY}, platt_rows.*"
     query = f"SELECT {columns} FROM {rows} AS platt_rows {joins}"
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 
-def joined(found: Curves, score: str, tables: Sequence[SqlTable]) -> str:
+def _joined(found: Curves, score: str, tables: Sequence[_Table]) -> str:
     """The probability, given the joined tables of the segments and of the levels."""
-    from platt_jax.sql.levels import Joined, parameter
 
     def parameter_cases(place: int, name: str) -> str:
         segments, *levels = (
-            Joined(
+            expressions.Joined(
                 f"{table.prefix}_known",
                 f"{table.prefix}_{name}",
                 None if table.unseen is None else _number(table.unseen[place]),
             )
             for table in tables
         )
-        return parameter(segments, _number(found.root[place]), levels)
+        return expressions.parameter(segments, _number(found.root[place]), levels)
 
     return _probability([parameter_cases(*named) for named in enumerate(found.names)], score)
 
 
-def join(table: SqlTable, columns: Sequence[str]) -> str:
+def _join(table: _Table, columns: Sequence[str]) -> str:
     """The clause that joins a table."""
     on = " AND ".join(f"{columns[i]} = {table.prefix}_key_{i}" for i in table.columns)
     return f"LEFT JOIN {table.name} ON {on}"

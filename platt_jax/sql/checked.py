@@ -1,33 +1,18 @@
 """The rows of a relation, with their columns, labels and ids checked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from sqlglot import exp
 
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import factorize
 from platt_jax.sql import queries
-from platt_jax.sql.engines import QueryEngine
-from platt_jax.sql.names import RelationColumns
-from platt_jax.sql.relations import check_columns
-from platt_jax.sql.values import numbers
-
-
-class ColumnArguments(NamedTuple):
-    """Names of columns, and the label of class 1, as in `fit_segments`."""
-
-    score: str
-    label: str
-    segment: str | Sequence[str]
-    weight: str | None = None
-    offset: str | None = None
-    pos_label: str | float | None = None
+from platt_jax.sql.engines import QueryEngine, numbers
+from platt_jax.sql.queries import RelationColumns
 
 
 class CheckedRows(NamedTuple):
@@ -41,31 +26,54 @@ class CheckedRows(NamedTuple):
 
 @contextmanager
 def checked_rows(
-    engine: QueryEngine, named: ColumnArguments, snapshot: bool
+    engine: QueryEngine, names: RelationColumns, snapshot: bool
 ) -> Iterator[CheckedRows]:
     """The rows of an engine's relation, as long as the context lasts.
 
     Raises:
         ValueError: a column is missing or of another type; a label is no label, or an id NULL.
     """
-    segments = [named.segment] if isinstance(named.segment, str) else list(named.segment)
-    numeric = {name: getattr(named, name) for name in ("score", "weight", "offset")}
+    if names.label is None:
+        raise ValueError("label: expected the name of a column, got None")
     columns = engine.columns()
-    if named.pos_label is None:
-        check_columns(columns, {**numeric, "label": named.label}, segments)
-    else:
-        check_columns(columns, numeric, segments, {"label": named.label})
+    check_columns(columns, names)
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
-    positive = None if named.pos_label is None else _literal(named.pos_label)
-    names = RelationColumns(
-        named.score, named.label, segments, named.weight, booleans, positive, named.offset
-    )
-    optional = (x for x in (named.weight, named.offset) if x is not None)
-    used = dict.fromkeys([named.score, named.label, *segments, *optional])
-    with engine.held(list(used), snapshot) as held:
+    names = names._replace(booleans=booleans)
+    with engine.held(names.used, snapshot) as held:
         found = held.run(queries.summary(names))
         _check_values(found, names)
         yield CheckedRows(held, names, *_ascending(found, names))
+
+
+def check_columns(there: dict[str, pa.DataType], names: RelationColumns) -> None:
+    """Check that the columns exist among those of a relation, and have the right types.
+
+    Raises:
+        ValueError: a column is missing or of another type.
+    """
+    segment = names.segment
+    if not segment:
+        raise ValueError("segment: expected at least one column, got none")
+    if len(set(segment)) < len(segment):
+        raise ValueError(f"segment: expected different columns, got {list(segment)}")
+    any_type = {"segment", "label"} if names.pos_label is not None else {"segment"}
+    numeric = [(role, getattr(names, role)) for role in ("score", "weight", "offset")]
+    wanted = [*numeric, ("label", names.label), *(("segment", column) for column in segment)]
+    for role, column in wanted:
+        if column is None:
+            continue
+        if column not in there:
+            raise ValueError(f"{role}: expected one of the columns {list(there)}, got {column!r}")
+        if pa.types.is_union(kind := there[column]):
+            kinds = " and ".join(field.name for field in kind)
+            raise ValueError(f"{role}, column {column!r}: expected values of one type, got {kinds}")
+        if role not in any_type and not _is_numeric(kind):
+            raise ValueError(f"{role}, column {column!r}: expected numbers, got {kind}")
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    tests = ("is_integer", "is_floating", "is_decimal", "is_boolean", "is_null")
+    return any(getattr(pa.types, test)(kind) for test in tests)
 
 
 def _ascending(found: pa.Table, names: RelationColumns) -> tuple[NDArray[Any], pa.Table]:
@@ -118,12 +126,3 @@ def _check_two_labels(found: pa.Table, names: RelationColumns) -> None:
             f"label, column {names.label!r}: expected pos_label={names.pos_label} and at most one "
             f"other value, got {', '.join(map(repr, sorted(ends)))}"
         )
-
-
-def _literal(label: Any) -> str:
-    """A label as a literal in DuckDB's dialect."""
-    if isinstance(label, str):
-        return exp.Literal.string(label).sql("duckdb")
-    if isinstance(label, Real) and np.isfinite(float(label)):
-        return repr(int(label) if isinstance(label, Integral) else float(label))
-    raise ValueError(f"pos_label: expected a text or a number, got {label!r}")

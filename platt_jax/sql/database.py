@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from platt_jax.sql.engines import POINTS, ROWS, QueryEngine, schema, with_tables
 from platt_jax.sql.expressions import quoted
-from platt_jax.sql.names import COMPUTED_ONCE
 from platt_jax.sql.points import ParameterizedQuery, as_arrays, as_json, sql_type
+from platt_jax.sql.queries import COMPUTED_ONCE
 from platt_jax.sql.transactions import execute, repeatable, restored_transaction
 
 _SAMPLED_ROWS = 1000

@@ -5,8 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlglot
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from platt_jax.sql.expressions import quoted
@@ -128,6 +131,11 @@ def with_tables(query: str, tables: Mapping[str, Any], materialized: bool = Fals
         return node
 
     return sqlglot.parse_one(query, read="duckdb").transform(named)
+
+
+def numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """A column of a result as float64, with NaN for NULL."""
+    return pc.cast(column, pa.float64()).to_numpy()
 
 
 def schema(table: pa.Table) -> dict[str, pa.DataType]:

@@ -3,7 +3,6 @@
 The query computes what `monitoring/evidence.py` computes of rows in memory.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,42 +24,25 @@ from platt_jax.monitoring.summaries import to_table
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.tables import Table
 from platt_jax.sql import queries
-from platt_jax.sql.checked import CheckedRows, ColumnArguments, checked_rows
-from platt_jax.sql.engines import POINTS
+from platt_jax.sql.checked import CheckedRows, checked_rows
+from platt_jax.sql.engines import POINTS, numbers
 from platt_jax.sql.expressions import deviation_of_logit, literal, mean_probability
-from platt_jax.sql.names import RelationColumns
-from platt_jax.sql.relations import engine_of
-from platt_jax.sql.values import numbers
+from platt_jax.sql.queries import RelationColumns
+from platt_jax.sql.relation_rows import RelationRows
 
 _CURVE = ("A", "B", "c_AA", "c_AB", "c_BB")  # of the prediction; A and B without a population
 _MARGIN = ("m_AA", "m_AB", "m_BB")  # covariance of the fit
 _LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 
 
-def monitor_sums(
-    relation: Any,
-    monitor: Monitor,
-    *,
-    score: str,
-    label: str,
-    segment: str | Sequence[str],
-    offset: str | None = None,
-    connection: Any = None,
-    dialect: str | None = None,
-) -> Table:
+def monitor_sums(rows: RelationRows, monitor: Monitor) -> Table:
     """The sums of a night's rows for `Monitor.add`, computed in their engine by two queries.
 
     All labels must be known: there is no `reported`, which `Monitor.sums` has.
 
     Args:
-        relation: the rows of the night, as in `rows`.
+        rows: the rows of the night, from `rows`, without weights.
         monitor: the monitor after the night before.
-        score: name of the column of scores.
-        label: name of the column of labels: booleans, {0, 1} or {-1, +1}.
-        segment: name of the column of segment ids, or several, as in `rows`.
-        offset: name of the column of offsets; None for no offsets.
-        connection: as in `rows`.
-        dialect: as in `rows`.
 
     Returns:
         A Table, as of `Monitor.sums` of the same rows. Engines round otherwise: sums agree within
@@ -70,15 +52,15 @@ def monitor_sums(
 
     Raises:
         ValueError: the monitor's calibrator has levels; it has a `night_sd`; a column is missing or
-            of another type; or an id is NULL.
+            of another type; an id is NULL; or there are weights.
 
     Example:
         >>> import duckdb
         >>> from platt_jax import fit_segments, sql
-        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
-        >>> columns = {"score": "f", "label": "y", "segment": "shop"}
-        >>> monitor = Monitor.start(fit_segments(sql.rows(rows, **columns)), against="predictions")
-        >>> monitor.add(monitor_sums(rows, monitor, **columns)).table()["rows"].tolist()
+        >>> sales = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> rows = sql.rows(sales, score="f", label="y", segment="shop")
+        >>> monitor = Monitor.start(fit_segments(rows), against="predictions")
+        >>> monitor.add(monitor_sums(rows, monitor)).table()["rows"].tolist()
         [2]
     """
     calibrator = monitor.calibrator
@@ -88,19 +70,20 @@ def monitor_sums(
         raise ValueError("monitor: expected a calibrator without levels; Monitor.update takes them")
     if monitor.night_sd:
         raise ValueError("monitor: expected a night_sd of 0; Monitor.update and sums take others")
+    if rows.names.weight is not None:
+        raise ValueError(f"rows: expected no weights, got the column {rows.names.weight!r}")
     caller = Caller()
-    columns = ColumnArguments(score, label, segment, offset=offset)
-    with checked_rows(engine_of(relation, connection, dialect), columns, snapshot=False) as rows:
-        if not len(rows.keys):
+    with checked_rows(rows.engine, rows.names, rows.snapshot) as checked:
+        if not len(checked.keys):
             no_keys = calibrator.keys[:0]
             return to_table(no_keys, Night.without_rows(0, monitor.state.terms))
-        before = before_night(calibrator, rows.keys, monitor.against)
+        before = before_night(calibrator, checked.keys, monitor.against)
         curves = parameters(calibrator)[before.place]
         usable = before.usable & np.isfinite(curves).all(1)
-        tell_unusable(rows.keys, before.usable, caller)
+        tell_unusable(checked.keys, before.usable, caller)
         names = ["A", "B"] if curves.shape[1] == 2 else list(_CURVE)
         points = dict(zip(names, curves.T, strict=True)) | _margin_points(before)
-        found = _run(rows, monitor, points, usable)
+        found = _run(checked, monitor, points, usable)
     return to_table(*found)
 
 

@@ -8,49 +8,34 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids
+from platt_jax.groups import Groups
 from platt_jax.results.levels import Part
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 from platt_jax.results.tables import arrow_array
+from platt_jax.sql.checked import check_columns
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import (
+    Joined,
     deviation_of_logit,
     literal,
     mean_probability,
+    parameter,
     probability,
     quoted,
 )
-from platt_jax.sql.levels import Joined, parameter
-from platt_jax.sql.names import RelationColumns
-from platt_jax.sql.relations import check_columns, engine_of
+from platt_jax.sql.queries import RelationColumns
+from platt_jax.sql.relation_rows import RelationRows
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
-# Column of `POINTS` with levels: the number of the level; segments have this one.
-_LEVEL, _SEGMENTS = "level", -1
 
 
-def predict(
-    relation: Any,
-    calibrator: SegmentCalibrator,
-    *,
-    score: str,
-    segment: str | Sequence[str],
-    offset: str | None = None,
-    name: str = "probability",
-    connection: Any = None,
-    dialect: str | None = None,
-) -> Any:
+def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "probability") -> Any:
     """The rows of a relation with P(y=1) as a new column, computed in the engine.
 
     Args:
-        relation: as in `rows`.
+        rows: the rows, from `rows`; labels and weights are not read.
         calibrator: the calibrator of the segments.
-        score: name of the column of scores.
-        segment: name of the column of segment ids, or several, as in `rows`.
-        offset: name of the column of offsets, as in `SegmentCalibrator.predict_proba`; None for no
-            offsets.
         name: name of the new column.
-        connection: as in `rows`.
-        dialect: as in `rows`.
 
     Returns:
         A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
@@ -61,42 +46,37 @@ def predict(
         levels a NULL in a column as an unseen value.
 
     Raises:
-        ValueError: a column is missing, or as in `rows`.
+        ValueError: a column is missing or of another type, or there is one of the new name.
 
     Example:
         >>> import duckdb
         >>> from platt_jax import fit_segments, sql
-        >>> rows = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
-        >>> calibrator = fit_segments(sql.rows(rows, score="f", label="y", segment="shop"))
-        >>> with_p = predict(rows, calibrator, score="f", segment="shop", name="p")
+        >>> sales = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+        >>> rows = sql.rows(sales, score="f", label="y", segment="shop")
+        >>> with_p = predict(rows, fit_segments(rows), name="p")
         >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
         [0.667, 0.333]
     """
-    segments = [segment] if isinstance(segment, str) else list(segment)
-    engine = engine_of(relation, connection, dialect)
-    names = RelationColumns(score, "", segments, offset=offset)
-    columns = engine.columns()
-    check_columns(columns, {"score": score, "offset": offset}, segments)
-    _check_kinds(columns, calibrator, segments)
+    names = rows.names._replace(label=None, weight=None, pos_label=None)
+    columns = rows.engine.columns()
+    check_columns(columns, names)
+    _check_kinds(columns, calibrator, names.segment)
     if name in columns:
         raise ValueError(f"name: expected that of a new column, {name!r} is there")
-    parameters, root, parts = _found(calibrator)
-    query = _query(names, list(columns), root, parts, name)
-    return engine.extended(query, _points(calibrator, names, parameters, parts))
-
-
-def _found(
-    calibrator: SegmentCalibrator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Part]]:
-    """The parameters of each segment, those of others apart from levels, and the levels."""
-    each = parameters(calibrator)
-    if calibrator.by_level is None:
-        return each[:-1], each[-1], []
-    return each[:-1], *calibrator.by_level.parts()
+    each, by_level = parameters(calibrator), calibrator.by_level
+    root, parts = (each[-1], []) if by_level is None else by_level.parts()
+    number = len(ids.fields(calibrator.keys))
+    if number != len(names.segment):
+        raise ValueError(
+            f"segment: expected {number} columns, as the calibrator's, got {names.segment}"
+        )
+    known = [Part(range(number), calibrator.keys, each[:-1], None), *parts]
+    query = _query(names, list(columns), root, known, name)
+    return rows.engine.extended(query, _points(names, known))
 
 
 def _check_kinds(
-    columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: list[str]
+    columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: Sequence[str]
 ) -> None:
     """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
     for name, fitted in zip(segments, ids.fields(calibrator.keys), strict=False):
@@ -114,15 +94,16 @@ def _query(
     names: RelationColumns,
     columns: list[str],
     root: NDArray[np.float64],
-    parts: list[Part],
+    known: list[Part],
     name: str,
 ) -> str:
+    """The query, given the parameters of other segments, and what is known of some."""
     score = f"CAST({ROWS}.{quoted(names.score)} AS DOUBLE)"
     # Without a population there are A and B only.
     A, B, *covariance = (
-        _parameter(i, of, root[i], parts) for i, of in enumerate(_PARAMETERS[: len(root)])
+        _parameter(i, of, root[i], known) for i, of in enumerate(_PARAMETERS[: len(root)])
     )
-    joined = _joined(names, parts)
+    joined = _joined(names, known)
     z = f"{A} * {score} + {B}"
     if names.offset is not None:
         z += f" - CAST({ROWS}.{quoted(names.offset)} AS DOUBLE)"
@@ -139,72 +120,56 @@ def _query(
 
 
 def _alias(number: int) -> str:
-    """The name of `POINTS` where it is joined for a level."""
+    """The name of `POINTS` where it is joined for the segments, 0, or for a level."""
     return f"platt_level_{number}"
 
 
-def _parameter(place: int, of: str, root: float, parts: list[Part]) -> str:
+def _parameter(place: int, of: str, root: float, known: list[Part]) -> str:
     """The expression of a parameter, given its place and its column in `POINTS`."""
-    levels = [
+    segments, *levels = (
         Joined(
             f"{_alias(number)}.known",
             f"{_alias(number)}.{of}",
             None if part.unseen is None else literal(part.unseen[place]),
         )
-        for number, part in enumerate(parts)
-    ]
-    return parameter(Joined(f"{POINTS}.known", f"{POINTS}.{of}"), literal(root), levels)
+        for number, part in enumerate(known)
+    )
+    return parameter(segments, literal(root), levels)
 
 
-def _joined(names: RelationColumns, parts: list[Part]) -> str:
+def _joined(names: RelationColumns, known: list[Part]) -> str:
     """The rows with their segments' points and those of the values of each level."""
-    pairs = list(zip(names.segment, names.keys, strict=True))
-    joins = [(POINTS, POINTS, pairs, _SEGMENTS)]
-    for number, part in enumerate(parts):
-        some = pairs[part.columns.start : part.columns.stop]
-        joins.append((f"{POINTS} AS {_alias(number)}", _alias(number), some, number))
     text = f"FROM {ROWS}"
-    for table, alias, columns, level in joins:
-        on = [f"{ROWS}.{quoted(column)} = {alias}.p_{key}" for column, key in columns]
-        if parts:
-            on.append(f"{alias}.{_LEVEL} = {level}")
-        text += f" LEFT JOIN {table} ON {' AND '.join(on)}"
+    for number, part in enumerate(known):
+        alias = _alias(number)
+        on = [f"{ROWS}.{quoted(names.segment[i])} = {alias}.p_{i}" for i in part.columns]
+        if len(known) > 1:
+            on.append(f"{alias}.level = {number}")
+        text += f" LEFT JOIN {POINTS} AS {alias} ON {' AND '.join(on)}"
     return text
 
 
-def _points(
-    calibrator: SegmentCalibrator,
-    names: RelationColumns,
-    parameters: NDArray[np.float64],
-    parts: list[Part],
-) -> pa.Table:
+def _points(names: RelationColumns, known: list[Part]) -> pa.Table:
     """The segments and their parameters, and behind them the values of each level with theirs."""
-    fields = ids.fields(calibrator.keys)
-    if len(fields) != len(names.segment):
-        raise ValueError(
-            f"segment: expected {len(fields)} columns, as the calibrator's, got {names.segment}"
-        )
+    rows = Groups([len(part.keys) for part in known])
     columns: dict[str, Any] = {}
-    for place, (key, column) in enumerate(zip(names.keys, fields, strict=True)):
+    for place in range(len(names.segment)):
         try:
-            columns[f"p_{key}"] = _keys(place, column, parts)
+            columns[f"p_{place}"] = _keys(place, known)
         except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
             raise ValueError(
                 "calibrator: expected segments of one type, that of a column of a table, got "
                 f"Python's objects of several ({error})"
             ) from error
-    sizes = [len(calibrator), *(len(part.keys) for part in parts)]
-    columns["known"] = np.ones(sum(sizes), int)
-    if parts:
-        columns[_LEVEL] = np.repeat(np.arange(_SEGMENTS, len(parts)), sizes)
-    numbers = np.concatenate([parameters, *(part.normal for part in parts)])
+    columns |= {"known": np.ones(rows.rows, int), "level": rows.owner}
+    numbers = np.concatenate([part.normal for part in known])
     return pa.table({**columns, **dict(zip(_PARAMETERS, numbers.T, strict=False))})
 
 
-def _keys(place: int, column: NDArray[Any], parts: list[Part]) -> Any:
-    """A column of the segments' ids, and behind them that of the levels; NULL if they lack it."""
-    values, places, end = [column], [np.arange(len(column))], len(column)
-    for part in parts:
+def _keys(place: int, known: list[Part]) -> Any:
+    """A column of the ids of the segments and of the levels; NULL if these lack it."""
+    values, places, end = [], [], 0
+    for part in known:
         if place in part.columns:
             values.append(ids.fields(part.keys)[part.columns.index(place)])
             places.append(end + np.arange(len(part.keys)))
@@ -214,4 +179,4 @@ def _keys(place: int, column: NDArray[Any], parts: list[Part]) -> Any:
     whole, row_places = np.concatenate(values), np.concatenate(places)
     # Arrow ends an array's bytes at the first that is 0, but not those of Python.
     made = arrow_array(whole.tolist() if whole.dtype.kind in "OS" else whole)
-    return made.take(pa.array(row_places, mask=row_places < 0)) if parts else made
+    return made.take(pa.array(row_places, mask=row_places < 0)) if len(known) > 1 else made

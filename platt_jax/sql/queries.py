@@ -9,14 +9,53 @@ where p = 1 / (1 + exp(-u)) is the probability of the other label. It is small f
 fitted well, so no digits are lost.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
 from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import FAR, LARGEST, literal, quoted
-from platt_jax.sql.names import ALL, SAME, PooledNumbers, RelationColumns
+
+# Columns of `POINTS`, the search's numbers for each segment.
+STANDARDIZATION = ("center", "scale")
+GAPS = ("gap_pos", "gap_neg")  # distances of the targets from the labels 1 and 0
+# Columns by which passes are compared.
+SAME = ("same_weight", "same_score", "same_offset")
+# Suffix of the columns of the problem of all rows.
+ALL = "_all"
+
+# Parts of queries whose columns are expensive, and used several times in the next part.
+COMPUTED_ONCE = ("summarized", "at_points", "with_e", "terms")
+
+# The search's numbers for the problem of all rows, by name.
+PooledNumbers: TypeAlias = Mapping[str, float]
 
 # Range in which products of three numbers, and sums of many products, neither overflow nor vanish.
 _SMALL, _LARGE = "1e-100", "1e100"
+
+
+class RelationColumns(NamedTuple):
+    """The columns of a relation, and the label of class 1."""
+
+    score: str
+    label: str | None
+    segment: Sequence[str]
+    weight: str | None = None
+    offset: str | None = None
+    pos_label: str | None = None  # its literal; None for numeric labels
+    booleans: Sequence[str] = ()  # names of the boolean columns
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of the segment's columns in queries."""
+        return [f"k{i}" for i in range(len(self.segment))]
+
+    @property
+    def used(self) -> list[str]:
+        """The names of all columns, each once."""
+        names = (self.score, self.label, *self.segment, self.weight, self.offset)
+        return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def summary(names: RelationColumns) -> str:
@@ -188,7 +227,7 @@ def with_rows(names: RelationColumns) -> str:
     ]
     label = _number(names, names.label)
     if names.pos_label is not None:
-        x = quoted(names.label)
+        x = quoted(names.label or "")
         is_other = f"{x} <> {names.pos_label}"
         label = f"CASE WHEN {x} = {names.pos_label} THEN 1 WHEN {is_other} THEN 0 END"
         columns.append(f"CASE WHEN {is_other} THEN {x} END AS other")

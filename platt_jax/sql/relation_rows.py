@@ -1,35 +1,50 @@
-"""Rows of a relation, which stay in their engine."""
+"""Rows of a relation, which stay in their engine, and their segments."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
+from numbers import Integral, Real
+from operator import itemgetter
 from typing import Any
 
 import jax
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from sqlglot import exp
 
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.progress import Stage
+from platt_jax.extras import install_hint
 from platt_jax.model.statistics import ScoreRanges
-from platt_jax.population.segments import FitArguments, Segments
+from platt_jax.options import Options
+from platt_jax.population.chunked import SAMPLED_ROWS, coordinates_of
+from platt_jax.population.segments import Coordinates, FitArguments, Segments
+from platt_jax.population.summed import SummedSegments
+from platt_jax.results.fit import Fit
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.sql import moments
-from platt_jax.sql.checked import ColumnArguments, checked_rows
-from platt_jax.sql.engines import QueryEngine
-from platt_jax.sql.names import RelationColumns
+from platt_jax.sql.checked import checked_rows
+from platt_jax.sql.database import Database
+from platt_jax.sql.engines import DuckDB, QueryEngine, SparkSQL, numbers
+from platt_jax.sql.queries import RelationColumns
 from platt_jax.sql.query_rows import QueryRows
-from platt_jax.sql.relations import engine_of
-from platt_jax.sql.segments import QuerySegments
-from platt_jax.sql.values import numbers
+
+_DTYPE = np.dtype(np.float64)
+# The class of engines of a relation, by the top package of the relation's type.
+_ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark": SparkSQL}
 
 
 @dataclass(frozen=True)
 class RelationRows:
-    """Rows of a relation, from `rows`, for `platt_jax.fit_segments`."""
+    """Rows of a relation, from `rows`, for `platt_jax.fit_segments` and the functions here."""
 
-    _engine: QueryEngine
-    _columns: ColumnArguments
-    _snapshot: bool
+    engine: QueryEngine
+    names: RelationColumns
+    snapshot: bool
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
@@ -39,23 +54,24 @@ class RelationRows:
             ValueError: see `rows`.
         """
         arguments.check_without_mesh(self)
-        with checked_rows(self._engine, self._columns, self._snapshot) as checked:
+        with checked_rows(self.engine, self.names, self.snapshot) as checked:
             held, names, keys, found = checked
             if not len(keys):
                 raise ValueError("relation: expected rows to fit, got none")
             yield QuerySegments(keys, _rows(held, names, found))
 
     def __repr__(self) -> str:
-        score, label, segment, *_ = self._columns
-        return f"RelationRows: scores {score!r}, labels {label!r} and segments {segment!r}"
+        score, label, segment, *_ = self.names
+        several = segment if len(segment) > 1 else segment[0]
+        return f"RelationRows: scores {score!r}, labels {label!r} and segments {several!r}"
 
 
 def rows(
     relation: Any,
     *,
     score: str,
-    label: str,
     segment: str | Sequence[str],
+    label: str | None = None,
     weight: str | None = None,
     offset: str | None = None,
     pos_label: str | float | None = None,
@@ -63,7 +79,7 @@ def rows(
     dialect: str | None = None,
     snapshot: bool = False,
 ) -> RelationRows:
-    """Rows of a relation for `platt_jax.fit_segments`, which stay in their engine.
+    """Rows of a relation, which stay in their engine, for a fit, `predict` or `monitor_sums`.
 
     The fit is that of rows in memory, in float64. NULL in scores, labels, weights and offsets is
     treated as NaN. A pass over the rows is a query; pooling="partial" takes about 25 queries for
@@ -73,8 +89,8 @@ def rows(
         relation: a relation of DuckDB; the path or pattern of Parquet files, which DuckDB reads; a
             DataFrame of Spark; or the name of a table, with its connection.
         score: name of the column of scores.
-        label: name of the column of labels: booleans, {0, 1} or {-1, +1}.
         segment: name of the column of segment ids, or several, whose combinations are the segments.
+        label: name of the column of labels: booleans, {0, 1} or {-1, +1}; None to predict only.
         weight: name of the column of weights; None for no weights.
         offset: name of the column of offsets; None for no offsets.
         pos_label: label of class 1, a text or a number, if labels are two other values.
@@ -89,8 +105,10 @@ def rows(
             connection is in a transaction that is not REPEATABLE READ.
 
     Raises:
-        ValueError: the relation is of no known engine. The fit then raises one if a column is
-            missing or of another type, an id is NULL, or rows change between passes.
+        ValueError: the relation is of no known engine, or pos_label neither a text nor a number. A
+            fit then raises one if a column is missing or of another type, an id is NULL, or rows
+            change between passes.
+        ImportError: the relation is a Parquet file, and DuckDB is missing.
 
     Example:
         >>> import duckdb
@@ -100,8 +118,109 @@ def rows(
         >>> calibrator.keys.tolist()
         ['a']
     """
-    columns = ColumnArguments(score, label, segment, weight, offset, pos_label)
-    return RelationRows(engine_of(relation, connection, dialect), columns, snapshot)
+    engine = engine_of(relation, connection, dialect)
+    segments = [segment] if isinstance(segment, str) else list(segment)
+    positive = None if pos_label is None else _literal(pos_label)
+    names = RelationColumns(score, label, segments, weight, offset, positive)
+    return RelationRows(engine, names, snapshot)
+
+
+def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> QueryEngine:
+    """The engine that runs queries over a relation.
+
+    Raises:
+        ValueError: the relation is of no known engine.
+        ImportError: the relation is a Parquet file, and DuckDB is missing.
+    """
+    if connection is not None and isinstance(relation, str):
+        return Database(relation, connection, dialect)
+    if connection is not None or dialect is not None:
+        raise ValueError(
+            "connection, dialect: expected only beside the name of a table, got them beside a "
+            f"{type(relation).__name__}"
+        )
+    if isinstance(relation, str) or hasattr(relation, "__fspath__"):
+        return DuckDB(_parquet(str(relation)))
+    package = type(relation).__module__.partition(".")[0]
+    if package in _ENGINES:
+        engine: QueryEngine = _ENGINES[package](relation)
+        return engine
+    known = " or ".join(dict.fromkeys(engine.__name__ for engine in _ENGINES.values()))
+    raise ValueError(
+        f"relation: expected a relation of {known}, a Parquet path, or the name of a table and its "
+        f"connection, got a {type(relation).__name__}"
+    )
+
+
+def _parquet(path: str) -> Any:
+    with install_hint("a Parquet path needs DuckDB", "platt-jax[sql]"):
+        import duckdb
+    try:
+        # An existing file is read as such, even if its name looks like a pattern.
+        return duckdb.connect().read_parquet(escape(path) if os.path.isfile(path) else path)
+    except duckdb.Error as error:
+        raise ValueError(f"relation: no Parquet files at {path!r} ({error})") from None
+
+
+def _literal(label: Any) -> str:
+    """A label as a literal in DuckDB's dialect."""
+    if isinstance(label, str):
+        return exp.Literal.string(label).sql("duckdb")
+    if isinstance(label, Real) and np.isfinite(float(label)):
+        return repr(int(label) if isinstance(label, Integral) else float(label))
+    raise ValueError(f"pos_label: expected a text or a number, got {label!r}")
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+class QuerySegments(SummedSegments):
+    """Segments of a relation; see `Segments` for the methods.
+
+    A query reads the relation's rows once, for the segments and for all rows.
+
+    Args:
+        keys: (K,) segment ids.
+        rows: rows of these segments and, last, of all rows: K + 1 problems.
+    """
+
+    def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:
+        super().__init__(keys, _DTYPE, rows.without_all(), rows.good[:-1])
+        self._with_all = rows
+
+    def coordinates(self, options: Options) -> Coordinates:
+        """See `Segments`. As in memory, or by moments where the scores are too many to send."""
+        if self._with_all.good[-1] > SAMPLED_ROWS:
+            return super().coordinates(options)
+        return coordinates_of(self._with_all.scores(), _DTYPE)
+
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
+        """See `Segments`."""
+        each = ProblemInputs()
+        return self.both(each, given, options, stage)[1]
+
+    def both(
+        self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
+    ) -> tuple[Fit, Fit]:
+        """See `Segments`."""
+        together, sizes = _together(given, shared, len(self.keys)), self._with_all.good
+        fit = self.fit_rows(self._with_all, sizes, together, options, stage)
+        each, pooled = (jax.tree.map(itemgetter(at), fit) for at in (slice(-1), -1))
+        return each, pooled
+
+
+def _together(each: ProblemInputs, shared: ProblemInputs, segments: int) -> ProblemInputs:
+    """Priors and starts of the segments and, last, of all rows.
+
+    A start of NaN means the default start, and a precision of 0 no prior.
+    """
+    if each.prior is not None and shared.prior is None:
+        nothing = jax.tree.map(lambda x: np.zeros_like(x[:1]), each.prior)
+        shared = shared._replace(prior=nothing)
+    if each.start is not None:
+        usual: Any = (np.full(1, np.nan),) * 2
+        shared = shared._replace(start=usual)
+    return jax.tree.map(lambda *x: np.concatenate(x), each, shared)
 
 
 def _rows(engine: QueryEngine, names: RelationColumns, found: pa.Table) -> QueryRows:

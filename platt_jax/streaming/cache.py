@@ -5,19 +5,35 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from glob import escape
 from pathlib import Path
+from types import UnionType
 from typing import Any
+
+import numpy as np
 
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
-from platt_jax.streaming.batches import Fingerprint, Source, SourceColumns
+from platt_jax.streaming.files import file_at, files_at
 from platt_jax.streaming.grouping import group_source
-from platt_jax.streaming.sources import open_source
+from platt_jax.streaming.parquet import dataset_source, parquet_source
+from platt_jax.streaming.sources import (
+    EXPECTED,
+    Fingerprint,
+    Source,
+    SourceColumns,
+    arrays_source,
+    batches_source,
+    column,
+    require_names,
+)
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
+
+_ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
 
 
 def rows(
@@ -78,7 +94,7 @@ def rows(
         ['a', 'b']
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
-    opened = open_source(source, SourceColumns(score, label, segment, weight, offset), key)
+    opened = _open_source(source, SourceColumns(score, label, segment, weight, offset), key)
     found = _as_json(_call_fingerprint(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     # In this order: another thread or process may put the whole cache there in between.
@@ -100,6 +116,50 @@ def rows(
                 raise
             return _reopened(cache, found, checkpoint)
     return StoredRows(cache, checkpoint)
+
+
+def _open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
+    """The rows of a source, given as in `rows`.
+
+    Raises:
+        ValueError: source is of no known type or place, or lacks a column.
+        ImportError: the source is Parquet files, and pyarrow is missing.
+    """
+    if isinstance(source, str | os.PathLike):
+        return parquet_source(files_at(source), names)
+    if isinstance(source, list | tuple) and source and _all_are(source, str | os.PathLike):
+        return parquet_source([file_at(path) for path in source], names)
+    if _is_dataset(source):
+        return dataset_source(source, names, key)
+    if isinstance(source, Mapping):
+        require_names(names)
+        arrays = {name: column(source, name, "source") for name in names.columns}
+        return arrays_source(arrays, names, key)
+    if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
+        if len(source) not in (3, 4, 5) or any(x.ndim < 1 for x in source):
+            raise ValueError(
+                f"source: expected arrays {EXPECTED}, got shapes {[x.shape for x in source]}"
+            )
+        columns = _ARGUMENTS[: len(source)]
+        arrays = dict(zip(columns, source, strict=True))
+        return arrays_source(arrays, SourceColumns(*columns), key)
+    if hasattr(source, "columns"):  # a whole table
+        source = [source]
+    if not isinstance(source, Iterable):
+        raise ValueError(
+            "source: expected Parquet files, a dataset, arrays or batches, got a "
+            + type(source).__name__
+        )
+    return batches_source(source, names, key)
+
+
+def _is_dataset(source: Any) -> bool:
+    arrow = sys.modules.get("pyarrow.dataset")  # whoever has a dataset has imported it
+    return arrow is not None and isinstance(source, arrow.Dataset)
+
+
+def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 @contextmanager

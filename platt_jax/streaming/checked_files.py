@@ -1,6 +1,5 @@
 """Columns on disk, with a checksum of every block of rows that each read compares."""
 
-from collections.abc import Callable
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
@@ -115,33 +114,20 @@ def checksums_of(path: Path, dtype: np.dtype[Any], rows: slice) -> list[int]:
 
 
 def _checksums(rows: NDArray[Any], block_rows: int) -> list[int]:
-    digest, content = checksum(), memoryview(rows.view(np.uint8).data)
+    digest, content = xxhash().xxh3_64_intdigest, memoryview(rows.view(np.uint8).data)
     step = block_rows * rows.itemsize
     return [digest(content[first : first + step]) for first in range(0, len(content), step)]
 
 
-def checksum() -> Callable[[memoryview], int]:
-    """The 64-bit hash XXH3, which is several times as fast as the standard library's CRC-32.
+def xxhash() -> Any:
+    """The module of the hash XXH3, several times as fast as the standard library's CRC-32.
 
     Raises:
-        ImportError: xxhash is missing.
+        ImportError: it is missing.
     """
     with install_hint("checksums of rows on disk need xxhash", "platt-jax[streaming]"):
-        from xxhash import xxh3_64_intdigest
-    digest: Callable[[memoryview], int] = xxh3_64_intdigest
-    return digest
-
-
-def content_hash() -> Any:
-    """A 128-bit hash, XXH3, of content that `update` takes in parts.
-
-    Raises:
-        ImportError: as in `checksum`.
-    """
-    checksum()
-    from xxhash import xxh3_128
-
-    return xxh3_128()
+        import xxhash
+    return xxhash
 
 
 def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:

@@ -28,14 +28,15 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import row_positions
 from platt_jax.execution.progress import SILENT, Stage, reporting
 from platt_jax.execution.segment_rows import checked_rows
+from platt_jax.groups import Groups
 from platt_jax.ids.factorize import Factorized
 from platt_jax.ids.labels import labels_and_other
 from platt_jax.ids.vocabulary import Vocabulary, distinct
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.streaming import checked_files
-from platt_jax.streaming.batches import Batch, Fingerprint, Source
-from platt_jax.streaming.checked_files import checksum, checksums_of, read_at
+from platt_jax.streaming.checked_files import checksums_of, read_at, xxhash
+from platt_jax.streaming.sources import Batch, Fingerprint, Source
 from platt_jax.streaming.stored_rows import write_manifest
 
 # Maximum number of rows per bucket, except for a larger segment; a few buckets are in memory.
@@ -80,7 +81,7 @@ def group_source(
         OSError: a file cannot be written.
         ImportError: xxhash is missing.
     """
-    checksum()  # before hours of reading
+    xxhash()  # before hours of reading
     spill = directory / "spill"
     spill.mkdir()
     reading = SILENT if source.rows is None else stage("reading rows")
@@ -211,14 +212,9 @@ class _Buckets(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Integers, starts: Integers, length: int) -> Self:
-        ends = starts + sizes
-        segments = [0]
-        while segments[-1] < len(sizes):
-            first = segments[-1]
-            last = np.searchsorted(ends, starts[first] + BUCKET_ROWS, side="right")
-            segments.append(max(int(last), first + 1))
-        places = np.append(starts[segments[:-1]], length)
-        return cls(np.array(segments), places, sizes, starts)
+        with_gaps = Groups(np.diff(starts, append=length))
+        segments = np.array([0, *(some.stop for some in with_gaps.slices(BUCKET_ROWS))])
+        return cls(segments, np.append(starts[segments[:-1]], length), sizes, starts)
 
     @property
     def number(self) -> int:
@@ -234,7 +230,7 @@ def _partition(
     advance: Callable[[int], None],
 ) -> None:
     """Write each row to its bucket's place, in the original order."""
-    bucket = np.repeat(np.arange(buckets.number), np.diff(buckets.segments))
+    bucket = Groups(np.diff(buckets.segments)).owner
     bucket = bucket.astype(np.min_scalar_type(buckets.number))
     names = [*dtype_by_column, _NUMBERS]
     dtypes = [*dtype_by_column.values(), np.dtype(np.int32)]

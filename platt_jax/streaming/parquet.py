@@ -1,23 +1,23 @@
 """Sources of Parquet files, and of Arrow's datasets."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from platt_jax.extras import install_hint
-from platt_jax.streaming import batches
-from platt_jax.streaming.batches import (
+from platt_jax.streaming import sources
+from platt_jax.streaming.files import File
+from platt_jax.streaming.sources import (
     Batch,
     Fingerprint,
     Source,
     SourceColumns,
-    column,
+    batches_of,
     require_names,
 )
-from platt_jax.streaming.files import File
 
 
 def parquet_source(files: list[File], names: SourceColumns) -> Source:
@@ -41,15 +41,15 @@ def parquet_source(files: list[File], names: SourceColumns) -> Source:
             raise ValueError(f"source: {file} is not a Parquet file ({error})") from None
         _require_columns(names, [*there, *file.partition], str(file))
         in_files.append([name for name in _distinct(names) if name in there])
-    partitions = _Partitions([file.partition for file in files])
+    integers = _integer_partitions(files)
 
     def read() -> Iterator[Batch]:
         for file, here in zip(files, in_files, strict=True):
             with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
-                others = [name for name in _distinct(names) if name not in here]
-                tables = opened.iter_batches(batches.BATCH_ROWS, columns=here)
-                full = (partitions.added(table, file.partition, others) for table in tables)
-                yield from _batches(full, names, str(file))
+                others = {x: file.partition[x] for x in _distinct(names) if x not in here}
+                tables = opened.iter_batches(sources.BATCH_ROWS, columns=here)
+                full = (_with_partitions(table, others, integers) for table in tables)
+                yield from batches_of(full, names, f" of {file}")
 
     def fingerprint() -> Fingerprint:
         return {**names.fingerprint, "files": _about(files)}
@@ -76,11 +76,11 @@ def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Sourc
         # Read ahead less than by default, which would be 16 batches of each of 4 files.
         scanner = dataset.scanner(
             columns=_distinct(names),
-            batch_size=batches.BATCH_ROWS,
+            batch_size=sources.BATCH_ROWS,
             batch_readahead=1,
             fragment_readahead=1,
         )
-        return _batches(scanner.to_batches(), names, "the dataset")
+        return batches_of(scanner.to_batches(), names, " of the dataset")
 
     def fingerprint() -> Fingerprint:
         if not files:
@@ -104,14 +104,6 @@ def _dataset_files(dataset: Any) -> tuple[list[File], str]:
     for fragment in fragments:
         digest.update(f"{fragment.partition_expression}\n".encode())
     return files, digest.hexdigest()
-
-
-def _batches(tables: Iterable[Any], names: SourceColumns, source: str) -> Iterator[Batch]:
-    first = 0
-    for table in tables:
-        where = f"rows from {first:,} on of {source}{names}"
-        yield Batch(where, *(column(table, name, where) for name in names))
-        first += table.num_rows
 
 
 def _about(files: list[File]) -> dict[str, list[int | None]]:
@@ -141,30 +133,26 @@ def _distinct(names: SourceColumns) -> list[str]:
     return list(dict.fromkeys(names.columns))
 
 
-class _Partitions:
-    """Columns from the names of directories: integers if all of a column are, else text."""
+def _integer_partitions(files: list[File]) -> set[str]:
+    """The columns in names of directories that are integers everywhere; others are text."""
+    parts = [item for file in files for item in file.partition.items()]
+    return {name for name, _ in parts} - {name for name, text in parts if not _is_integer(text)}
 
-    def __init__(self, partitions: list[dict[str, str | None]]) -> None:
-        texts: dict[str, set[str | None]] = {}
-        for partition in partitions:
-            for name, value in partition.items():
-                texts.setdefault(name, set()).add(value)
-        self._are_integers = {name: all(map(_is_integer, x)) for name, x in texts.items()}
 
-    def added(self, table: Any, partition: dict[str, str | None], names: list[str]) -> Any:
-        """A table with these columns added, of which each row has the file's value."""
-        import pyarrow as pa
+def _with_partitions(table: Any, values: dict[str, str | None], integers: set[str]) -> Any:
+    """A table with columns added, in which each row has the same value."""
+    import pyarrow as pa
 
-        for name in names:
-            text, rows = partition[name], table.num_rows
-            if text is None:
-                values = pa.nulls(rows, pa.string())
-            elif self._are_integers[name]:
-                values = pa.array(np.full(rows, int(text)))
-            else:  # the text is stored once
-                values = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [text])
-            table = table.append_column(name, values)
-        return table
+    for name, text in values.items():
+        rows = table.num_rows
+        if text is None:
+            column = pa.nulls(rows, pa.string())
+        elif name in integers:
+            column = pa.array(np.full(rows, int(text)))
+        else:  # the text is stored once
+            column = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [text])
+        table = table.append_column(name, column)
+    return table
 
 
 def _is_integer(text: str | None) -> bool:

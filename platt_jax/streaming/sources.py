@@ -1,99 +1,130 @@
-"""Sources of rows: files and datasets of Arrow, arrays read in blocks, and batches."""
+"""Sources of rows as batches of columns: arrays read in blocks, and batches."""
 
 import mmap
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from types import UnionType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from platt_jax.streaming import batches
-from platt_jax.streaming.batches import (
-    Batch,
-    Fingerprint,
-    Source,
-    SourceColumns,
-    column,
-    require_names,
-)
-from platt_jax.streaming.checked_files import content_hash
-from platt_jax.streaming.files import file_at, files_at
-from platt_jax.streaming.parquet import dataset_source, parquet_source
+from platt_jax.ids import structured
+from platt_jax.streaming.checked_files import xxhash
 
-_ARGUMENTS = ("scores", "labels", "segments", "weights", "offset")
-_EXPECTED = "(scores, labels, segments[, weights[, offset]])"
+# JSON that identifies the content of a source; None if that is not possible.
+Fingerprint: TypeAlias = dict[str, Any] | None
+
+BATCH_ROWS = 1 << 20
+EXPECTED = "(scores, labels, segments[, weights[, offset]])"
 
 
-def open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
-    """The rows of a source, given as in `rows`.
+class SourceColumns(NamedTuple):
+    """The column names of a source, None for columns without a name."""
 
-    Raises:
-        ValueError: source is of no known type or place, or lacks a column.
-        ImportError: the source is Parquet files, and pyarrow is missing.
-    """
-    if isinstance(source, str | os.PathLike):
-        return parquet_source(files_at(source), names)
-    if isinstance(source, list | tuple) and source and _all_are(source, str | os.PathLike):
-        return parquet_source([file_at(path) for path in source], names)
-    if _is_dataset(source):
-        return dataset_source(source, names, key)
-    if isinstance(source, Mapping):
-        require_names(names)
-        arrays = {name: column(source, name, "source") for name in names.columns}
-        return _arrays_source(arrays, names, key)
-    if isinstance(source, tuple) and source and _all_are(source, np.ndarray):
-        if len(source) not in (3, 4, 5) or any(x.ndim < 1 for x in source):
-            raise ValueError(
-                f"source: expected arrays {_EXPECTED}, got shapes {[x.shape for x in source]}"
-            )
-        columns = _ARGUMENTS[: len(source)]
-        arrays = dict(zip(columns, source, strict=True))
-        return _arrays_source(arrays, SourceColumns(*[*columns, None][:4], *columns[4:]), key)
-    if hasattr(source, "columns"):  # a whole table
-        source = [source]
-    if not isinstance(source, Iterable):
-        raise ValueError(
-            "source: expected Parquet files, a dataset, arrays or batches, got a "
-            + type(source).__name__
-        )
-    return _batches_source(source, names, key)
+    score: str | None
+    label: str | None
+    segment: Any  # a name, or a list of names for ids of several columns
+    weight: str | None = None
+    offset: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """All names."""
+        segment = [self.segment] if isinstance(self.segment, str) else list(self.segment)
+        others = [name for name in (self.weight, self.offset) if name is not None]
+        return [str(self.score), str(self.label), *segment, *others]
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """The names by argument; as before there were offsets if there is none."""
+        names = self._asdict()
+        if self.offset is None:
+            del names["offset"]
+        return names
+
+    def __str__(self) -> str:
+        given = {name: x for name, x in self._asdict().items() if x is not None}
+        return f" ({', '.join(f'{name} {x!r}' for name, x in given.items())})" if given else ""
 
 
-def _is_dataset(source: Any) -> bool:
-    arrow = sys.modules.get("pyarrow.dataset")  # whoever has a dataset has imported it
-    return arrow is not None and isinstance(source, arrow.Dataset)
+class Batch(NamedTuple):
+    """A batch of rows."""
+
+    where: str  # name of the batch in messages
+    scores: Any
+    labels: Any
+    segments: Any
+    weights: Any
+    offset: Any = None
 
 
-def _all_are(values: Iterable[Any], kind: type | UnionType) -> bool:
-    return all(isinstance(value, kind) for value in values)
+class Source(NamedTuple):
+    """Rows that can be read in order."""
+
+    batches: Callable[[], Iterator[Batch]]
+    fingerprint: Callable[[], Fingerprint]
+    rows: int | None  # None if unknown
+
+
+def require_names(names: SourceColumns) -> None:
+    """Refuses a source with named columns if the score, label or segment has no name."""
+    for argument, name in zip(names._fields[:3], names, strict=False):
+        if name is None:
+            raise ValueError(f"{argument}: expected the name of a column of the source, got None")
+
+
+def batches_of(tables: Iterable[Any], names: SourceColumns, source: str = "") -> Iterator[Batch]:
+    """The rows of tables; messages name the source and the first row of a table there."""
+    first = 0
+    for table in tables:
+        where = f"rows from {first:,} on{source}{names}"
+        batch = Batch(where, *(column(table, name, where) for name in names))
+        yield batch
+        first += len(batch.scores)
+
+
+def column(table: Any, name: Any, where: str) -> Any:
+    """A column of a mapping or table; a table for several names, None for no name."""
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        if hasattr(table, "select"):  # pyarrow and polars
+            return table.select(list(name))
+        if not isinstance(table, Mapping):
+            return table[list(name)]
+        columns = [np.asarray(column(table, part, where)) for part in name]
+        return structured(name, columns)
+    try:
+        return table[name]
+    except (KeyError, IndexError, LookupError):
+        there = list(getattr(table, "column_names", None) or table.keys())
+        raise ValueError(f"{where}: expected a column {name!r}, there are {there}") from None
 
 
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def _arrays_source(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
+def arrays_source(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
+    """Rows of arrays, which are copied in blocks.
+
+    Raises:
+        ValueError: the arrays have several lengths.
+    """
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():
         if len(array) != rows:
             raise ValueError(f"{name}: expected one per score, {rows:,}, got {len(array):,}")
 
-    def read() -> Iterator[Batch]:
-        for first in range(0, rows, batches.BATCH_ROWS):
-            copies = {
-                name: np.array(x[first : first + batches.BATCH_ROWS]) for name, x in arrays.items()
-            }
+    def copies() -> Iterator[dict[str, Any]]:
+        for first in range(0, rows, BATCH_ROWS):
+            part = slice(first, first + BATCH_ROWS)
+            yield {name: np.array(x[part]) for name, x in arrays.items()}
             for array in arrays.values():
                 _release(array)
-            where = f"rows from {first:,} on{names}"
-            yield Batch(where, *(column(copies, name, where) for name in names))
 
     def fingerprint() -> Fingerprint:
         return {**names.fingerprint, "key": key, **{n: _digest(x) for n, x in arrays.items()}}
 
-    return Source(read, fingerprint, rows)
+    return Source(lambda: batches_of(copies(), names), fingerprint, rows)
 
 
 def _release(column: Any) -> None:
@@ -105,9 +136,9 @@ def _release(column: Any) -> None:
 
 def _digest(column: Any) -> list[Any]:
     """The shape and dtype of an array, and a hash of all its rows."""
-    digest = content_hash()
-    for first in range(0, len(column), batches.BATCH_ROWS):
-        rows = np.ascontiguousarray(column[first : first + batches.BATCH_ROWS])
+    digest = xxhash().xxh3_128()
+    for first in range(0, len(column), BATCH_ROWS):
+        rows = np.ascontiguousarray(column[first : first + BATCH_ROWS])
         if rows.dtype.hasobject:
             digest.update(repr(rows.tolist()).encode(errors="surrogatepass"))
         else:
@@ -119,7 +150,9 @@ def _digest(column: Any) -> list[Any]:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def _batches_source(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
+def batches_source(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
+    """Rows of tuples, mappings or tables."""
+
     def read() -> Iterator[Batch]:
         first = 0
         for number, batch in enumerate(source):
@@ -135,12 +168,12 @@ def _columns(batch: Any, names: SourceColumns, where: str) -> list[Any]:
     if isinstance(batch, tuple | list):
         if len(batch) not in (3, 4, 5):
             raise ValueError(
-                f"source: expected batches {_EXPECTED}, got {len(batch)} columns in {where}"
+                f"source: expected batches {EXPECTED}, got {len(batch)} columns in {where}"
             )
         return [*batch, None, None][:5]
     if not (hasattr(batch, "columns") or isinstance(batch, Mapping)):
         raise ValueError(
-            f"source: expected batches that are tuples {_EXPECTED}, "
+            f"source: expected batches that are tuples {EXPECTED}, "
             f"mappings or tables, got a {type(batch).__name__} in {where}"
         )
     require_names(names)

@@ -19,7 +19,6 @@ from platt_jax.cluster.meeting import GatherClient, Server
 pa = pytest.importorskip("pyarrow")
 
 NAMES = {"score": "f", "label": "y", "segment": "s"}
-KEY = b"secret"
 
 
 @pytest.fixture
@@ -165,11 +164,10 @@ def test_no_rows_and_no_table(rng):
 
 
 def test_a_part_that_runs_again_gets_the_same_answers():
-    with closing(Server(2, "127.0.0.1", KEY)) as server, ThreadPoolExecutor() as pool:
-        address = "127.0.0.1", server.port
+    with closing(Server(2, "127.0.0.1")) as server, ThreadPoolExecutor() as pool:
 
         def part(number, rounds):
-            with GatherClient(address, KEY, number, 2) as gather:
+            with GatherClient(server.invitation, number) as gather:
                 return [gather(b"%d of %d" % (i, number)) for i in range(rounds)]
 
         first = pool.submit(part, 0, 3)
@@ -182,19 +180,18 @@ def test_a_part_that_runs_again_gets_the_same_answers():
 def test_who_does_not_know_the_key_is_not_heard():
     from multiprocessing import AuthenticationError
 
-    with closing(Server(1, "127.0.0.1", KEY)) as server:
-        address = "127.0.0.1", server.port
+    with closing(Server(1, "127.0.0.1")) as server:
         with pytest.raises(AuthenticationError):
-            GatherClient(address, b"other", 0, 1)
-        with GatherClient(address, KEY, 0, 1) as gather:
+            GatherClient(server.invitation._replace(key=b"other"), 0)
+        with GatherClient(server.invitation, 0) as gather:
             assert gather(b"x") == [b"x"]
 
 
 def test_an_end_of_the_meeting_ends_those_who_wait():
     with (
-        closing(Server(2, "127.0.0.1", KEY)) as server,
+        closing(Server(2, "127.0.0.1")) as server,
         ThreadPoolExecutor() as pool,
-        GatherClient(("127.0.0.1", server.port), KEY, 0, 2) as gather,
+        GatherClient(server.invitation, 0) as gather,
     ):
         waiting = pool.submit(gather, b"")
         server.close()
@@ -203,11 +200,10 @@ def test_an_end_of_the_meeting_ends_those_who_wait():
 
 
 def test_a_server_waits_until_all_have_left():
-    with closing(Server(2, "127.0.0.1", KEY)) as server, ThreadPoolExecutor() as pool:
-        address = "127.0.0.1", server.port
+    with closing(Server(2, "127.0.0.1")) as server, ThreadPoolExecutor() as pool:
         waiting = pool.submit(server.wait)
-        with GatherClient(address, KEY, 0, 2) as gather:
-            with GatherClient(address, KEY, 1, 2) as other:
+        with GatherClient(server.invitation, 0) as gather:
+            with GatherClient(server.invitation, 1) as other:
                 pool.submit(other, b"")
                 assert gather(b"") == [b"", b""]
             with pytest.raises(TimeoutError):

@@ -98,8 +98,7 @@ def test_rows_of_a_part_are_in_their_order():
     backwards = SimpleNamespace(
         schema=rows.schema, to_arrow_refs=lambda: rows.to_arrow_refs()[::-1]
     )
-    none = np.array([], str)
-    of_parts = engine._together(backwards, EngineColumns("f", ("s",)), none)
+    of_parts = engine._together(backwards, EngineColumns("f", ("s",)))
     found = [whole(ray.get(list(of_part)))["other"].to_numpy() for of_part in of_parts]
     assert all((np.diff(numbers) > 0).all() for numbers in found)
     assert sorted(np.concatenate(found)) == frame.other.tolist()

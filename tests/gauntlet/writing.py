@@ -82,7 +82,7 @@ def in_engine(cell: Cell) -> None:
         query = f"SELECT {written.expression} AS p FROM t {written.join} ORDER BY i"
         engine = connection.execute(query).fetchnumpy()["p"]
         cell.want_same(_filled(engine), expected, f"{pooling}: to_sql", _to(made, rows, 5e-4))
-        relation = sql.predict(connection.table("t"), made, score="f", segment="s", name="p")
+        relation = sql.predict(sql.rows(connection.table("t"), score="f", segment="s"), made, "p")
         engine = relation.order("i").fetchnumpy()["p"]
         cell.want_same(_filled(engine), expected, f"{pooling}: sql.predict", _to(made, rows))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows_elsewhere import fit_stored
+from rows_elsewhere import fit_stored, predict_relation
 
 import platt_jax as pj
 from platt_jax import ids
@@ -315,7 +315,6 @@ def test_processes_agree_on_all_their_keys(parts, expected):
 
 def test_tables_of_other_libraries_merge_no_ids():
     duckdb = pytest.importorskip("duckdb")
-    from platt_jax import sql
 
     rows = duckdb.sql("SELECT 0.5::DOUBLE f, TIMESTAMP '2020-01-01' s")
     for pair in ([*MIDNIGHT], [0.5, BIG + 1]):
@@ -324,6 +323,6 @@ def test_tables_of_other_libraries_merge_no_ids():
             with pytest.raises(ValueError, match=r"column .segment.: .* has no type"):
                 convert()
         with pytest.raises(ValueError, match="calibrator: expected segments of one type"):
-            sql.predict(rows, calibrator, score="f", segment="s")
+            predict_relation(rows, calibrator, score="f", segment="s")
     of_lists = pj.fit_segments([0.5, 1.0, -0.3, 2.0], [1, 0, 0, 1], [("a",), ("b", "c")] * 2)
     assert of_lists.table().to_polars()["segment"].to_list() == [["a"], ["b", "c"]]

@@ -183,6 +183,6 @@ def test_what_is_refused(rng, calibrator):
     with pytest.raises(ValueError, match=r"night_sd 0\.3, got 0\.6"):
         one.merge(other)
     with pytest.raises(ValueError, match="night_sd of 0"):
-        sql.monitor_sums(None, one, score="f", label="y", segment="s")
+        sql.monitor_sums(None, one)
     with pytest.raises(ValueError, match="sums: expected the columns of Monitor"):
         other.add(pj.Monitor.start(calibrator).sums(*night(rng)))

@@ -7,6 +7,7 @@ import explored
 import numpy as np
 import pytest
 from data import rows_of
+from rows_elsewhere import predict_relation
 
 import platt_jax as pj
 from platt_jax.cli import main
@@ -204,12 +205,11 @@ def test_sql_has_the_fallback_or_says_why_not(kind, table):
 def test_a_query_predicts_by_the_fallback(kind):
     duckdb = pytest.importorskip("duckdb")
     pa = pytest.importorskip("pyarrow")
-    from platt_jax import sql
 
     fitted = empty(kind)
     with duckdb.connect() as connection:
         relation = connection.from_arrow(pa.table({"f": SCORES, "s": SEGMENTS[kind]}))
-        predicted = sql.predict(relation, fitted, score="f", segment="s", name="p")
+        predicted = predict_relation(relation, fitted, score="f", segment="s", name="p")
         f, p = np.array([(row[0], row[2]) for row in predicted.fetchall()]).T
     np.testing.assert_allclose(p, fitted.fallback.predict_proba(f), rtol=1e-12)
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from data import labels_of, rows_of
-from rows_elsewhere import fit_relation
+from rows_elsewhere import fit_relation, predict_relation
 
 import platt_jax as pj
-from platt_jax import Flag, GaussianPrior, Options, Status, sql
-from platt_jax.sql import database, engines, queries, relations
+from platt_jax import Flag, GaussianPrior, Options, Status
+from platt_jax.sql import database, engines, queries, relation_rows
 
 COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 
@@ -216,7 +216,7 @@ def test_ids_of_any_kind(keys):
     placed = in_duckdb(columns)
     found = fit_relation(**placed, **COLUMNS)
     assert_equal(found, pj.fit_segments(columns["f"], columns["y"], columns["s"]))
-    rows = sql.predict(**placed, calibrator=found, score="f", segment="s").to_arrow_table()
+    rows = predict_relation(**placed, calibrator=found, score="f", segment="s").to_arrow_table()
     expected = found.predict_proba(rows["f"].to_numpy(), rows["s"])
     np.testing.assert_allclose(rows["probability"].to_numpy(), expected, rtol=1e-14)
 
@@ -235,7 +235,9 @@ def test_segments_of_several_columns_and_names_with_quotes(put):
     ids = np.empty(3000, [("a;b", columns["s"].dtype), ("select", other.dtype)])
     ids["a;b"], ids["select"] = columns["s"], other
     assert_equal(found, pj.fit_segments(columns["f"], columns["y"], ids))
-    predicted = sql.predict(**placed, calibrator=found, score='sc"ore', segment=segment).fetchall()
+    predicted = predict_relation(
+        **placed, calibrator=found, score='sc"ore', segment=segment
+    ).fetchall()
     assert len(predicted) == 3000 and len(predicted[0]) == 5
 
 
@@ -257,7 +259,7 @@ def test_predictions_of_odd_scores_and_unseen_segments(put):
     rows = {"f": pa.array(scores), "s": pa.array(ids)}
     if put is in_sqlite:
         rows = {name: np.array(x.to_pylist(), object) for name, x in rows.items()}
-    found = sql.predict(**put(rows), calibrator=calibrator, score="f", segment="s", name="p")
+    found = predict_relation(**put(rows), calibrator=calibrator, score="f", segment="s", name="p")
     by_score = {(f, s): p for f, s, p in found.fetchall()}
     assert by_score[None, "a"] is None
     for f, s in zip(scores, ids, strict=True):
@@ -271,7 +273,7 @@ def test_a_nan_is_predicted_where_the_score_or_the_fit_is_nan():
     with pytest.warns(RuntimeWarning, match="NaN, infinite"):
         bad = pj.fit_segments([2.0, -1, np.nan, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
     rows = in_duckdb({"f": [np.nan, 1.0], "s": ["a", "b"]})
-    column = partial(sql.predict, **rows, score="f", segment="s", name="p")
+    column = partial(predict_relation, **rows, score="f", segment="s", name="p")
     assert np.isnan(column(calibrator=calibrator).fetchnumpy()["p"]).tolist() == [True, False]
     assert np.isnan(column(calibrator=bad).fetchnumpy()["p"]).all()
 
@@ -294,7 +296,7 @@ def test_an_engine_is_a_class_and_its_name_in_one_table(monkeypatch):
     rows = in_duckdb(plain())["relation"]
     with pytest.raises(ValueError, match="relation of DuckDB or SparkSQL, a Parquet path"):
         fit_relation(Wrapped(rows), **COLUMNS)
-    monkeypatch.setitem(relations._ENGINES, Wrapped.__module__.partition(".")[0], Another)
+    monkeypatch.setitem(relation_rows._ENGINES, Wrapped.__module__.partition(".")[0], Another)
     assert fit_relation(Wrapped(rows), **COLUMNS) == fit_relation(rows, **COLUMNS)
     with pytest.raises(ValueError, match="relation of DuckDB or SparkSQL or Another"):
         fit_relation(3, **COLUMNS)
@@ -395,7 +397,7 @@ def test_sqlalchemy(tmp_path, how):
     found = fit_relation("t", connection=opened, **COLUMNS)
     assert_equal(found, in_memory(columns, {}))
     arguments = {"score": "f", "segment": "s", "connection": opened}
-    assert len(sql.predict("t", found, **arguments).fetchall()) == 300
+    assert len(predict_relation("t", found, **arguments).fetchall()) == 300
     if how == "connection":
         opened.close()
     engine.dispose()
@@ -408,9 +410,9 @@ def test_tables_and_transactions_of_the_user_are_left_alone(tmp_path):
     connection.commit()
     calibrator = fit_relation("t", connection=connection, **COLUMNS)
     arguments = {"score": "f", "segment": "s", "connection": connection}
-    one = sql.predict("t", calibrator, **arguments)
+    one = predict_relation("t", calibrator, **arguments)
     first = one.fetchone()
-    other = sql.predict("t", calibrator, **arguments)
+    other = predict_relation("t", calibrator, **arguments)
     assert other.fetchone() == first and len(one.fetchall()) == len(other.fetchall()) == 299
     assert connection.execute("SELECT * FROM platt_jax_points").fetchall() == []
     assert not connection.in_transaction
@@ -477,6 +479,8 @@ def test_bad_tables_of_connections():
         fit_relation(**placed, **COLUMNS, dialect="klingon")
     with pytest.raises(ValueError, match="connection: expected one of Python's database interface"):
         fit_relation("t", connection=3, **COLUMNS)
+    with pytest.raises(ValueError, match="label: expected the name of a column, got None"):
+        fit_relation(duckdb.sql("SELECT 1.0 f, 1 s"), score="f", segment="s")
     with pytest.raises(ValueError, match="relation: expected rows to fit, got none"):
         fit_relation(duckdb.sql("SELECT 1.0 f, 1 y, 1 s LIMIT 0"), **COLUMNS)
 
@@ -485,7 +489,7 @@ def test_an_engine_predicts_the_mean_over_a_population(put):
     columns = plain(rows=300)
     pooled = pj.fit_segments(columns["f"], columns["y"], columns["s"], pooling="partial")
     rows = {"f": np.r_[columns["f"], 0.5, -0.5], "s": np.r_[columns["s"], -1, 10_000]}
-    found = sql.predict(**put(rows), calibrator=pooled, score="f", segment="s").fetchall()
+    found = predict_relation(**put(rows), calibrator=pooled, score="f", segment="s").fetchall()
     scores, segments, predicted = map(np.array, zip(*found, strict=True))
     np.testing.assert_allclose(predicted, pooled.predict_proba(scores, segments), rtol=1e-7)
 
@@ -494,12 +498,14 @@ def test_what_an_engine_does_not_predict():
     columns = plain()
     plain_one = pj.fit_segments(columns["f"], columns["y"], columns["s"])
     with pytest.raises(ValueError, match="name: expected that of a new column, 'y' is there"):
-        sql.predict(**in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name="y")
+        predict_relation(
+            **in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name="y"
+        )
     text = columns | {"s": columns["s"].astype(str)}
     with pytest.raises(ValueError, match="segment, column 's': expected ids of the kind that was"):
-        sql.predict(**in_duckdb(text), calibrator=plain_one, score="f", segment="s")
+        predict_relation(**in_duckdb(text), calibrator=plain_one, score="f", segment="s")
     with pytest.raises(ValueError, match="segment: expected 1 columns"):
-        sql.predict(
+        predict_relation(
             **in_duckdb(columns),
             calibrator=plain_one,
             score="f",

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 from levelled import NAMES, OF_THREE, assert_predicted, levelled, of_three_levels, rows_of
+from rows_elsewhere import predict_relation
 from test_sql import ENGINES
 from test_sql import closed as closed  # a fixture
-
-from platt_jax import sql
 
 # What the core says of the segment that fails is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing:RuntimeWarning")
@@ -18,7 +17,7 @@ def check_predictions(put, kind, ids):
     rows, expected, spread = rows_of(fitted, ids)
     f, land, city = zip(*rows, strict=True)
     columns = {"i": list(range(len(rows))), "f": f, "land": land, "city": city}
-    found = sql.predict(**put(columns), calibrator=fitted, score="f", segment=["land", "city"])
+    found = predict_relation(**put(columns), calibrator=fitted, score="f", segment=["land", "city"])
     found = found.fetchall()
     assert [row[:4] for row in sorted(found)] == [(i, *row) for i, row in enumerate(rows)]
     assert_predicted([row[-1] for row in sorted(found)], expected, spread, 1e-7, 1e-9)
@@ -38,7 +37,7 @@ def test_three_levels(engine, kind):
     fitted = of_three_levels(kind)
     a, b, c = OF_THREE.T
     placed = ENGINES[engine]({"f": np.linspace(-1, 1, len(a)), "a": a, "b": b, "c": c})
-    found = sql.predict(**placed, calibrator=fitted, score="f", segment=["a", "b", "c"])
+    found = predict_relation(**placed, calibrator=fitted, score="f", segment=["a", "b", "c"])
     f, a, b, c, p = map(np.array, zip(*found.fetchall(), strict=True))
     assert len(p) == len(OF_THREE)
     expected = fitted.predict_proba(f, np.stack([a, b, c], 1))
@@ -54,7 +53,7 @@ def test_offsets_and_a_calibrator_of_which_only_the_levels_are_left(engine, kind
     a, b = np.array(segments).T
     o = np.array([0.5, -1.0, 2.0])
     placed = ENGINES[engine]({"f": np.zeros(3), "a": a, "b": b, "o": o})
-    found = sql.predict(**placed, calibrator=left, score="f", segment=["a", "b"], offset="o")
+    found = predict_relation(**placed, calibrator=left, score="f", segment=["a", "b"], offset="o")
     by_segment = {tuple(row[1:3]): row[-1] for row in found.fetchall()}
     expected = left.predict_proba(np.zeros(3), segments, offset=o)
     np.testing.assert_allclose([by_segment[s] for s in segments], expected, rtol=1e-7)

@@ -6,9 +6,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from rows_elsewhere import sum_relation
 
 import platt_jax as pj
-from platt_jax import sql
 
 COLUMNS = {"score": "f", "label": "y", "segment": "s"}
 
@@ -43,7 +43,7 @@ def in_order(table):
 
 def compared(monitor, columns, opened, **more):
     """Sums of the query, and the largest distances from those in memory, in nats or rows."""
-    by_query = sql.monitor_sums(**opened(columns), monitor=monitor, **COLUMNS, **more)
+    by_query = sum_relation(**opened(columns), monitor=monitor, **COLUMNS, **more)
     offset = columns["o"] if more else None
     by_memory = monitor.sums(*(columns[x] for x in "fys"), offset=offset)
     a, b = (in_order(table) for table in (by_query, by_memory))
@@ -82,7 +82,7 @@ def test_offsets_texts_and_extreme_scores():
 def test_the_monitor_goes_on_as_in_memory():
     fitted, tonight = rows(0, 100), rows(1, 30)
     monitor = pj.Monitor.start(pj.fit_segments(*(fitted[x] for x in "fys")))
-    by_query = monitor.add(sql.monitor_sums(**in_duckdb(tonight), monitor=monitor, **COLUMNS))
+    by_query = monitor.add(sum_relation(**in_duckdb(tonight), monitor=monitor, **COLUMNS))
     by_memory = monitor.update(*(tonight[x] for x in "fys"))
     a, b = (x.table() for x in (by_query, by_memory))
     assert a["segment"].tolist() == b["segment"].tolist()
@@ -93,7 +93,7 @@ def test_rows_that_are_not_finite_are_left_out():
     fitted, tonight = rows(0, 100), rows(1, 20)
     tonight["f"][:3] = np.nan
     monitor = pj.Monitor.start(pj.fit_segments(*(fitted[x] for x in "fys")))
-    sums = sql.monitor_sums(**in_duckdb(tonight), monitor=monitor, **COLUMNS)
+    sums = sum_relation(**in_duckdb(tonight), monitor=monitor, **COLUMNS)
     assert sums["rows"][sums["segment"] == 0] == 17
 
 
@@ -102,7 +102,7 @@ def test_a_table_without_rows():
     monitor = pj.Monitor.start(pj.fit_segments(*(fitted[x] for x in "fys")))
     opened = in_duckdb(tonight)
     opened["relation"] = opened["relation"].filter("f > 1000")
-    sums = sql.monitor_sums(**opened, monitor=monitor, **COLUMNS)
+    sums = sum_relation(**opened, monitor=monitor, **COLUMNS)
     assert [len(x) for x in sums.values()] == [0] * 21
     assert list(sums) == list(monitor.sums([], [], []))
     after = monitor.add(sums)
@@ -114,7 +114,9 @@ def test_what_is_refused():
     by_two = np.stack([columns["s"] % 3, columns["s"]], 1)
     crossed = pj.fit_segments(columns["f"], columns["y"], by_two, pooling="crossed")
     with pytest.raises(ValueError, match="monitor: expected a calibrator without levels"):
-        sql.monitor_sums(**in_duckdb(columns), monitor=pj.Monitor.start(crossed), **COLUMNS)
+        sum_relation(**in_duckdb(columns), monitor=pj.Monitor.start(crossed), **COLUMNS)
     monitor = pj.Monitor.start(pj.fit_segments(*(columns[x] for x in "fys")))
     with pytest.raises(ValueError, match="score: expected one of the columns"):
-        sql.monitor_sums(**in_duckdb(columns), monitor=monitor, **(COLUMNS | {"score": "g"}))
+        sum_relation(**in_duckdb(columns), monitor=monitor, **(COLUMNS | {"score": "g"}))
+    with pytest.raises(ValueError, match="rows: expected no weights, got the column 'f'"):
+        sum_relation(**in_duckdb(columns), monitor=monitor, **COLUMNS, weight="f")

@@ -8,12 +8,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from rows_elsewhere import fit_relation
+from rows_elsewhere import fit_relation, predict_relation
 from test_sql import COLUMNS, in_sqlite
 from test_sql import closed as closed  # a fixture
 
 import platt_jax as pj
-from platt_jax import sql
 from platt_jax.sql.points import as_json
 
 FLOATS = [0.1, -1 / 3, 1e-300, 1e300, 0.0, 1e16, None]
@@ -67,7 +66,7 @@ def test_predictions_of_sqlite_leave_nothing_behind(ids):
     fitted = pj.fit_segments(f, rng.random(300) < 0.4, segments)
     placed = in_sqlite({"f": f, "s": segments})
     placed["connection"].commit()
-    cursor = sql.predict(**placed, calibrator=fitted, score="f", segment="s")
+    cursor = predict_relation(**placed, calibrator=fitted, score="f", segment="s")
     p = np.array([row[-1] for row in cursor])
     np.testing.assert_allclose(p, fitted.predict_proba(f, segments), rtol=1e-14)
     assert [column[0] for column in cursor.description] == ["f", "s", "probability"]
@@ -83,7 +82,7 @@ def test_ids_of_bytes_in_sqlite():
     connection.execute("UPDATE t SET s = CASE s WHEN 0 THEN x'0061' ELSE x'62' END")
     fitted = fit_relation("t", connection=connection, **COLUMNS)
     assert fitted.keys.tolist() == [b"\x00a", b"b"]
-    rows = sql.predict("t", fitted, connection=connection, score="f", segment="s").fetchall()
+    rows = predict_relation("t", fitted, connection=connection, score="f", segment="s").fetchall()
     np.testing.assert_allclose(
         [row[-1] for row in rows], fitted.predict_proba(f, fitted.keys[which])
     )

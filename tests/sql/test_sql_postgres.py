@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from levelled import NAMES
-from rows_elsewhere import fit_relation
+from rows_elsewhere import fit_relation, predict_relation, sum_relation
 from test_sql import COLUMNS, assert_equal, in_memory, made, plain
 from test_sql_levels import check_predictions
 
 import platt_jax as pj
-from platt_jax import Options, export, sql
+from platt_jax import Options, export
 
 pytestmark = pytest.mark.slow
 TYPES = {"f": "double precision", "y": "boolean", "s": "bigint", "w": "double precision"}
@@ -113,14 +113,14 @@ def test_ids_and_predictions(connection, kind, ids):
     calibrator = fit_relation(**placed, **COLUMNS)
     expected = pj.fit_segments(columns["f"], columns["y"], codes)
     np.testing.assert_allclose(calibrator.fit.A, expected.fit.A, rtol=1e-9)
-    rows = sql.predict(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
+    rows = predict_relation(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
     p = calibrator.predict_proba(
         np.array([row[0] for row in rows]), np.array([row[2] for row in rows])
     )
     np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)
     if kind == "integer":  # as an array has them
         calibrator = replace(calibrator, keys=calibrator.keys.astype(np.int32))
-        rows = sql.predict(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
+        rows = predict_relation(**placed, calibrator=calibrator, score="f", segment="s").fetchall()
         np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)
 
 
@@ -158,7 +158,7 @@ def test_the_sums_of_a_night(connection, pooling):
     fitted, tonight = plain(), plain(rows=900)
     calibrator = pj.fit_segments(*(fitted[x] for x in "fys"), pooling=pooling)
     monitor = pj.Monitor.start(calibrator)
-    found = sql.monitor_sums(**put(connection, tonight), monitor=monitor, **COLUMNS)
+    found = sum_relation(**put(connection, tonight), monitor=monitor, **COLUMNS)
     expected = monitor.sums(*(tonight[x] for x in "fys"))
     order, other = np.argsort(found["segment"]), np.argsort(expected["segment"])
     for name in expected:

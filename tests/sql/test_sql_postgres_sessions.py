@@ -5,7 +5,7 @@ import uuid
 
 import numpy as np
 import pytest
-from rows_elsewhere import fit_relation
+from rows_elsewhere import fit_relation, predict_relation
 from test_sql import COLUMNS, in_memory, plain
 from test_sql_postgres import TYPES, put
 from test_sql_postgres import connection as connection  # a fixture
@@ -14,7 +14,6 @@ from test_sql_snapshots import CHANGED
 from test_sql_snapshots import between_passes as between_passes  # a fixture
 
 import platt_jax as pj
-from platt_jax import sql
 from platt_jax.sql import database
 
 pytestmark = pytest.mark.slow
@@ -122,7 +121,7 @@ def test_a_cancelled_query(session, shared, monkeypatch, how, begun):
         if how == "fit":
             fit_relation("shared", connection=mine, **COLUMNS)
         else:
-            sql.predict("shared", calibrator, connection=mine, **PREDICTED)
+            predict_relation("shared", calibrator, connection=mine, **PREDICTED)
     timer.join()
     assert status(mine) == ("INTRANS" if begun else "IDLE")
 
@@ -133,7 +132,7 @@ def test_predictions_leave_the_session_as_it_came(session, shared, autocommit, b
     calibrator, mine = in_memory(shared, {}), session(autocommit=autocommit)
     if begun:
         mine.execute("BEGIN" if autocommit else "SELECT 1")
-    cursor = sql.predict("shared", calibrator, connection=mine, **PREDICTED)
+    cursor = predict_relation("shared", calibrator, connection=mine, **PREDICTED)
     assert status(mine) == ("INTRANS" if begun else "IDLE")
     rows = cursor.fetchall()
     assert mine.execute(LEFT).fetchall() == []
@@ -145,7 +144,7 @@ def test_a_session_that_may_not_write(session, shared):
     mine = session(options="-c default_transaction_read_only=on")
     found = fit_relation("shared", connection=mine, snapshot=True, **COLUMNS)
     np.testing.assert_allclose(found.fit.A, in_memory(shared, {}).fit.A, rtol=1e-9)
-    rows = sql.predict("shared", found, connection=mine, **PREDICTED).fetchall()
+    rows = predict_relation("shared", found, connection=mine, **PREDICTED).fetchall()
     assert len(rows) == 3000
 
 
@@ -180,7 +179,7 @@ def test_ids_of_types_of_postgres(connection, kind):
     ids = list(map(found.keys.tolist().index, IDS[kind]))
     expected = pj.fit_segments(columns["f"], columns["y"], codes)
     np.testing.assert_allclose(found.fit.A[ids], expected.fit.A, rtol=1e-9)
-    rows = sql.predict(**placed, calibrator=found, **PREDICTED).fetchall()
+    rows = predict_relation(**placed, calibrator=found, **PREDICTED).fetchall()
     p = expected.predict_proba(columns["f"], codes)
     np.testing.assert_allclose([row[-1] for row in rows], p, rtol=1e-12)
     names = [column.name for column in connection.execute("SELECT * FROM t").description]
@@ -194,7 +193,7 @@ def test_columns_with_percent_signs(connection):
     placed = {"relation": "t", "connection": connection}
     found = fit_relation(**placed, **COLUMNS | {"score": "f%s"})
     np.testing.assert_allclose(found.fit.A, in_memory(columns, {}).fit.A, rtol=1e-9)
-    cursor = sql.predict(**placed, calibrator=found, score="f%s", segment="s", name="p%")
+    cursor = predict_relation(**placed, calibrator=found, score="f%s", segment="s", name="p%")
     assert [column.name for column in cursor.description] == ["f%s", "y", "s", "p%"]
 
 
@@ -207,7 +206,7 @@ def test_sqlalchemy(server, session, shared, how):
     np.testing.assert_allclose(found.fit.A, in_memory(shared, {}).fit.A, rtol=1e-9)
     if how == "engine":
         assert engine.pool.checkedout() == 0
-    rows = sql.predict("shared", found, connection=opened, **PREDICTED).fetchall()
+    rows = predict_relation("shared", found, connection=opened, **PREDICTED).fetchall()
     assert len(rows) == 3000
     if how == "connection":
         opened.close()

@@ -4,12 +4,11 @@ import sqlite3
 
 import numpy as np
 import pytest
-from rows_elsewhere import fit_relation
+from rows_elsewhere import fit_relation, predict_relation
 from test_sql import COLUMNS, ENGINES, assert_equal, in_duckdb, in_sqlite, plain
 from test_sql import closed as closed  # a fixture
 
 import platt_jax as pj
-from platt_jax import sql
 from platt_jax.sql import queries
 
 pytestmark = pytest.mark.slow  # compiles many programs
@@ -142,7 +141,7 @@ def test_types_of_values_in_sqlite():
             fit_relation("t", connection=connection, **COLUMNS)
         if column != "y":
             with pytest.raises(ValueError, match=message):
-                sql.predict("t", expected, connection=connection, score="f", segment="s")
+                predict_relation("t", expected, connection=connection, score="f", segment="s")
         connection.rollback()
         connection.execute("DELETE FROM t")
         connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)

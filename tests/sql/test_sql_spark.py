@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from data import rows_of
-from rows_elsewhere import fit_relation
+from rows_elsewhere import fit_relation, predict_relation
 
 import platt_jax as pj
 
@@ -67,7 +67,6 @@ def test_columns_of_any_name(session):
 
 
 def test_answers_are_those_of_rows_in_memory(session, tmp_path):
-    from platt_jax import sql
 
     made = columns()
     expected = pj.fit_segments(made["f"], made["y"], made["s"], weights=made["w"])
@@ -90,7 +89,9 @@ def test_answers_are_those_of_rows_in_memory(session, tmp_path):
     assert killed.exists()
 
     odd = pa.table({"f": [0.3, np.nan, np.inf, None], "s": ["0", "1", "unseen", "0"]})
-    with_p = sql.predict(session.createDataFrame(odd), expected, score="f", segment="s").toArrow()
+    with_p = predict_relation(
+        session.createDataFrame(odd), expected, score="f", segment="s"
+    ).toArrow()
     assert with_p["probability"].null_count == 1
     by_score = {str(row["f"]): row["probability"] for row in with_p.to_pylist()}
     assert by_score["0.3"] == pytest.approx(expected.predict_proba([0.3], ["0"])[0], rel=1e-12)
@@ -136,7 +137,7 @@ def test_an_exported_calibrator_predicts_what_it_does_here(session, kind, table)
 def test_levels(session, kind):
     from levelled import assert_predicted, levelled, rows_of
 
-    from platt_jax import export, sql
+    from platt_jax import export
 
     fitted = levelled(kind, "mixed")
     rows, expected, spread = rows_of(fitted, "mixed")
@@ -145,7 +146,7 @@ def test_levels(session, kind):
         {"i": range(len(rows)), **dict(zip(names, zip(*rows, strict=True), strict=True))}
     )
     frame = session.createDataFrame(table)
-    found = sql.predict(frame, fitted, score="f", segment=["land", "city"], name="p")
+    found = predict_relation(frame, fitted, score="f", segment=["land", "city"], name="p")
     predicted = [row["p"] for row in found.orderBy("i").toArrow().to_pylist()]
     assert_predicted(predicted, expected, spread, 1e-7, 1e-9)
     frame.createOrReplaceTempView("t")

@@ -14,7 +14,7 @@ import platt_jax as pj
 from platt_jax import streaming
 from platt_jax.passes.packing import Space
 from platt_jax.results.archive import write_archive
-from platt_jax.streaming import batches, checked_files, grouping
+from platt_jax.streaming import checked_files, grouping, sources
 
 BLOCK = 256
 
@@ -24,7 +24,7 @@ def cache(tmp_path, monkeypatch):
     """A cache of 8,000 rows with all columns, in several buckets and 32 blocks."""
     monkeypatch.setattr(checked_files, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(checked_files, "_BLOCKS_READ_TOGETHER", 3)
-    monkeypatch.setattr(batches, "BATCH_ROWS", 1500)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 1500)
     monkeypatch.setattr(grouping, "BUCKET_ROWS", 1000)
     rng = np.random.default_rng(1)
     s = (40 * rng.random(8000) ** 3).astype(np.int64)

@@ -13,7 +13,7 @@ from rows_elsewhere import fit_stored
 
 import platt_jax as pj
 from platt_jax import streaming
-from platt_jax.streaming import batches
+from platt_jax.streaming import sources
 
 NAMES = {"score": "f", "label": "y", "segment": "s"}
 
@@ -39,7 +39,7 @@ def assert_same(one, other):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_ROWS", 700)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 700)
 
 
 # --- Hive partitions ------------------------------------------------------------------------------

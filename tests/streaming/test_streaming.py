@@ -19,7 +19,7 @@ from rows_elsewhere import fit_stored
 import platt_jax as pj
 from platt_jax import streaming
 from platt_jax.execution import checkpoint as checkpoints
-from platt_jax.streaming import batches, grouping
+from platt_jax.streaming import grouping, sources
 
 NAMES = {"score": "f", "label": "y", "segment": "s"}
 
@@ -39,7 +39,7 @@ def batches_of(columns, rows):
 @pytest.fixture
 def small(monkeypatch):
     """Blocks, buckets and chunks so small that a few thousand rows fill many."""
-    monkeypatch.setattr(batches, "BATCH_ROWS", 1500)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 1500)
     monkeypatch.setattr(grouping, "BUCKET_ROWS", 1000)
     monkeypatch.setattr(grouping, "_BLOCK_ROWS", 700)
 
@@ -80,7 +80,7 @@ def test_oversized_segments_and_all_rows_are_read_for_each_pass(
 ):
     sizes(problem_rows=1 << 14, block_rows=1 << 15)
     f, y, s = made_up(120_000, 5)
-    monkeypatch.setattr(batches, "BATCH_ROWS", 30_000)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 30_000)
     rows = streaming.rows((f, y, s), tmp_path / "rows")
     assert (rows.sizes > 1 << 14).any()
     read, reads = rows._read, []
@@ -467,7 +467,7 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint_to_the_same_bits(small, tmp_p
     monkeypatch.setattr(checkpoints, "_SECONDS", 0)
     monkeypatch.setattr(checkpoints, "_PART_OF_TIME", np.inf)
     columns = made_up(1_500_000, 3000)
-    monkeypatch.setattr(batches, "BATCH_ROWS", 1 << 19)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 1 << 19)
     monkeypatch.setattr(grouping, "BUCKET_ROWS", 1 << 20)
     rows = streaming.rows(columns, tmp_path / "rows")
     path = tmp_path / "fits.npz"

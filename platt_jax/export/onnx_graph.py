@@ -1,0 +1,220 @@
+"""The graph of an ONNX model: the parameters of each row's curve, and its probability."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from platt_jax.export.curves import Curves, column_types
+from platt_jax.results.averages import nodes
+from platt_jax.version import __version__
+
+# Versions of 2023 and 2021, which every later runtime supports.
+_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
+# Types of scores, and their names in ONNX.
+DTYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
+# ONNX names of the segments' types, in a LabelEncoder and in a tensor.
+_KEY_TYPES: dict[type, tuple[str, str]] = {str: ("strings", "STRING"), int: ("int64s", "INT64")}
+_MOST_COMBINATIONS = 2**63
+_COLUMNS = "slope", "intercept", "AA", "twice_AB", "BB"  # slope and intercept are -A and -B
+
+
+def model_of(found: Curves, dtype: str) -> Any:
+    """The model of these curves for scores of this dtype, checked."""
+    graph = _Graph(found, dtype)
+
+    def tensors(kinds: dict[str, str]) -> list[Any]:
+        return [
+            helper.make_tensor_value_info(name, getattr(TensorProto, kind), ["N"])
+            for name, kind in kinds.items()
+        ]
+
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "platt_jax",
+            tensors(graph.inputs),
+            tensors(dict.fromkeys(("logit", "probability"), "DOUBLE")),
+            initializer=[onnx.numpy_helper.from_array(x, n) for n, x in graph.constants.items()],
+        ),
+        producer_name="platt_jax",
+        producer_version=__version__,
+        ir_version=_IR_VERSION,
+        opset_imports=[
+            helper.make_opsetid("", _OPSET),
+            helper.make_opsetid("ai.onnx.ml", _ML_OPSET),
+        ],
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+class _Graph:
+    """Nodes, inputs and constants as they are added.
+
+    The tensor `parameters` is that of each row's curve. Its last axis has the `_COLUMNS`.
+    """
+
+    def __init__(self, found: Curves, dtype: str) -> None:
+        self._found = found
+        self.nodes: list[Any] = []
+        self.inputs = {"score": DTYPES[dtype]}
+        self.constants = {
+            "zero": np.zeros(()),
+            "one": np.ones(()),
+            "of_segments_table": _stored([*found.parameters, found.fallback]),
+        }
+        if found.segments is None:
+            self.add("Constant", [], "place", value_int=0)
+            self.add("Gather", ["of_segments_table", "place"], "parameters")
+        else:
+            self._add_codes()
+            self._gather("of_segments", range(len(found.columns)), found.segments)
+            if found.levels:
+                self._add_levels()
+            else:
+                self.nodes[-1].output[0] = "parameters"
+        self.add("Cast", ["score"], "wide_score", to=TensorProto.DOUBLE)
+        self._add_logit()
+        if found.averaged:
+            self._add_mean()
+        else:
+            self._add_sigmoid("logit", "probability")
+
+    def add(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
+        """Adds a node with one output."""
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+
+    def _add_codes(self) -> None:
+        """The place of each column's value among the column's values."""
+        expected = "calibrator: expected segments of text or integers"
+        kinds = column_types(self._found, _KEY_TYPES, expected, 64, "ONNX's tensors")
+        names = ["segment"] if len(kinds) == 1 else [f"segment_{i}" for i in range(len(kinds))]
+        self._codes: list[dict[Any, int]] = []
+        for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            in_encoder, self.inputs[name] = _KEY_TYPES[kind]
+            values = list(dict.fromkeys(self._found.columns[i]))
+            self._codes.append({value: code for code, value in enumerate(values)})
+            self._encode(name, f"code_{i}", in_encoder, values or [kind()])
+        if prod(len(codes) + 1 for codes in self._codes) >= _MOST_COMBINATIONS:
+            raise ValueError(
+                "calibrator: expected fewer than 2^63 combinations of ids of its columns, got more"
+            )
+
+    def _encode(self, source: str, output: str, kind: str, keys: list[Any]) -> None:
+        """The place of each value among the keys, or their number. There is at least one key."""
+        attributes: dict[str, Any] = {
+            "values_int64s": list(range(len(keys))),
+            "default_int64": len(keys),
+            f"keys_{kind}": keys,
+        }
+        self.add("LabelEncoder", [source], output, domain="ai.onnx.ml", **attributes)
+
+    def _gather(self, name: str, columns: range, values: Sequence[Any]) -> None:
+        """The rows of the table `name`_table at the places of ids among these values.
+
+        A table has one more row than there are values, for other ids. Also adds the tensor
+        `name`_place.
+        """
+        keys = [x if isinstance(x, tuple) else (x,) for x in values]
+        place = f"code_{columns[0]}"
+        if len(columns) > 1 or keys != [(value,) for value in self._codes[columns[0]]]:
+            place, keyed = self._combined(name, columns, keys)
+            self._encode(place, f"{name}_place", "int64s", keyed or [-1])
+        else:
+            self.add("Identity", [place], f"{name}_place")
+        if not keys:  # the one key that is there, and all others
+            table = self.constants[f"{name}_table"]
+            self.constants[f"{name}_table"] = np.repeat(table, 2, axis=0)
+        self.add("Gather", [f"{name}_table", f"{name}_place"], name)
+
+    def _combined(self, name: str, columns: range, keys: list[Any]) -> tuple[str, list[int]]:
+        """One number for the codes of several columns: its tensor, and those of the keys."""
+        total, keyed, stride = "", [0] * len(keys), 1
+        for i, column in enumerate(columns):
+            codes = self._codes[column]
+            self.constants[f"{name}_stride_{i}"] = np.array(stride, np.int64)
+            self.add("Mul", [f"code_{column}", f"{name}_stride_{i}"], f"{name}_part_{i}")
+            if i:
+                self.add("Add", [total, f"{name}_part_{i}"], f"{name}_sum_{i}")
+            total = f"{name}_sum_{i}" if i else f"{name}_part_{i}"
+            keyed = [x + stride * codes[key[i]] for x, key in zip(keyed, keys, strict=True)]
+            stride *= len(codes) + 1
+        return total, keyed
+
+    def _add_levels(self) -> None:
+        """Parameters of segments that were not fitted, by level, and `parameters` of all."""
+        self.constants |= {
+            "root": _stored([self._found.root])[0],
+            "behind_rows": np.array([1]),
+            "of_segments_number": np.array(len(self._found.segments or []), np.int64),
+        }
+        others = "root"
+        for i, level in enumerate(self._found.levels):
+            name = f"of_level_{i}"
+            last = level.unseen or level.parameters[0]
+            self.constants[f"{name}_table"] = _stored([*level.parameters, last])
+            self._gather(name, level.columns, level.values)
+            if level.unseen is not None:
+                self.add("Add", [others, name], f"others_{i}")
+            else:
+                self.constants[f"{name}_number"] = np.array(len(level.values), np.int64)
+                self._choose(name, others, f"others_{i}")
+            others = f"others_{i}"
+        self._choose("of_segments", others, "parameters")
+
+    def _choose(self, name: str, other: str, output: str) -> None:
+        """The rows of a table where the ids are among its values, else the other parameters."""
+        self.add("Less", [f"{name}_place", f"{name}_number"], f"{name}_known")
+        self.add("Unsqueeze", [f"{name}_known", "behind_rows"], f"{name}_known_rows")
+        self.add("Where", [f"{name}_known_rows", name, other], output)
+
+    def _add_columns(self, *names: str) -> None:
+        """Some of the parameters of each row."""
+        for name in names:
+            self.constants[f"number_{name}"] = np.array(_COLUMNS.index(name))
+            self.add("Gather", ["parameters", f"number_{name}"], name, axis=-1)
+
+    def _add_logit(self) -> None:
+        """The mean log-odds."""
+        self._add_columns("slope", "intercept")
+        self.add("Mul", ["slope", "wide_score"], "product")
+        self.add("Add", ["product", "intercept"], "logit")
+
+    def _add_sigmoid(self, logit: str, probability: str) -> None:
+        """`expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0."""
+        self.add("Abs", [logit], "distance")
+        self.add("Neg", ["distance"], "exponent")
+        self.add("Exp", ["exponent"], "e")
+        self.add("GreaterOrEqual", [logit, "zero"], "is_likely")
+        self.add("Where", ["is_likely", "one", "e"], "numerator")
+        self.add("Add", ["one", "e"], "denominator")
+        self.add("Div", ["numerator", "denominator"], probability)
+
+    def _add_mean(self) -> None:
+        """The mean of the sigmoid over normal log-odds, with one column per `nodes` entry."""
+        at, weight = np.array(nodes()).T
+        self.constants |= {"nodes": at, "weights": weight, "behind": np.array([1])}
+        self._add_columns("AA", "twice_AB", "BB")
+        self.add("Mul", ["AA", "wide_score"], "by_score")
+        self.add("Add", ["by_score", "twice_AB"], "rising")
+        self.add("Mul", ["rising", "wide_score"], "risen")
+        self.add("Add", ["risen", "BB"], "variance")
+        self.add("Max", ["variance", "zero"], "positive_variance")
+        self.add("Sqrt", ["positive_variance"], "deviation")
+        self.add("Unsqueeze", ["logit", "behind"], "middle")
+        self.add("Unsqueeze", ["deviation", "behind"], "unit")
+        self.add("Mul", ["unit", "nodes"], "off")
+        self.add("Add", ["middle", "off"], "logits")
+        self._add_sigmoid("logits", "probabilities")
+        self.add("MatMul", ["probabilities", "weights"], "probability")
+
+
+def _stored(parameters: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Parameters as the graph needs them."""
+    table = np.array(list(parameters), float)
+    return table * [-1, -1, 1, 2, 1][: table.shape[1]]
