@@ -173,3 +173,5 @@ def test_the_architecture_names_files_by_their_paths_and_describes_every_package
     parts = [x for x in package.iterdir() if x.suffix == ".py" or (x / "__init__.py").exists()]
     names = {x.name + "/" * x.is_dir() for x in parts if not x.name.startswith("__")}
     assert sorted(names - {*named}) == []
+    files = {x.relative_to(package).as_posix() for x in package.rglob("*.py")}
+    assert [x for x in sorted(files - {*named}) if not x.endswith("__.py")] == []
