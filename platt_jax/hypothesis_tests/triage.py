@@ -58,28 +58,29 @@ def triage(
       stationary segments fitted on 10 rows each, 100 new rows contradict the predictions of a third
       (pooling="partial") or 60 % (none) of the segments.
 
-    Against the fit, two numbers are tested: that of positives; and, for the slope, that of
-    positives of high score plus negatives of low score, where high and low are the rows beyond the
-    outer 27 % of the information (or the highest and the lowest score, if these are more). The
-    probability of a number as far from its expectation, above or below, is an integral over the
-    curve's distribution; given the curve it is a saddlepoint approximation (Lugannani & Rice
-    1980). `p_value` is twice the smaller of the two (Bonferroni), or the first if all scores are
-    equal. It is within 15 % of these numbers' exact p-value from 1 to 1e-12 in the worlds tested,
-    for any scores.
+    Against the fit, two counts are tested. The first is the number of positives. The second is for
+    the slope: the number of positives of high score and of negatives of low score, where high and
+    low are the rows beyond the outer 27 % of the information (or the highest and the lowest score,
+    if these are more). The probability of a count as far from its expectation, above or below, is
+    an integral over the curve's distribution; given the curve it is a saddlepoint approximation
+    (Lugannani & Rice 1980). `p_value` is twice the smaller of the two (Bonferroni), or the first if
+    all scores are equal. It is within 15 % of these counts' exact p-value from 1 to 1e-12 in the
+    worlds tested, for any scores.
 
     Against the predictions, labels are simulated. The statistic is the smaller p-value of two score
     tests, Cox's of intercept and slope and Spiegelhalter's. Small p-values use importance sampling:
     labels are drawn near those observed, and weighted. The simulation's relative standard error is
-    4 % from 0.05 down to 1e-12 (0 for up to 12 rows). With clusters, the two numbers are tested.
+    4 % from 0.05 down to 1e-12 (0 for up to 12 rows). With clusters, the two counts above are
+    tested instead.
 
     Either `p_value` is valid for segments of any size. It depends neither on the order of the rows
     nor on other segments, but for the clusters' estimated spread.
 
-    The uncertainty of the fit is taken to be large: a population is as wide as its segments
-    allow, with up to 4.5 times the variance that bands show, and an unpooled fit has half a label
-    more. A changed segment that was fitted on many rows is found as often as against the
-    predictions. One that was fitted on few is found only if it changes by more than the uncertainty
-    of its fit.
+    The uncertainty of the fit is taken to be large. A population is as wide as its segments allow:
+    up to 4.5 times the variance that bands show. An unpooled fit is as uncertain as with half a
+    label more at each end of the scores. A changed segment that was fitted
+    on many rows is found as often as against the predictions. One that was fitted on few is found
+    only if it changes by more than the uncertainty of its fit.
 
     In simulations (`docs/explanation/numbers.md`) at most a share `fdr` of the segments flagged
     against the fit has not changed. Against the predictions this share is 0.5 to 1 where segments

@@ -49,9 +49,9 @@ def estimate_rates(
 
     The rate is that of maximum likelihood. Its standard error and interval include the uncertainty
     of the fit, together with that of its share of positives: they largely compensate each other.
-    The interval is that of the likelihood ratio, widened by the share of the fit's uncertainty in
-    the variance. In simulations intervals of 95 % hold the true rate in 94.9 % to 99.7 % of the
-    segments; without the fit's uncertainty they would in 50 % to 97 %
+    The interval holds the rates that a likelihood-ratio test accepts. It is wider than the test's
+    own by the fit's part of the variance. In simulations intervals of 95 % hold the true rate in
+    94.9 % to 99.7 % of the segments; without the fit's uncertainty they would in 50 % to 97 %
     (docs/explanation/numbers.md). With 10 positives fitted or fewer, rates are too high by up to
     0.43 of their standard deviation.
 

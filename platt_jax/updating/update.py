@@ -65,8 +65,8 @@ def update(
 
     The prior of each segment is `prior_from(calibrator, ...)`: a normal distribution with the
     earlier fit as its mean and the Hessian as its precision. Nothing else is kept of earlier rows
-    (Laplace's approximation). Platt's targets use the counts of all rows, earlier and new; where
-    all earlier rows of a segment are of one class, what is kept of them moves to these targets.
+    (Laplace's approximation). Platt's targets use the counts of all rows, earlier and new. Where
+    all earlier rows of a segment are of one class, the earlier fit is moved to the new targets.
 
     A segment never loses its fit. If its new rows have no weight, or their fit fails, it keeps its
     earlier fit, as does a segment without new rows. One NaN among a segment's new rows therefore
