@@ -65,10 +65,10 @@ class Ray:
         try:
             with closing(Server(self.partitions, get_node_ip_address())) as server:
                 running = []
-                for part, pieces in enumerate(tables):
+                for part, sent in enumerate(tables):
                     place = PlacementGroupSchedulingStrategy(places, part)
                     fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=place)
-                    running.append(FittedPart(*fit.remote(task, server.invitation, part, *pieces)))
+                    running.append(FittedPart(*fit.remote(task, server.invitation, part, *sent)))
                 waiting = [part.summary for part in running]
                 while waiting:
                     done, waiting = ray.wait(waiting)
@@ -99,8 +99,8 @@ class Ray:
         tables, both = self._together(rows, names), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, part.calibrator, *pieces)
-                for part, pieces in zip(fitted, tables, strict=True)
+                both.remote(task, part.calibrator, *sent)
+                for part, sent in zip(fitted, tables, strict=True)
             ]
         )
 
@@ -137,16 +137,16 @@ def _divided(block: pa.Table, schema: pa.Schema, names: EngineColumns, parts: in
     return [block[_PLACE][0].as_py(), *pieces(rows, names, parts)]
 
 
-def _fit(task: FitPart, invitation: Invitation, part: int, *pieces: bytes) -> FittedPart:
-    return meet(task, invitation, part, whole(pieces))
+def _fit(task: FitPart, invitation: Invitation, part: int, *sent: bytes) -> FittedPart:
+    return meet(task, invitation, part, whole(sent))
 
 
 def _table(task: MapPart, calibrator: bytes) -> pa.Table:
     return task(calibrator)
 
 
-def _joined(task: JoinPart, calibrator: bytes, *pieces: bytes) -> pa.Table:
-    return task(calibrator, whole(pieces))
+def _joined(task: JoinPart, calibrator: bytes, *sent: bytes) -> pa.Table:
+    return task(calibrator, whole(sent))
 
 
 def _arrow(rows: Any) -> pa.Table:

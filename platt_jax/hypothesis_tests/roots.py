@@ -21,7 +21,7 @@ def newton_roots(
     """
     at, found = start, np.asarray(low == high)
     for _ in range(most_steps):
-        if found.all():
+        if (found | np.isnan(at)).all():
             break
         value, step, near = function(at)
         low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)

@@ -151,8 +151,8 @@ class ScoreTests:
         proba, counts = self.proba[rows], np.ones(size)
         shares = self._shares[:, rows]
         if self.normal[k]:
-            first = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
-            similar = Groups(np.diff(first, append=size))
+            starts = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
+            similar = Groups(np.diff(starts, append=size))
             counts = similar.sizes.astype(float)
             proba, shares = similar.means(proba), similar.means(shares)
         return ScoreTest(

@@ -246,7 +246,7 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
     with np.errstate(all="ignore"):
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         middle = h_AB / h_BB if options.intercept else np.zeros_like(h_AA)
-        spread = fit.covariance[:, 0, 0]  # inverse of the curvature-weighted sum of squared scores
+        spread = fit.covariance[:, 0, 0]  # about the inverse of the weighted sum of squared scores
         held: Any = ~(spread > 0)
         pinned = spread == 0
         spread = np.where(pinned, 1 / (h_AA - h_AB * middle), spread)

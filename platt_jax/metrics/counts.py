@@ -109,7 +109,6 @@ def _sums(own: Floats, sizes: Ints, most: int) -> Floats:
     found = np.zeros((most + 1, len(sizes)))
     found[0] = 1  # a group without rows
     found[: len(own), sizes > 0] = own
-    found[len(own) :, sizes > 0] = 0
     return found
 
 

@@ -26,8 +26,6 @@ START_SPREAD = 0.5
 _LITTLE = 1e-3
 # Maximum number of passes under wider populations. Each may double the widest spread.
 _MOST_WIDENINGS = 3
-# Maximum ratio of the variances of two populations under which normal likelihoods are much alike.
-_ALIKE = 2.0
 
 
 def estimable(pooled: Fit) -> bool:
@@ -146,12 +144,6 @@ def _at_most(
     values, vectors = _ratios(covariance, root)
     factor = root @ vectors
     return (factor * np.minimum(values, 1)) @ factor.T, bool(values[-1] <= 1)
-
-
-def _are_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether the variances of two covariances (2, 2) are similar in every direction."""
-    values, _ = _ratios(one, np.linalg.cholesky(other))
-    return bool(1 / _ALIKE <= values[0] and values[-1] <= _ALIKE)
 
 
 def _ratios(covariance: NDArray[Any], root: NDArray[Any]) -> tuple[Any, Any]:

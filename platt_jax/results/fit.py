@@ -114,7 +114,8 @@ class Fit(ComparedByValue, Inspectable):
             Hessian come from the last pass. A converged fit takes one more step, of at most
             `Options.tol` standard errors; the gradient is updated for it to first order.
         covariance: (..., 2, 2), inverse of the Hessian, the approximate covariance of (A, B); NaN
-            if constant scores leave it undefined.
+            if constant scores leave it undefined. In a `SegmentCalibrator` with a population it is
+            the posterior's.
         n_pos: (...), weighted count of the finite rows with y = 1.
         n_neg: (...), weighted count of the finite rows with y = 0.
 

@@ -53,8 +53,8 @@ class SegmentCalibrator(ComparedByValue, ById):
         keys: (K,) the segments, ascending; for segments of several columns a structured array with
             a field per column.
         fit: the fits of the segments, in the order of keys. With an estimated population (A, B) is
-            the likeliest, given the population, and `covariance` is that of the posterior, which
-            includes the uncertainty of the population: larger than the inverse Hessian.
+            the likeliest, given the population, and `covariance` is the posterior's. With the
+            population's uncertainty it is usually larger than the inverse Hessian.
         fallback: the sigmoid fitted to all finite rows.
         fallback_covariance: (2, 2), covariance of its (A, B), as `Fit.covariance`; NaN if unknown.
         pooling: the kind of pooling, "none", "partial", "nested", "crossed" or "complete". It is
@@ -292,8 +292,8 @@ class SegmentCalibrator(ComparedByValue, ById):
     def at_mode(self) -> "SegmentCalibrator":
         """The same calibrator without its population: each segment at its most probable (A, B).
 
-        It needs only two numbers per segment, but is overconfident for segments with few rows.
-        Unseen segments get the fallback.
+        It needs only two numbers per segment, but is overconfident for segments with few rows: its
+        errors take the population as known. Unseen segments get the fallback.
 
         Example:
             >>> import numpy as np
@@ -305,7 +305,12 @@ class SegmentCalibrator(ComparedByValue, ById):
             >>> pooled.at_mode().pooling
             'none'
         """
-        return replace(self, pooling="none", population=None, by_level=None)
+        fit = self.fit
+        if self.population is not None and self.population.estimated:
+            known = np.isfinite(fit.A)[:, None, None]
+            inverse = np.linalg.inv(np.where(known, fit.hessian, np.eye(2)).astype(np.float64))
+            fit = replace(fit, covariance=np.where(known, inverse, np.nan).astype(fit.A.dtype))
+        return replace(self, fit=fit, pooling="none", population=None, by_level=None)
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
         """The calibrator for rows with another rate of positives than the fitted rows.
@@ -454,8 +459,7 @@ class SegmentCalibrator(ComparedByValue, ById):
 def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:
     """The fit of segments (K,) with the covariance of their posteriors.
 
-    The inverse Hessian takes the population as known: near a boundary it may be 400 times too
-    small.
+    The inverse Hessian takes the population as known: near a boundary it may be far too small.
     """
     if population is None or not population.estimated:
         return fit

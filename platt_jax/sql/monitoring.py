@@ -28,7 +28,7 @@ from platt_jax.sql.checked import CheckedRows, checked_rows
 from platt_jax.sql.engines import POINTS, numbers
 from platt_jax.sql.expressions import deviation_of_logit, literal, mean_probability
 from platt_jax.sql.queries import RelationColumns
-from platt_jax.sql.relation_rows import RelationRows
+from platt_jax.sql.relation_rows import RelationRows, require_relation_rows
 
 _CURVE = ("A", "B", "c_AA", "c_AB", "c_BB")  # of the prediction; A and B without a population
 _MARGIN = ("m_AA", "m_AB", "m_BB")  # covariance of the fit
@@ -63,6 +63,7 @@ def monitor_sums(rows: RelationRows, monitor: Monitor) -> Table:
         >>> monitor.add(monitor_sums(rows, monitor)).table()["rows"].tolist()
         [2]
     """
+    require_relation_rows(rows)
     calibrator = monitor.calibrator
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError("monitor: expected a calibrator of segments; Monitor.update takes classes")

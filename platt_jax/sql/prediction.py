@@ -24,7 +24,7 @@ from platt_jax.sql.expressions import (
     quoted,
 )
 from platt_jax.sql.queries import RelationColumns
-from platt_jax.sql.relation_rows import RelationRows
+from platt_jax.sql.relation_rows import RelationRows, require_relation_rows
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
 
@@ -57,6 +57,7 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
         >>> [round(p, 3) for f, y, shop, p in with_p.fetchall()]
         [0.667, 0.333]
     """
+    require_relation_rows(rows)
     names = rows.names._replace(label=None, weight=None, pos_label=None)
     columns = rows.engine.columns()
     check_columns(columns, names)

@@ -105,9 +105,9 @@ def rows(
             connection is in a transaction that is not REPEATABLE READ.
 
     Raises:
-        ValueError: the relation is of no known engine, or pos_label neither a text nor a number. A
-            fit then raises one if a column is missing or of another type, an id is NULL, or rows
-            change between passes.
+        ValueError: the relation is of no known engine, there is no segment, or pos_label is neither
+            a text nor a number. A fit then raises one if a column is missing or of another type, an
+            id is NULL, or rows change between passes.
         ImportError: the relation is a Parquet file, and DuckDB is missing.
 
     Example:
@@ -119,10 +119,20 @@ def rows(
         ['a']
     """
     engine = engine_of(relation, connection, dialect)
-    segments = [segment] if isinstance(segment, str) else list(segment)
+    segments = [segment] if isinstance(segment, str) else list(segment or ())
+    if not segments or not all(segments):
+        raise ValueError(f"segment: expected the name of a column or several, got {segment!r}")
     positive = None if pos_label is None else _literal(pos_label)
     names = RelationColumns(score, label, segments, weight, offset, positive)
     return RelationRows(engine, names, snapshot)
+
+
+def require_relation_rows(value: object) -> None:
+    """Refuses anything but the rows of a relation."""
+    if not isinstance(value, RelationRows):
+        raise ValueError(
+            f"rows: expected the result of platt_jax.sql.rows, got {type(value).__name__}"
+        )
 
 
 def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> QueryEngine:

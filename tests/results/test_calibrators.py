@@ -292,6 +292,8 @@ def test_standard_errors_are_those_of_the_posteriors():
         updated = pj.update(calibrator, scores[:90], labels[:90], segments[:90])
         variances_now = updated.population.posterior_covariance[:, [0, 1], [0, 1]]
         np.testing.assert_allclose(updated.fit.standard_errors**2, variances_now)
+        fit = calibrator.at_mode().fit  # takes the population as known
+        np.testing.assert_allclose(fit.covariance @ fit.hessian - np.eye(2), 0, atol=1e-9)
         if population.covariance[0, 0] < 1e-3:
             off.append((-population.posterior_mean[:, 0] - slopes) / table["se_A"])
     assert len(off) >= 4

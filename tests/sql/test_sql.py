@@ -511,3 +511,20 @@ def test_what_an_engine_does_not_predict():
             score="f",
             segment=["s", "y"],
         )
+
+
+@pytest.mark.parametrize("segment", [None, [], ""])
+def test_rows_without_a_segment_are_refused(segment):
+    with pytest.raises(ValueError, match="segment: expected the name of a column or several, got"):
+        pj.sql.rows(duckdb.sql("SELECT 1.0 AS f, 1 AS y"), score="f", label="y", segment=segment)
+
+
+def test_a_relation_in_place_of_rows_is_refused():
+    relation = duckdb.sql("SELECT 1.0 AS f, 1 AS y, 1 AS s")
+    calibrator = pj.fit_segments([1.0, 0.0], [1, 0], [1, 1])
+    for call, second in (
+        (pj.sql.predict, calibrator),
+        (pj.sql.monitor_sums, pj.Monitor.start(calibrator)),
+    ):
+        with pytest.raises(ValueError, match=r"rows: expected the result of platt_jax\.sql\.rows"):
+            call(relation, second)
