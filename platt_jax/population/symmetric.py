@@ -66,7 +66,9 @@ class Symmetric(NamedTuple):
 
     def inverse(self) -> "Symmetric":
         """The inverse of each matrix."""
-        return self.adjugate.scaled(1 / self.determinant)
+        # Not times the inverse determinant: its rounding is large for nearly singular matrices.
+        determinant = self.determinant
+        return Symmetric(*(x / determinant for x in self.adjugate))
 
     def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangle (AA, BA, BB) of each matrix's Cholesky factor."""
