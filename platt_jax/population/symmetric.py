@@ -66,7 +66,8 @@ class Symmetric(NamedTuple):
 
     def inverse(self) -> "Symmetric":
         """The inverse of each matrix."""
-        # Not times the inverse determinant: its rounding is large for nearly singular matrices.
+        # Not times the inverse determinant, which rounds twice: nearly singular matrices, such as
+        # those of a score of 1e9 among scores near 1, amplify the difference to percents.
         determinant = self.determinant
         return Symmetric(*(x / determinant for x in self.adjugate))
 
@@ -115,7 +116,9 @@ class Square(NamedTuple):
 
     def inverse(self) -> "Square":
         """The inverse of each matrix."""
-        return Square(self.BB, -self.AB, -self.BA, self.AA).scaled(1 / self.determinant)
+        determinant = self.determinant  # see `Symmetric.inverse`
+        adjugate = self.BB, -self.AB, -self.BA, self.AA
+        return Square(*(x / determinant for x in adjugate))
 
     def times(self, A: Any, B: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The product of each matrix and its vector (A, B)."""
