@@ -52,8 +52,6 @@ def check_columns(there: dict[str, pa.DataType], names: RelationColumns) -> None
         ValueError: a column is missing or of another type.
     """
     segment = names.segment
-    if not segment:
-        raise ValueError("segment: expected at least one column, got none")
     if len(set(segment)) < len(segment):
         raise ValueError(f"segment: expected different columns, got {list(segment)}")
     any_type = {"segment", "label"} if names.pos_label is not None else {"segment"}

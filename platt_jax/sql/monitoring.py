@@ -63,7 +63,6 @@ def monitor_sums(rows: RelationRows, monitor: Monitor) -> Table:
         >>> monitor.add(monitor_sums(rows, monitor)).table()["rows"].tolist()
         [2]
     """
-    require_relation_rows(rows)
     calibrator = monitor.calibrator
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError("monitor: expected a calibrator of segments; Monitor.update takes classes")
@@ -71,6 +70,7 @@ def monitor_sums(rows: RelationRows, monitor: Monitor) -> Table:
         raise ValueError("monitor: expected a calibrator without levels; Monitor.update takes them")
     if monitor.night_sd:
         raise ValueError("monitor: expected a night_sd of 0; Monitor.update and sums take others")
+    require_relation_rows(rows)
     if rows.names.weight is not None:
         raise ValueError(f"rows: expected no weights, got the column {rows.names.weight!r}")
     caller = Caller()

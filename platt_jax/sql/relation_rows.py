@@ -121,7 +121,7 @@ def rows(
     engine = engine_of(relation, connection, dialect)
     segments = [segment] if isinstance(segment, str) else list(segment or ())
     if not segments or not all(segments):
-        raise ValueError(f"segment: expected the name of a column or several, got {segment!r}")
+        raise ValueError(f"segment: expected at least one column, got {segment!r}")
     positive = None if pos_label is None else _literal(pos_label)
     names = RelationColumns(score, label, segments, weight, offset, positive)
     return RelationRows(engine, names, snapshot)

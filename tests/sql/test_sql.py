@@ -515,7 +515,7 @@ def test_what_an_engine_does_not_predict():
 
 @pytest.mark.parametrize("segment", [None, [], ""])
 def test_rows_without_a_segment_are_refused(segment):
-    with pytest.raises(ValueError, match="segment: expected the name of a column or several, got"):
+    with pytest.raises(ValueError, match="segment: expected at least one column, got"):
         pj.sql.rows(duckdb.sql("SELECT 1.0 AS f, 1 AS y"), score="f", label="y", segment=segment)
 
 
