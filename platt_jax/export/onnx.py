@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 from platt_jax import validation
 from platt_jax.export.curves import Exportable, curves
-from platt_jax.extras import install_hint
 
 
 def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "float64") -> Any:
@@ -39,9 +38,6 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         >>> [x.name for x in model.graph.input]
         ['score', 'segment']
     """
-    with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
-        import onnx  # noqa: F401 - checks that it is installed
-
     from platt_jax.export.onnx_graph import DTYPES, model_of
 
     validation.require_one_of(dtype, tuple(DTYPES), "dtype")

@@ -5,13 +5,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 
 from platt_jax.export.curves import Curves, column_types
+from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
+
+with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
+    import onnx
+    from onnx import TensorProto, helper
 
 # Versions of 2023 and 2021, which every later runtime supports.
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9

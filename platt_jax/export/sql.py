@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from platt_jax.export.curves import Exportable, curves
-from platt_jax.extras import install_hint
 
 
 class SqlExport(NamedTuple):
@@ -77,9 +76,6 @@ def to_sql(
         >>> duckdb.sql(f"SELECT {p} AS p FROM (SELECT 0.5 AS f)").fetchall()
         [(0.5,)]
     """
-    with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
-        import sqlglot  # noqa: F401 - checks that it is installed
-
     from platt_jax.export.sql_text import written
 
     columns = [] if segment is None else [segment] if isinstance(segment, str) else list(segment)

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
 from platt_jax.export.curves import Curves, column_types, is_wider, number_of_cases, other_cases
+from platt_jax.extras import install_hint
+
+with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
 from platt_jax.sql import expressions
 
 # Maximum number of segments in an expression; engines take long to read more.
