@@ -649,5 +649,6 @@ def test_what_cannot_be_exported_is_refused():
 
 def test_without_onnx_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "platt_jax.export.onnx_graph", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'platt-jax\[onnx\]'"):
         to_onnx(Sigmoid(-1.0, 0.0))
