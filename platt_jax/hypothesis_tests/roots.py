@@ -26,7 +26,9 @@ def newton_roots(
         value, step, near = function(at)
         low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
         moved = at + step
-        moved = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
+        # A step may be too short to leave a bound.
+        inside = ((moved > low) & (moved < high)) | (np.abs(step) <= near)
+        moved = np.where(inside, moved, (low + high) / 2)
         moved = np.where(found | (value == 0), at, moved)
         found, at = found | (np.abs(moved - at) <= near), moved
     return at, found

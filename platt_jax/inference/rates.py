@@ -207,6 +207,10 @@ class _RateLikelihood:
         """(N,) the density of each row at its segment's rate."""
         return self.negative + rate[self.owner] * self.difference
 
+    def slope(self, rate: Floats) -> Floats:
+        """(S,) the first derivative of the log likelihood."""
+        return self.sums(self.difference / self.density(rate))
+
     def slopes(self, rate: Floats) -> tuple[Floats, Floats]:
         """(S,) the first derivative of the log likelihood, and the second."""
         relative = self.difference / self.density(rate)
@@ -251,8 +255,8 @@ def _estimated(
     """
     zero, one = np.zeros_like(mixture.base), np.ones_like(mixture.base)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = np.where(mixture.slopes(one)[0] >= 0, one, zero)
-        high = np.where(mixture.slopes(zero)[0] <= 0, zero, one)
+        low = np.where(mixture.slope(one) >= 0, one, zero)
+        high = np.where(mixture.slope(zero) <= 0, zero, one)
         squares = mixture.sums(mixture.difference**2)
         none = squares <= _NOTHING**2 * mixture.sums(np.ones_like(scores))
         start = np.where(low == high, low, mixture.base)
@@ -271,10 +275,10 @@ def _estimated(
             return allowed - 2 * (best - mixture.log_likelihood(at))
 
         def below(at: Floats) -> tuple[Floats, Floats]:
-            return -short(at), -2 * mixture.slopes(at)[0]
+            return -short(at), -2 * mixture.slope(at)
 
         def above(at: Floats) -> tuple[Floats, Floats]:
-            return short(at), 2 * mixture.slopes(at)[0]
+            return short(at), 2 * mixture.slope(at)
 
         reach = np.sqrt(critical * variance)
         lower, found_lower = _roots(below, rate - reach, zero, np.where(short(zero) > 0, 0, rate))

@@ -120,7 +120,7 @@ class MetricRows:
         exponent = np.clip(self.exponent, least, most)
         return replace(
             self,
-            weights=np.ldexp(self.weights, exponent[:, None]),
+            weights=validation.times_power(self.weights, exponent),
             total=np.ldexp(self.total, exponent),
             exponent=self.exponent - exponent,
         )

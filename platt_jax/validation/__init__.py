@@ -27,6 +27,7 @@ from platt_jax.validation.rows import (
     scores,
     scores_to_fit,
     segment_codes_error,
+    times_power,
     weights,
 )
 from platt_jax.validation.values import (
@@ -83,5 +84,6 @@ __all__ = [
     "scores_to_fit",
     "segment_codes_error",
     "start",
+    "times_power",
     "weights",
 ]

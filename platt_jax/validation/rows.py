@@ -145,10 +145,17 @@ def scaled_weights(w: Floats) -> tuple[Floats, Ints]:
         of digits; and (K,) even exponents e: the weights are the first times 2^e.
     """
     _, largest = np.frexp(w.max(axis=-1))
-    _, sum_exponent = np.frexp(np.ldexp(w, -largest[:, None]).sum(axis=-1))
+    _, sum_exponent = np.frexp(times_power(w, -largest).sum(axis=-1))
     # Even, so that square roots of sums are scaled by a power of two, too.
     exponent = (largest + sum_exponent).astype(np.int64) // 2 * 2
-    return np.ldexp(w, -exponent[:, None]), exponent
+    return times_power(w, -exponent), exponent
+
+
+def times_power(w: Floats, exponent: Ints) -> Floats:
+    """(K, N) numbers times 2 to the power of K integers."""
+    if np.abs(exponent).max(initial=0) < 1000:  # the power is a number: several times faster
+        return w * np.ldexp(1.0, exponent)[:, None]
+    return np.ldexp(w, exponent[:, None])
 
 
 def offset(values: Column, scores: Any) -> ArrayIfGiven:
