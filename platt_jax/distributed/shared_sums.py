@@ -17,7 +17,7 @@ from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes.deferred import DeferredRows, Request
-from platt_jax.passes.protocol import Rows
+from platt_jax.passes.protocol import Rows, RowTerms
 
 
 class Reductions(Gathers, Protocol):
@@ -81,9 +81,13 @@ class SummedRows(DeferredRows):
         return ranges._replace(bad=ranges.bad > 0)
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
-        options = request.options or request.masked or Options()
+        last = request.last
+        options = last if isinstance(last, Options) else request.masked or Options()
         given = arrays, self.standardization
-        result = _RESULTS[request.method]
+        if isinstance(last, RowTerms):
+            result: Any = list(range(last.number))
+        else:
+            result = _RESULTS[request.method]
         if request.method == "moments" and self.has_offset:
             result = _MOMENTS_WITH_OFFSET
         leaves, tree = jax.tree.flatten(result)

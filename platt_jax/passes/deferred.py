@@ -1,5 +1,6 @@
 """Rows that every pass reads again: the mask and the standardization are applied at each read."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -9,14 +10,14 @@ from platt_jax.model.objective import Derivatives, Point, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments
 from platt_jax.options import Options
-from platt_jax.passes.protocol import Rows
+from platt_jax.passes.protocol import Rows, RowTerms
 
 
 class Request(NamedTuple):
     """A call of a method of `Rows`, without its arrays; a static argument of programs."""
 
     method: str
-    options: Options | None = None  # its last argument, if it takes one
+    last: Hashable = None  # its last argument, such as options, if it takes one
     masked: Options | None = None  # for `mask_nonfinite`; None to mask nothing
 
     def of(
@@ -24,14 +25,14 @@ class Request(NamedTuple):
     ) -> Any:
         """The result of the method for some of the rows, neither masked nor standardized.
 
-        `arrays` are the arguments of the method before its options.
+        `arrays` are the arguments of the method before its last one.
         """
         if self.masked is not None:
             rows = rows.mask_nonfinite(self.masked)
         if standardization is not None:
             rows = rows.standardized(standardization)
-        options = () if self.options is None else (self.options,)
-        return getattr(rows, self.method)(*arrays, *options)
+        last = () if self.last is None else (self.last,)
+        return getattr(rows, self.method)(*arrays, *last)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class DeferredRows(Rows):
         """See `Rows`."""
         return self._sum(self._request("derivatives", options), point, targets)
 
+    def row_sums(self, numbers: Any, terms: RowTerms) -> Any:
+        """See `Rows`."""
+        return self._sum(self._request("row_sums", terms), numbers)
+
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
         return self._sum(self._request("loss"), point, targets)
@@ -78,5 +83,5 @@ class DeferredRows(Rows):
         """See `Rows`."""
         return self._sum(self._request("loss_change"), before, after, targets)
 
-    def _request(self, method: str, options: Options | None = None) -> Request:
-        return Request(method, options, self.masked)
+    def _request(self, method: str, last: Hashable = None) -> Request:
+        return Request(method, last, self.masked)

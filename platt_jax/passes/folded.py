@@ -18,6 +18,7 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.elementary import log1p_unit
+from platt_jax.passes.protocol import RowTerms
 
 Terms: TypeAlias = list[jax.Array]  # one array per term
 
@@ -132,6 +133,14 @@ class FoldedRows:
             return derivatives(point, self._row(vector), targets, self.arithmetic)
 
         return Derivatives(*self._fold(Fold(terms, 5, (point, targets), active=active)))
+
+    def row_sums(self, numbers: Any, terms: RowTerms) -> Terms:
+        """See `Rows`."""
+
+        def of_vector(vector: Vector, numbers: Any) -> Sequence[jax.Array]:
+            return terms.terms(self._row(vector), self.arithmetic, numbers)
+
+        return self._fold(Fold(of_vector, terms.number, (numbers,)))
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""

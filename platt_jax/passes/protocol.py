@@ -1,6 +1,7 @@
 """What every kind of rows can do: the seam between the sums over rows and the search."""
 
-from typing import Protocol, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 
@@ -9,6 +10,15 @@ from platt_jax.model.objective import Point as Point
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
+
+
+class RowTerms(NamedTuple):
+    """Terms of each row, to be added up; hashable, for it is a static argument of programs."""
+
+    # Takes a `Row`, an `Arithmetic` and the numbers of the row's problem. Terms of rows that are
+    # not present must be 0.
+    terms: Callable[..., Sequence[jax.Array]]
+    number: int  # of terms
 
 
 class Rows(Protocol):
@@ -41,6 +51,9 @@ class Rows(Protocol):
 
         Problems that are not active need not be read: their sums mean nothing.
         """
+
+    def row_sums(self, numbers: Any, terms: RowTerms) -> Sequence[jax.Array]:
+        """The sums of any terms of the rows; `numbers` is a pytree of numbers of every problem."""
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """The loss of every problem at its point, in nats."""

@@ -13,7 +13,7 @@ from platt_jax.model.objective import Derivatives, Point, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
-from platt_jax.passes.protocol import Rows
+from platt_jax.passes.protocol import Rows, RowTerms
 
 
 @jax.tree_util.register_dataclass
@@ -57,6 +57,10 @@ class ShardedRows:
         """See `Rows`."""
         here = self.local.derivatives(point, targets, options, active)
         return lax.psum(here, self.axes)
+
+    def row_sums(self, numbers: Any, terms: RowTerms) -> Any:
+        """See `Rows`."""
+        return lax.psum(self.local.row_sums(numbers, terms), self.axes)
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""

@@ -30,6 +30,7 @@ from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes import shapes
 from platt_jax.passes.columns import Columns
+from platt_jax.passes.protocol import RowTerms
 from platt_jax.passes.reductions import (
     Arrays,
     TileGroups,
@@ -147,6 +148,14 @@ class Tiles:
         # Made from the scores: under shard_map the loop's state must vary over the mesh as they do.
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))
         return Derivatives(*sums_by_group(lax.fori_loop(0, batches, add, none), self._groups))
+
+    def row_sums(self, numbers: Any, terms: RowTerms) -> Sequence[jax.Array]:
+        """See `Rows`."""
+        tiles = _lanes(self)
+        numbers = jax.tree.map(partial(broadcast_to_rows, tiles), numbers)
+        return self._per_problem(
+            _over_rows(sums, *terms.terms(_row(tiles), objective.XLA, numbers))
+        )
 
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
