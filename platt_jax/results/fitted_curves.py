@@ -1,0 +1,453 @@
+"""Calibration curves other than the sigmoid, of many problems: what a fitted curve can do.
+
+A `SegmentCalibrator` whose `curves` are not None predicts by them. Every kind of curve is a subclass
+of `FittedCurves`, here; how each is fitted is in `platt_jax.curves`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Bools, Floats, Integers
+from platt_jax.groups import Groups
+from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.probabilities import expit, logit
+
+# Scores per curve at which is checked whether it is monotone.
+_CHECKED = 65
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedCurves(ComparedByValue, ABC):
+    """The curves of K problems.
+
+    Attributes:
+        status: (K,) int, how each fit ended: a `Status`. Probabilities are NaN if it is NON_FINITE
+            or EMPTY.
+        low, high: (K,) the smallest and the largest score of the fit.
+    """
+
+    kind: ClassVar[str]  # its name in files and messages
+
+    status: NDArray[Any]
+    low: NDArray[Any]
+    high: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """P(y=1) of scores (N,) by the curves of the problems `which` (N,)."""
+        return expit(self.log_odds(scores, which))
+
+    def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """The log-odds of class 1, as `proba`; those of probabilities as by `platt_jax.logit`."""
+        return logit(self.proba(scores, which))
+
+    def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """The variance of the log-odds (N,).
+
+        Raises:
+            ValueError: the kind of curve has no standard errors.
+        """
+        raise ValueError(
+            f"calibrator: expected curves with standard errors for a band, got {self.kind!r}"
+        )
+
+    @property
+    def is_monotone(self) -> Bools:
+        """(K,) whether no higher score of the fit has a lower probability."""
+        share = np.linspace(0, 1, _CHECKED)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self.low[:, None] * (1 - share) + self.high[:, None] * share
+            which = np.repeat(np.arange(len(self)), _CHECKED)
+            p = self.proba(scores.ravel(), which).reshape(scores.shape)
+            return np.asarray((np.diff(p, axis=1) >= -1e-12).all(axis=1))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Columns (K,) of a table."""
+        return {"status": self.status}
+
+    @abstractmethod
+    def only(self, which: Any) -> Self:
+        """The curves of some problems, by their numbers or a mask."""
+
+    @abstractmethod
+    def joined(self, other: Self) -> Self:
+        """These curves and others of the same kind."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a file says of them besides arrays."""
+        return {"kind": self.kind}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of a file."""
+        return {x.name: getattr(self, x.name) for x in fields(self) if not x.metadata}
+
+
+# --- log-odds that are linear in parameters -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Features(ABC):
+    """Functions of a score; the log-odds are a sum of these, each times a parameter.
+
+    The first function is 1. Scores are in the problem's own coordinates (u = (f - center) scale) if
+    `own_coordinates`, else as they are.
+    """
+
+    name: ClassVar[str]
+    number: ClassVar[int]  # of functions, the constant one included
+    own_coordinates: ClassVar[bool] = True
+    # Whether beyond the fitted scores the log-odds go on along the tangent.
+    tangent: ClassVar[bool] = False
+
+    @abstractmethod
+    def values(self, u: Any) -> list[Any]:
+        """The functions at scores, without the constant one. For NumPy's arrays and JAX's."""
+
+    def slopes(self, u: Any) -> list[Any]:
+        """Their derivatives."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class QuadraticFeatures(Features):
+    """1, u, u^2."""
+
+    name: ClassVar[str] = "quadratic"
+    number: ClassVar[int] = 3
+    tangent: ClassVar[bool] = True
+
+    def values(self, u: Any) -> list[Any]:
+        """See `Features`."""
+        return [u, u * u]
+
+    def slopes(self, u: Any) -> list[Any]:
+        """See `Features`."""
+        return [np.ones_like(u), 2 * u]
+
+
+@dataclass(frozen=True)
+class BetaFeatures(Features):
+    """1, f, and log(1 + e^f) + log(1 + e^-f).
+
+    With q = 1 / (1 + e^-f), beta calibration's a log q - b log(1 - q) + c (Kull, Silva Filho &
+    Flach 2017) has the parameters c, (a + b) / 2 and (b - a) / 2.
+    """
+
+    name: ClassVar[str] = "beta"
+    number: ClassVar[int] = 3
+    own_coordinates: ClassVar[bool] = False
+
+    def values(self, u: Any) -> list[Any]:
+        """See `Features`."""
+        xp = jnp if isinstance(u, jax.Array) else np
+        distance = xp.abs(u)
+        return [u, distance + 2 * xp.log1p(xp.exp(-distance))]
+
+
+@dataclass(frozen=True)
+class SplineFeatures(Features):
+    """The natural cubic spline with these knots, in u of all rows (Harrell 2015, equation 2.24).
+
+    Beyond the outer knots it is linear.
+    """
+
+    name: ClassVar[str] = "spline"
+    knots: tuple[float, ...]  # ascending, in the coordinates u
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        """See `Features`."""
+        return len(self.knots)
+
+    def values(self, u: Any) -> list[Any]:
+        """See `Features`."""
+        xp = jnp if isinstance(u, jax.Array) else np
+        *inner, before, last = self.knots
+
+        def cube(x: Any) -> Any:
+            positive = xp.maximum(x, 0)
+            return positive * positive * positive
+
+        width = (last - self.knots[0]) ** 2
+        made = [u]
+        for knot in inner:
+            # Without the differences of huge cubes: beyond the last knot it is a line.
+            at = xp.minimum(u, last)
+            curved = (
+                cube(at - knot)
+                - cube(at - before) * (last - knot) / (last - before)
+            )
+            slope = 3 * ((last - knot) ** 2 - (last - before) * (last - knot))
+            made.append((curved + slope * xp.maximum(u - last, 0)) / width)
+        return made
+
+
+_FEATURES: dict[str, type[Features]] = {
+    x.name: x for x in (QuadraticFeatures, BetaFeatures, SplineFeatures)
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogOddsCurves(FittedCurves):
+    """Curves whose log-odds are linear in P parameters.
+
+    Attributes:
+        features: the functions of the score.
+        center, scale: (K,) the coordinates u = (f - center) scale of the scores.
+        coefficients: (K, P) the parameters.
+        covariance: (K, P, P) the inverse of the Hessian of the objective; infinite variances where
+            the rows say nothing of a parameter, which is then 0.
+        flags, iterations: (K,) int, as in `Fit`.
+        nll: (K,) the objective, as in `Fit`.
+    """
+
+    kind: ClassVar[str] = "log-odds"
+
+    features: Features
+    center: NDArray[Any]
+    scale: NDArray[Any]
+    coefficients: NDArray[Any]
+    covariance: NDArray[Any]
+    flags: NDArray[Any]
+    iterations: NDArray[Any]
+    nll: NDArray[Any]
+
+    def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`."""
+        inside, beyond = self._coordinates(scores, which)
+        coefficients = self.coefficients[which].T
+        made = coefficients[0] + sum(map(np.multiply, coefficients[1:], self.features.values(inside)))
+        if self.features.tangent:
+            slope = sum(map(np.multiply, coefficients[1:], self.features.slopes(inside)))
+            made = made + slope * beyond
+        return np.asarray(made)
+
+    def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`."""
+        inside, beyond = self._coordinates(scores, which)
+        functions = [np.ones_like(inside), *self.features.values(inside)]
+        if self.features.tangent:
+            slopes = [np.zeros_like(inside), *self.features.slopes(inside)]
+            functions = [x + d * beyond for x, d in zip(functions, slopes, strict=True)]
+        x = np.stack(functions, -1)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.einsum("np,npq,nq->n", x, self.covariance[which], x))
+
+    def _coordinates(
+        self, scores: NDArray[Any], which: Integers
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The coordinates of the scores within the fitted ones, and how far they are beyond."""
+        if not self.features.own_coordinates:
+            return scores, np.zeros_like(scores)
+        center, scale = self.center[which], self.scale[which]
+        with np.errstate(over="ignore", invalid="ignore"):
+            u = (scores - center) * scale
+            if not self.features.tangent:
+                return u, np.zeros_like(u)
+            ends = ((x[which] - center) * scale for x in (self.low, self.high))
+            inside = np.clip(u, *ends)
+            return inside, u - inside
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """See `FittedCurves`."""
+        errors = np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+        named = {f"coefficient_{j}": x for j, x in enumerate(self.coefficients.T)}
+        named |= {f"se_coefficient_{j}": x for j, x in enumerate(errors.T)}
+        return named | super().columns()
+
+    def only(self, which: Any) -> Self:
+        """See `FittedCurves`."""
+        return replace(self, **{name: x[which] for name, x in self.arrays().items()})
+
+    def joined(self, other: Self) -> Self:
+        """See `FittedCurves`."""
+        theirs = other.arrays()
+        return replace(
+            self, **{name: np.concatenate([x, theirs[name]]) for name, x in self.arrays().items()}
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """See `FittedCurves`."""
+        options = {x.name: getattr(self.features, x.name) for x in fields(self.features)}
+        return {"kind": self.kind, "features": self.features.name, "options": options}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """See `FittedCurves`."""
+        return {x.name: getattr(self, x.name) for x in fields(self) if x.name != "features"}
+
+
+# --- curves of corners and steps ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RaggedCurves(FittedCurves):
+    """Curves with another number of scores each, end to end in flat arrays.
+
+    Attributes:
+        sizes: (K,) the number of scores of each curve, 1 or more.
+        scores: (M,) the scores, ascending within a curve.
+    """
+
+    sizes: NDArray[Any]
+    scores: NDArray[Any]
+
+    # Fields with a number per score, and fields with one more number per curve.
+    _per_score: ClassVar[tuple[str, ...]] = ("scores",)
+    _per_gap: ClassVar[tuple[str, ...]] = ()
+
+    def only(self, which: Any) -> Self:
+        """See `FittedCurves`."""
+        made = {name: getattr(self, name)[which] for name in ("status", "low", "high", "sizes")}
+        which = np.flatnonzero(which) if np.asarray(which).dtype == bool else np.asarray(which)
+        for names, sizes in ((self._per_score, self.sizes), (self._per_gap, self.sizes + 1)):
+            rows = Groups(sizes).rows_of(which)
+            made |= {name: getattr(self, name)[rows] for name in names}
+        return replace(self, **made)
+
+    def joined(self, other: Self) -> Self:
+        """See `FittedCurves`."""
+        theirs = other.arrays()
+        return replace(
+            self, **{name: np.concatenate([x, theirs[name]]) for name, x in self.arrays().items()}
+        )
+
+    def _count(self, scores: NDArray[Any], which: Integers, below: np.ufunc) -> Integers:
+        """How many scores of its curve are below each score, by `np.less` or `np.less_equal`.
+
+        By bisection in all curves at once.
+        """
+        starts = Groups(self.sizes).starts[which]
+        low, high = np.zeros(len(which), np.int64), self.sizes[which].astype(np.int64)
+        for _ in range(int(self.sizes.max(initial=0)).bit_length()):
+            middle = (low + high) // 2
+            at = np.minimum(starts + middle, len(self.scores) - 1)
+            right = below(self.scores[at], scores) & (low < high)
+            low, high = np.where(right, middle + 1, low), np.where(right, high, middle)
+        return low
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CornerCurves(RaggedCurves):
+    """Piecewise linear curves through corners, constant beyond the outer ones.
+
+    Attributes:
+        probabilities: (M,) the probability at each score.
+    """
+
+    kind: ClassVar[str] = "corners"
+    _per_score: ClassVar[tuple[str, ...]] = ("scores", "probabilities")
+
+    probabilities: NDArray[Any]
+
+    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`."""
+        starts = Groups(self.sizes).starts[which]
+        last = self.sizes[which] - 1
+        after = np.minimum(self._count(scores, which, np.less), last)
+        before = np.maximum(after - 1, 0)
+        # Halved, for the difference of two scores may overflow.
+        low, high = (self.scores[starts + i].astype(float) / 2 for i in (before, after))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (scores.astype(float) / 2 - low) / (high - low)
+        share = np.where(high > low, np.clip(share, 0, 1), 1)
+        p_low, p_high = (self.probabilities[starts + i] for i in (before, after))
+        made = np.where(np.isnan(scores), np.nan, (1 - share) * p_low + share * p_high)
+        return made.astype(np.result_type(scores, self.probabilities))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepCurves(RaggedCurves):
+    """Curves that are constant between scores.
+
+    Attributes:
+        probabilities: (M + K,) the probability below the first score of a curve, and so on; the
+            last is that of its last score and above.
+    """
+
+    kind: ClassVar[str] = "steps"
+    _per_gap: ClassVar[tuple[str, ...]] = ("probabilities",)
+
+    probabilities: NDArray[Any]
+
+    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`."""
+        starts = Groups(self.sizes + 1).starts[which]
+        made = self.probabilities[starts + self._count(scores, which, np.less_equal)]
+        return np.where(np.isnan(scores), np.nan, made)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VennAbersCurves(RaggedCurves):
+    """Inductive Venn-Abers predictors (Vovk, Petej & Fedorova 2015).
+
+    Attributes:
+        p0: (M + K,) the probability of class 1 if the row that is predicted is of class 0, for each
+            number of scores that are not above the row's.
+        p1: (M + K,) the same if it is of class 1, for each number of scores below the row's.
+    """
+
+    kind: ClassVar[str] = "venn_abers"
+    _per_gap: ClassVar[tuple[str, ...]] = ("p0", "p1")
+
+    p0: NDArray[Any]
+    p1: NDArray[Any]
+
+    def both(self, scores: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The two probabilities (N,); one of them is calibrated, whatever the scores' law."""
+        starts = Groups(self.sizes + 1).starts[which]
+        p0 = self.p0[starts + self._count(scores, which, np.less_equal)]
+        p1 = self.p1[starts + self._count(scores, which, np.less)]
+        nan = np.isnan(scores)
+        return np.where(nan, np.nan, p0), np.where(nan, np.nan, p1)
+
+    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`. The merged probability minimises the larger log loss of both."""
+        p0, p1 = self.both(scores, which)
+        return np.asarray(p1 / (1 - p0 + p1))
+
+
+_KINDS: dict[str, type[FittedCurves]] = {
+    x.kind: x for x in (LogOddsCurves, CornerCurves, StepCurves, VennAbersCurves)
+}
+
+
+def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
+    """The curves of a file: what `about` and `arrays` returned.
+
+    Raises:
+        ValueError, KeyError, TypeError: they are not those of curves.
+    """
+    kind = _KINDS[about["kind"]]
+    if kind is LogOddsCurves:
+        options = {name: tuple(x) for name, x in about["options"].items()}
+        features = _FEATURES[about["features"]](**options)
+        return LogOddsCurves(features=features, **arrays)
+    return kind(**arrays)
+
+
+def array_names(about: dict[str, Any]) -> list[str]:
+    """The names of the arrays of curves of this kind."""
+    return [x.name for x in fields(_KINDS[about["kind"]]) if x.name != "features"]
+
+
+def checked_lengths(curves: FittedCurves, number: int) -> None:
+    """Refuses curves of a file whose arrays do not fit together."""
+    if isinstance(curves, RaggedCurves):
+        ok = curves.sizes.shape == (number,) and (curves.sizes > 0).all()
+        lengths = {name: curves.sizes.sum() for name in curves._per_score}
+        lengths |= {name: curves.sizes.sum() + number for name in curves._per_gap}
+        ok &= all(getattr(curves, name).shape == (x,) for name, x in lengths.items())
+    else:
+        ok = all(x.shape[:1] == (number,) for x in curves.arrays().values())
+    if not ok or curves.status.shape != (number,):
+        raise ValueError("not the curves of these problems")
