@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Bools, Floats, Integers
+from platt_jax.arrays import Bools, Integers
 from platt_jax.groups import Groups
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.probabilities import expit, logit
+from platt_jax.results.probabilities import expit, log_expit, logit
 
 # Scores per curve at which is checked whether it is monotone.
 _CHECKED = 65
@@ -107,6 +107,8 @@ class Features(ABC):
     own_coordinates: ClassVar[bool] = True
     # Whether beyond the fitted scores the log-odds go on along the tangent.
     tangent: ClassVar[bool] = False
+    # Whether all parameters but the first are >= 0.
+    not_negative: ClassVar[bool] = False
 
     @abstractmethod
     def values(self, u: Any) -> list[Any]:
@@ -136,21 +138,19 @@ class QuadraticFeatures(Features):
 
 @dataclass(frozen=True)
 class BetaFeatures(Features):
-    """1, f, and log(1 + e^f) + log(1 + e^-f).
+    """1, log q and -log(1 - q) with q = 1 / (1 + exp(-f)); their parameters c, a, b are a, b >= 0.
 
-    With q = 1 / (1 + e^-f), beta calibration's a log q - b log(1 - q) + c (Kull, Silva Filho &
-    Flach 2017) has the parameters c, (a + b) / 2 and (b - a) / 2.
+    Beta calibration (Kull, Silva Filho & Flach 2017, section 4).
     """
 
     name: ClassVar[str] = "beta"
     number: ClassVar[int] = 3
     own_coordinates: ClassVar[bool] = False
+    not_negative: ClassVar[bool] = True
 
     def values(self, u: Any) -> list[Any]:
         """See `Features`."""
-        xp = jnp if isinstance(u, jax.Array) else np
-        distance = xp.abs(u)
-        return [u, distance + 2 * xp.log1p(xp.exp(-distance))]
+        return [log_expit(u), -log_expit(-u)]
 
 
 @dataclass(frozen=True)
@@ -182,10 +182,7 @@ class SplineFeatures(Features):
         for knot in inner:
             # Without the differences of huge cubes: beyond the last knot it is a line.
             at = xp.minimum(u, last)
-            curved = (
-                cube(at - knot)
-                - cube(at - before) * (last - knot) / (last - before)
-            )
+            curved = cube(at - knot) - cube(at - before) * (last - knot) / (last - before)
             slope = 3 * ((last - knot) ** 2 - (last - before) * (last - knot))
             made.append((curved + slope * xp.maximum(u - last, 0)) / width)
         return made
@@ -225,7 +222,9 @@ class LogOddsCurves(FittedCurves):
         """See `FittedCurves`."""
         inside, beyond = self._coordinates(scores, which)
         coefficients = self.coefficients[which].T
-        made = coefficients[0] + sum(map(np.multiply, coefficients[1:], self.features.values(inside)))
+        made = coefficients[0] + sum(
+            map(np.multiply, coefficients[1:], self.features.values(inside))
+        )
         if self.features.tangent:
             slope = sum(map(np.multiply, coefficients[1:], self.features.slopes(inside)))
             made = made + slope * beyond

@@ -154,14 +154,14 @@ def fit_rows(
     """
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
-    moments = rows.moments(runner.decide(_rough)(ranges, options=options))
+    moments = rows.moments(runner.decide(rough_coordinates)(ranges, options=options))
     targets, prior, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
     solution = optimum(rows, targets, prior, problem, options)
     return runner.decide(_report)(solution, problem, ranges, moments, options=options)
 
 
-def _rough(ranges: ScoreRanges, options: Options) -> Standardization:
+def rough_coordinates(ranges: ScoreRanges, options: Options) -> Standardization:
     """The coordinates of the moments. Without an intercept their center must be 0."""
     return range_standardization(ranges, centered=options.intercept)
 
@@ -171,7 +171,7 @@ def _set_up(
 ) -> tuple[Targets, CenteredPrior | None, Problem]:
     """The targets, and everything else the search needs besides the rows.
 
-    The moments of the two classes are in the coordinates of `_rough`.
+    The moments of the two classes are in the coordinates of `rough_coordinates`.
     """
     n_pos, n_neg = (one_class.total for one_class in moments)
     prior = given.prior
@@ -183,7 +183,7 @@ def _set_up(
     else:
         targets = objective.plain_targets(n_pos, n_neg)
     # The optimum does not depend on the coordinates, so no derivative flows through them.
-    own, (A, B), line = _coordinates_and_start(
+    own, (A, B), line = coordinates_and_start(
         ranges, *jax.lax.stop_gradient((moments, targets)), options
     )
     low, high = ((end - own.center) * own.scale for end in ranges.overall())
@@ -241,14 +241,14 @@ def _unbounded(
     return unbounded & jnp.all(prior.centered.precision == 0, (-1, -2))
 
 
-def _coordinates_and_start(
+def coordinates_and_start(
     ranges: ScoreRanges, moments: tuple[Moments, Moments], targets: Targets, options: Options
 ) -> tuple[Standardization, Point, Point | None]:
     """The coordinates to solve in; in these the start (A, B) without offsets, and their line."""
     classes = start.target_moments(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
-    own, shape = start.moment_standardization(_rough(ranges, options), *classes)
+    own, shape = start.moment_standardization(rough_coordinates(ranges, options), *classes)
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
         A, B = start.gaussian_start(shape, n_pos, n_neg, targets)
@@ -256,7 +256,7 @@ def _coordinates_and_start(
         A, B = start.prior_start(n_pos, n_neg)
     line: Point | None = None
     if classes[0].offset is not None:
-        line = start.offset_line(*classes, _rough(ranges, options), own)
+        line = start.offset_line(*classes, rough_coordinates(ranges, options), own)
     if not options.intercept:
         B = jnp.zeros_like(B)
         line = line and (line[0], B)

@@ -1,0 +1,109 @@
+"""What every kind of curve is: options, and a fit of many problems at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Bools
+from platt_jax.backend.threads import ordered_map
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.groups import Groups
+from platt_jax.passes import packing
+from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.status import Status
+
+# Rows of adjacent problems that are sorted and fitted together.
+_TOGETHER = 1 << 18
+
+
+class Curve(ABC):
+    """A kind of calibration curve: a frozen dataclass of its options."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, problems: Problems, context: Context) -> FittedCurves:
+        """The curves of K problems."""
+
+
+class SortedRows(NamedTuple):
+    """The rows of some problems with each distinct score once, ascending within a problem."""
+
+    groups: Groups  # of distinct scores; a problem without finite rows has the score NaN
+    scores: NDArray[Any]
+    weights: NDArray[np.float64]
+    positive: NDArray[np.float64]  # weight of the rows of class 1
+    status: NDArray[Any]  # CONVERGED, NON_FINITE or EMPTY
+
+
+@dataclass(frozen=True)
+class SortingCurve(Curve):
+    """A kind of curve that is computed from sorted scores, some problems at a time."""
+
+    def fit(self, problems: Problems, context: Context) -> FittedCurves:
+        """See `Curve`."""
+        parts = list(ordered_map(partial(self._fit_some, problems, context), _pieces(problems)))
+        made = parts[0]
+        for part in parts[1:]:
+            made = made.joined(part)
+        if problems.order is None:
+            return made
+        return made.only(np.argsort(problems.order))
+
+    def _fit_some(self, problems: Problems, context: Context, some: slice) -> FittedCurves:
+        rows = _sorted_rows(problems, context, some)
+        ends = rows.groups.starts + rows.groups.sizes - 1
+        low, high = rows.scores[rows.groups.starts], rows.scores[ends]
+        return self.fit_sorted(rows, dict(status=rows.status, low=low, high=high))
+
+    @abstractmethod
+    def fit_sorted(self, rows: SortedRows, common: dict[str, Any]) -> FittedCurves:
+        """The curves of some problems; `common` are the fields that all kinds of curves have."""
+
+
+def _pieces(problems: Problems) -> Iterator[slice]:
+    if len(problems.sizes) == 0:
+        return iter([slice(0, 0)])
+    return Groups(problems.sizes).slices(_TOGETHER)
+
+
+def _sorted_rows(problems: Problems, context: Context, some: slice) -> SortedRows:
+    sizes = np.asarray(problems.sizes[some], np.int64)
+    before = Groups(sizes)
+    if before.rows:
+        columns = problems.take(some, slice(None), packing.Space(before.rows))
+        scores, labels = (np.asarray(x)[: before.rows] for x in columns[:2])
+        given = columns.weights
+    else:
+        scores, labels, given = np.empty(0, problems.dtype), np.empty(0, np.int8), None
+    w = np.ones(before.rows) if given is None else np.asarray(given, float)[: before.rows]
+    y = labels > 0
+    finite = np.isfinite(scores) & np.isfinite(w)
+    bad: Bools = before.sums((~finite & (w != 0)).astype(float)) > 0
+    bad &= context.options.non_finite != "omit"
+    used = finite & (w > 0) & ~before.by_row(bad)
+    owner, scores, y, w = before.owner[used], scores[used], y[used], w[used]
+    order = np.lexsort((scores, owner))
+    owner, scores, y, w = owner[order], scores[order], y[order], w[order]
+    first = np.ones(len(owner), bool)
+    first[1:] = (owner[1:] != owner[:-1]) | (scores[1:] != scores[:-1])
+    starts = np.flatnonzero(first)
+    distinct_owner = owner[starts]
+    if len(starts):
+        weights, positive = np.add.reduceat(w, starts), np.add.reduceat(w * y, starts)
+    else:
+        weights, positive = np.empty(0), np.empty(0)
+    counts = np.bincount(distinct_owner, minlength=len(sizes))
+    status = np.where(bad, Status.NON_FINITE, Status.CONVERGED).astype(np.int32)
+    status[(counts == 0) & ~bad] = Status.EMPTY
+    # A problem without rows has one score, which is NaN.
+    lost = np.flatnonzero(counts == 0)
+    at = np.searchsorted(distinct_owner, lost)
+    kept = scores[starts]
+    kept, weights, positive = (np.insert(x, at, np.nan) for x in (kept, weights, positive))
+    return SortedRows(Groups(np.maximum(counts, 1)), kept, weights, positive, status)

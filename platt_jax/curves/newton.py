@@ -1,0 +1,340 @@
+"""The search for curves whose log-odds are linear in a few parameters, for many problems at once.
+
+Newton's method with backtracking, as `platt_jax.solver` has it for the sigmoid: an iteration adds
+up the loss, its gradient and its Hessian over the rows, in one pass, and then decides for each
+problem whether to take the step or to halve it.
+"""
+
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from platt_jax.execution.problems import Task
+from platt_jax.execution.progress import ignore_progress
+from platt_jax.model import objective
+from platt_jax.model.objective import Arithmetic, Row, Targets
+from platt_jax.model.standardization import Standardization
+from platt_jax.options import Options
+from platt_jax.passes.elementary import log1p_unit
+from platt_jax.passes.protocol import Rows, RowTerms
+from platt_jax.results.fitted_curves import Features
+from platt_jax.solver.flags import raised_flags
+from platt_jax.solver.search import TRACED, Runner, host
+from platt_jax.solver.solution import coordinates_and_start, rough_coordinates
+from platt_jax.status import Status
+
+_RUNNING = -1
+_ARMIJO = 1e-4  # the sufficient-decrease constant
+# A pivot below so many roundings of its diagonal entry is 0: the rows do not tell its parameter
+# from the parameters before it.
+_ALIASED = 64
+# Total loss, in nats, below which labels without Platt's targets are separated by the curve: then
+# there is no optimum.
+_SEPARATED = 1e-6
+
+
+class FoundCurves(NamedTuple):
+    """The curves of all problems; every array has their shape as leading axes."""
+
+    coefficients: jax.Array  # (..., P)
+    hessian: jax.Array  # (..., P, P)
+    aliased: jax.Array  # (..., P): the rows say nothing of the parameter, which is 0
+    status: jax.Array
+    flags: jax.Array
+    iterations: jax.Array
+    nll: jax.Array
+    low: jax.Array
+    high: jax.Array
+    center: jax.Array
+    scale: jax.Array
+
+
+@cache
+def search_task(features: Features, penalty: float) -> Task:
+    """The task of fitting such curves. It is cached: compiled programs are found by the task.
+
+    Args:
+        features: the functions of the score.
+        penalty: the precision of a normal prior around 0 of the parameters from the third on.
+    """
+    return Task(
+        partial(_fit, features, penalty),
+        partial(_fit, features, penalty, runner=host(ignore_progress)),
+    )
+
+
+class _Sums(NamedTuple):
+    loss: jax.Array
+    gradient: list[jax.Array]  # by each of P parameters
+    hessian: list[list[jax.Array]]  # lower triangle: row j has j + 1 entries
+
+
+class _State(NamedTuple):
+    theta: list[jax.Array]
+    step: list[jax.Array]
+    length: jax.Array  # the fraction of the step to try next; 0 before the first evaluation
+    at: _Sums
+    aliased: list[jax.Array]
+    status: jax.Array
+    iterations: jax.Array
+
+
+def _fit(
+    features: Features,
+    penalty: float,
+    rows: Rows,
+    given: Standardization | None,
+    options: Options,
+    runner: Runner = TRACED,
+) -> FoundCurves:
+    """The curves of the problems of these rows; `given` are their coordinates, None for own."""
+    ranges = rows.score_ranges(options)
+    rows = rows.mask_nonfinite(options)
+    moments = rows.moments(runner.decide(rough_coordinates)(ranges, options=options))
+    start = runner.decide(partial(_start, features))
+    own, targets, theta = start(ranges, moments, given, options=options)
+    rows = rows.standardized(own)
+    found = _search(rows, theta, targets, features, penalty, options, runner)
+    report = runner.decide(partial(_report, features))
+    return report(found, own, ranges, moments, options=options)
+
+
+def _start(
+    features: Features, ranges: Any, moments: Any, given: Standardization | None, options: Options
+) -> tuple[Standardization, Targets, list[jax.Array]]:
+    """Coordinates, targets, and the start: the sigmoid of two normal densities."""
+    n_pos, n_neg = (one_class.total for one_class in moments)
+    make = objective.platt_targets if options.targets == "platt" else objective.plain_targets
+    targets = make(n_pos, n_neg)
+    own, (A, B), line = coordinates_and_start(ranges, moments, targets, options)
+    if line is not None:
+        A, B = A + line[0], B + line[1]
+    zero = jnp.zeros_like(A)
+    if features.own_coordinates and given is None:
+        return own, targets, [-B, -A, *[zero] * (features.number - 2)]
+    if given is None:
+        given = Standardization(zero, jnp.ones_like(A))
+    # The same line in the given coordinates; a constant where there is no line.
+    slope = -A * own.scale / given.scale
+    level = -B + A * own.scale * (own.center - given.center)
+    usable = jnp.isfinite(slope) & jnp.isfinite(level)
+    slope, level = jnp.where(usable, slope, 0), jnp.where(usable, level, 0)
+    if features.not_negative:
+        slope = jnp.maximum(slope, 0)
+        return given, targets, [level, *[slope] * (features.number - 1)]
+    return given, targets, [level, slope, *[zero] * (features.number - 2)]
+
+
+@cache
+def _row_terms(features: Features) -> RowTerms:
+    """The loss of a row and its derivatives by the parameters: the lower triangle by rows."""
+
+    def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
+        theta, targets = numbers
+        functions = features.values(row.f)
+        log_odds = theta[0] + sum(t * x for t, x in zip(theta[1:], functions, strict=True))
+        # With A = -1 and B = 0 the sigmoid's formulas are those of the log-odds.
+        point = -jnp.ones_like(theta[0]), jnp.zeros_like(theta[0])
+        row = row._replace(f=log_odds)
+        by_z = objective.analytic_derivatives(point, row, targets, arithmetic)
+        linear, odds = objective.loss(point, row, targets, arithmetic)
+        loss = jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)
+        gradient = [-by_z.g_B, *(-by_z.g_B * x for x in functions)]
+        hessian = [by_z.h_BB]
+        for j, x in enumerate(functions):
+            curved = by_z.h_BB * x
+            hessian += [curved, *(curved * other for other in functions[: j + 1])]
+        present = [jnp.where(row.present, x, 0) for x in gradient + hessian]
+        return [loss, *present]
+
+    number = features.number
+    return RowTerms(terms, 1 + number + number * (number + 1) // 2)
+
+
+def _search(
+    rows: Rows,
+    start: list[jax.Array],
+    targets: Targets,
+    features: Features,
+    penalty: float,
+    options: Options,
+    runner: Runner,
+) -> _State:
+    """The last state of the search."""
+    first = runner.decide(_first_state)(start)
+    decide = runner.decide(partial(_decide, features, penalty))
+    trial = runner.decide(partial(_trial, features))
+    terms = _row_terms(features)
+
+    def advance(state: _State, rows: Rows, targets: Targets) -> _State:
+        point = trial(state)
+        state_after: _State = decide(state, rows.row_sums((point, targets), terms), options=options)
+        return state_after
+
+    if runner is not TRACED:
+        state = first
+        while np.any(np.asarray(state.status) == _RUNNING):
+            state = advance(state, rows, targets)
+        return state
+
+    def body(state: _State) -> _State:
+        # Lest arrays of the rows' size are made before the loop and read in each pass.
+        return advance(state, *lax.optimization_barrier((rows, targets)))
+
+    return lax.while_loop(lambda state: jnp.any(state.status == _RUNNING), body, first)
+
+
+def _first_state(start: list[jax.Array]) -> _State:
+    zero, number = jnp.zeros_like(start[0]), len(start)
+    nothing = [zero] * number
+    running = jnp.full_like(zero, _RUNNING, jnp.int32)
+    return _State(
+        theta=start,
+        step=nothing,
+        length=zero,
+        at=_Sums(jnp.full_like(zero, jnp.inf), nothing, [[zero] * (j + 1) for j in range(number)]),
+        aliased=[zero > 0] * number,
+        status=running,
+        iterations=jnp.zeros_like(running),
+    )
+
+
+def _trial(features: Features, state: _State) -> list[jax.Array]:
+    return _allowed(
+        features, [x + state.length * d for x, d in zip(state.theta, state.step, strict=True)]
+    )
+
+
+def _allowed(features: Features, theta: list[jax.Array]) -> list[jax.Array]:
+    """The nearest parameters that are allowed (Bertsekas 1982, "Projected Newton methods")."""
+    if not features.not_negative:
+        return theta
+    return [theta[0], *(jnp.maximum(x, 0) for x in theta[1:])]
+
+
+def _decide(
+    features: Features,
+    penalty: float,
+    state: _State,
+    sums: Sequence[jax.Array],
+    options: Options,
+) -> _State:
+    """Takes the step or halves it, given the sums over the rows at its end."""
+    theta, number = _trial(features, state), features.number
+    loss, gradient, rest = sums[0], list(sums[1 : 1 + number]), list(sums[1 + number :])
+    hessian = [[rest.pop(0) for _ in range(j + 1)] for j in range(number)]
+    for j in range(2, number):
+        loss = loss + penalty / 2 * theta[j] * theta[j]
+        gradient[j] = gradient[j] + penalty * theta[j]
+        hessian[j][j] = hessian[j][j] + penalty
+    at = _Sums(loss, gradient, hessian)
+    eps = jnp.finfo(loss.dtype).eps
+    total = loss + sum(gradient) + sum(sum(row) for row in hessian)
+    finite, first = jnp.isfinite(total), state.length == 0
+    # Near the optimum the change of the loss is rounding.
+    moves = (new - old for new, old in zip(theta, state.theta, strict=True))
+    descent = sum(g * x for g, x in zip(state.at.gradient, moves, strict=True))
+    allowed = _ARMIJO * descent + 4 * eps * jnp.abs(state.at.loss)
+    accepted = finite & (first | (loss <= state.at.loss + allowed))
+
+    held = [jnp.zeros_like(first)] * number
+    if features.not_negative:
+        held[1:] = [(x <= 0) & (g > 0) for x, g in zip(theta[1:], gradient[1:], strict=True)]
+    step, aliased = _newton_step(at, held)
+    downhill = -sum(g * d for g, d in zip(gradient, step, strict=True))
+    decrement = jnp.sqrt(jnp.maximum(downhill, 0))
+    tol: Any = options.tol  # filled in by `with_tol`
+    iterations = state.iterations + jnp.where(first, 0, 1)
+    near = decrement <= jnp.maximum(tol, jnp.sqrt(4 * eps * jnp.abs(loss)))
+    exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
+    moved = _State(
+        theta,
+        step,
+        jnp.ones_like(loss),
+        at,
+        aliased,
+        jnp.where(near, int(Status.CONVERGED), exhausted),
+        iterations,
+    )
+    length = state.length / 2
+    failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
+    failed = jnp.where(first, int(Status.NON_FINITE), failed)
+    stayed = state._replace(length=length, status=failed)
+    new = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
+    running = state.status == _RUNNING
+    return jax.tree.map(partial(jnp.where, running), new, state)
+
+
+def _newton_step(at: _Sums, held: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
+    """-H^-1 g by an L D L' factorization; and which parameters are held or cannot be told apart."""
+    number, eps = len(held), jnp.finfo(at.loss.dtype).eps
+    left = [[at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
+    right, aliased = [-g for g in at.gradient], []
+    zero = jnp.zeros_like(at.loss)
+    for k in range(number):
+        lost = held[k] | (left[k][k] <= _ALIASED * eps * at.hessian[k][k])
+        aliased.append(lost)
+        over = jnp.where(lost, 0, 1 / jnp.where(lost, 1, left[k][k]))
+        for i in range(k + 1, number):
+            ratio = left[i][k] * over
+            left[i] = [left[i][j] - ratio * left[k][j] for j in range(number)]
+            right[i] = right[i] - ratio * right[k]
+    solution = [zero] * number
+    for i in reversed(range(number)):
+        known = sum((left[i][j] * solution[j] for j in range(i + 1, number)), start=zero)
+        pivot = jnp.where(aliased[i], 1, left[i][i])
+        solution[i] = jnp.where(aliased[i], 0, (right[i] - known) / pivot)
+    return solution, aliased
+
+
+def _last_point(features: Features, state: _State) -> list[jax.Array]:
+    """The point after Newton's step from one that met the tolerance, without evaluating it."""
+    converged = state.status == Status.CONVERGED
+    steps = [jnp.where(converged, d, 0) for d in state.step]
+    return _allowed(features, [x + d for x, d in zip(state.theta, steps, strict=True)])
+
+
+def _report(
+    features: Features,
+    state: _State,
+    own: Standardization,
+    ranges: Any,
+    moments: Any,
+    options: Options,
+) -> FoundCurves:
+    weight = moments[0].total + moments[1].total
+    number, status = len(state.theta), state.status
+    separated = state.at.loss <= _SEPARATED * jnp.minimum(weight, 1)
+    if options.targets != "platt":
+        status = jnp.where(
+            separated & (status != Status.NON_FINITE), int(Status.MAX_ITERATIONS), status
+        )
+    status = jnp.where(weight == 0, int(Status.EMPTY), status)
+    status = jnp.where(ranges.bad, int(Status.NON_FINITE), status)
+    failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
+    hessian = [
+        jnp.stack([state.at.hessian[max(i, j)][min(i, j)] for j in range(number)], -1)
+        for i in range(number)
+    ]
+    low, high = ranges.overall()
+    nan = jnp.full_like(state.at.loss, jnp.nan)
+    return FoundCurves(
+        coefficients=jnp.stack(
+            [jnp.where(failed, nan, x) for x in _last_point(features, state)], -1
+        ),
+        hessian=jnp.stack(hessian, -2),
+        aliased=jnp.stack(state.aliased, -1),
+        status=status,
+        flags=raised_flags(jnp.zeros_like(nan), ranges, moments, options),
+        iterations=state.iterations,
+        nll=jnp.where(failed, nan, state.at.loss),
+        low=jnp.where(failed, nan, low),
+        high=jnp.where(failed, nan, high),
+        center=jnp.broadcast_to(own.center, nan.shape),
+        scale=jnp.broadcast_to(own.scale, nan.shape),
+    )
