@@ -1,5 +1,6 @@
 """The fitting functions `fit`, `fit_segments` and `fit_one_vs_rest`: check, run, report."""
 
+from dataclasses import replace
 from typing import Any, get_args
 
 from jax.sharding import Mesh
@@ -7,6 +8,15 @@ from jax.sharding import Mesh
 from platt_jax import validation
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
+from platt_jax.curves import Curve, read_curve
+from platt_jax.curves.fitting import (
+    SHIFT_PRIOR,
+    require_alone,
+    require_no_offset,
+    shifted,
+    temperature_options,
+    with_curves,
+)
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
@@ -123,11 +133,12 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: Pooling = "none",
+    curve: str | Curve = "sigmoid",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> SegmentCalibrator:
-    """Fit one sigmoid to the rows of each segment, and one to all rows for unseen segments.
+    """Fit one curve to the rows of each segment, and one to all rows for unseen segments.
 
     Args:
         scores: (N,) scores as in `fit`; or SegmentRows, or rows elsewhere, from `sql.rows`,
@@ -154,6 +165,13 @@ def fit_segments(
             effects are those of the prefixes: (country,), (country, city), and so on. Each level's
             effects are normal, with a covariance that is estimated. Unseen segments get what is
             known of their values.
+        curve: the kind of curve. "sigmoid" is Platt scaling. Two kinds are for scores that are
+            log-odds, and are sigmoids too: "shift" fits B alone with A = -1, and "temperature" A
+            alone with B = 0, of the labels as they are. Others are "quadratic", "beta" (for
+            log-odds) and "spline", whose log-odds have more parameters, and "isotonic", "bins" and
+            "venn_abers"; or an object of `platt_jax.curves` with its options. They are fitted
+            beside the sigmoids, and take pooling "none" or "complete", no prior, start or mesh.
+            Isotonic curves, bins and Venn-Abers predictors take no offset.
         mesh: devices as in `fit`.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function that is called with a
@@ -174,10 +192,14 @@ def fit_segments(
         (2,)
     """
     caller = Caller()
-    more = prior, start, pooling, options, progress, caller
     columns: dict[str, Any] = dict(
         labels=labels, segments=segments, weights=weights, offset=offset, pos_label=pos_label
     )
+    if curve != "sigmoid":
+        return _other_segments(
+            scores, columns, curve, prior, start, pooling, mesh, options, progress, caller
+        )
+    more = prior, start, pooling, options, progress, caller
     if isinstance(scores, SegmentSource):
         require_none_beside(scores, **columns)
         arguments = FitArguments(prior, start, pooling, mesh, options, progress)
@@ -210,11 +232,12 @@ def fit_one_vs_rest(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: ClassPooling = "none",
+    curve: str | Curve = "sigmoid",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> OneVsRestCalibrator:
-    """Fit one sigmoid per class of a classifier: each class against all others.
+    """Fit one curve per class of a classifier: each class against all others.
 
     Args:
         scores: (N, C) numbers, a column per class; or ClassRows, which replace the arrays.
@@ -232,6 +255,7 @@ def fit_one_vs_rest(
         start: a start as in `fit`: numbers, or arrays (C,).
         pooling: "none", "partial" or "complete", as in `fit_segments`: with "partial" the classes
             are a sample from a population, so that rare classes get a useful curve.
+        curve: the kind of curve, as in `fit_segments`.
         mesh: devices as in `fit`.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function that is called with a
@@ -253,6 +277,20 @@ def fit_one_vs_rest(
     caller, stage = Caller(), Stage.of(progress)
     rows = class_rows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
     validation.require_one_of(pooling, get_args(ClassPooling), "pooling")
+    if curve == "temperature":
+        options = temperature_options(options)
+    elif curve != "sigmoid":
+        kind = curve if curve == "shift" else read_curve(curve)
+        require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
+        if not isinstance(kind, Curve):
+            pinned = fit_one_vs_rest(
+                rows, pooling=pooling, prior=SHIFT_PRIOR, options=options, progress=progress
+            )
+            return replace(pinned, by_class=shifted(pinned.by_class))
+        require_no_offset(kind, rows.has_offset)
+        sigmoids = fit_one_vs_rest(rows, pooling=pooling, options=options, progress=progress)
+        by_class = with_curves(sigmoids.by_class, rows, kind, options, caller)
+        return replace(sigmoids, by_class=by_class)
     prior, start = rows.in_key_order(prior), rows.in_key_order(start)
     if pooling == "none":
         # No class is unseen, so no pass for the curve of all.
@@ -266,3 +304,35 @@ def fit_one_vs_rest(
         segments = ChunkedSegments(rows, caller, checked(mesh))
         by_class = fit_by_segment(segments, prior, start, pooling, options, progress, caller)
     return OneVsRestCalibrator(rows.classes, by_class, rows.multilabel)
+
+
+def _other_segments(
+    scores: Column,
+    columns: dict[str, Any],
+    curve: str | Curve,
+    prior: GaussianPrior | None,
+    start: tuple[Column, Column] | None,
+    pooling: Pooling,
+    mesh: Mesh | None,
+    options: Options,
+    progress: bool | Listener,
+    caller: Caller,
+) -> SegmentCalibrator:
+    """`fit_segments` for another curve than the sigmoid with two parameters."""
+    more: dict[str, Any] = dict(pooling=pooling, options=options, progress=progress)
+    if curve == "temperature":
+        more["options"] = temperature_options(options)
+        return fit_segments(scores, **columns, prior=prior, start=start, mesh=mesh, **more)
+    kind = curve if curve == "shift" else read_curve(curve)
+    require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
+    if not isinstance(kind, Curve):
+        return shifted(fit_segments(scores, **columns, prior=SHIFT_PRIOR, **more))
+    if isinstance(scores, SegmentSource) or accelerators.holds(scores):
+        raise ValueError(
+            f"scores: expected arrays in memory beside curve={kind!r}, got {type(scores).__name__}"
+        )
+    rows = segment_rows(
+        scores if isinstance(scores, SegmentRows) else validation.scores_to_fit(scores), **columns
+    )
+    require_no_offset(kind, rows.has_offset)
+    return with_curves(fit_segments(rows, **more), rows, kind, options, caller)

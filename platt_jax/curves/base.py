@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools
 from platt_jax.backend.threads import ordered_map
 from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.groups import Groups
 from platt_jax.passes import packing
 from platt_jax.results.fitted_curves import FittedCurves
@@ -26,9 +27,19 @@ class Curve(ABC):
 
     name: ClassVar[str]
 
+    def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
+        """The curves of K segments, and last that of all finite rows."""
+        return self.fit(rows.problems, context).joined(self.fit(rows.pooled, pooled(context)))
+
     @abstractmethod
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """The curves of K problems."""
+
+
+def pooled(context: Context) -> Context:
+    """The context of the fit of all rows, of which those that are not finite are left out."""
+    options = replace(context.options, non_finite="omit")
+    return Context(options, context.caller, mesh=context.mesh)
 
 
 class SortedRows(NamedTuple):

@@ -8,10 +8,11 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.curves.base import Curve
+from platt_jax.curves.base import Curve, pooled
 from platt_jax.curves.newton import FoundCurves, search_task
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import run_problems
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import quartiles
 from platt_jax.passes import packing
@@ -46,29 +47,38 @@ class LogOddsCurve(Curve):
 
     penalty: ClassVar[float] = 0.0
 
+    def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
+        """See `Curve`. All have the functions that suit the segments."""
+        made = self.made_for(rows.problems)
+        each = self._fitted(rows.problems, context, *made)
+        return each.joined(self._fitted(rows.pooled, pooled(context), *made))
+
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """See `Curve`."""
-        return self.fit_together(problems, context, self.made_for(problems))
+        return self._fitted(problems, context, *self.made_for(problems))
 
     @abstractmethod
     def made_for(self, problems: Problems) -> tuple[Features, Standardization | None]:
         """The functions, and the coordinates that all problems share; None for their own."""
 
-    def fit_together(self, problems: Problems, context: Context, made: Any) -> FittedCurves:
-        """The curves of K problems with the functions and coordinates of `made_for`."""
-        features, shared = made
+    def _fitted(
+        self,
+        problems: Problems,
+        context: Context,
+        features: Features,
+        coordinates: Standardization | None,
+    ) -> LogOddsCurves:
         number = len(problems.sizes)
-        given = jax.tree.map(lambda x: np.full(number, x, problems.dtype), shared)
+        given = jax.tree.map(lambda x: np.full(number, x, problems.dtype), coordinates)
         task = search_task(features, self.penalty)
-        found: FoundCurves = run_problems(task, problems, given, context)
-        return _fitted(features, found)
+        return _curves(features, run_problems(task, problems, given, context))
 
 
-def _fitted(features: Features, found: FoundCurves) -> LogOddsCurves:
+def _curves(features: Features, found: FoundCurves) -> LogOddsCurves:
     aliased: NDArray[Any] = np.asarray(found.aliased)
     either = aliased[..., :, None] | aliased[..., None, :]
     one = np.eye(features.number)
-    bad = ~np.isfinite(found.hessian).all((-2, -1))[:, None, None]
+    bad = ~np.isfinite(found.hessian).all((-2, -1), keepdims=True)
     hessian = np.where(either | bad, one, np.asarray(found.hessian, float))
     covariance = np.where(either | bad, 0, np.linalg.inv(hessian))
     covariance[either & (one > 0)] = np.inf

@@ -21,7 +21,7 @@ from platt_jax.model.objective import Arithmetic, Row, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.elementary import log1p_unit
-from platt_jax.passes.protocol import Rows, RowTerms
+from platt_jax.passes.protocol import RowTerms, TermRows
 from platt_jax.results.fitted_curves import Features
 from platt_jax.solver.flags import raised_flags
 from platt_jax.solver.search import TRACED, Runner, host
@@ -87,7 +87,7 @@ class _State(NamedTuple):
 def _fit(
     features: Features,
     penalty: float,
-    rows: Rows,
+    rows: TermRows,
     given: Standardization | None,
     options: Options,
     runner: Runner = TRACED,
@@ -157,7 +157,7 @@ def _row_terms(features: Features) -> RowTerms:
 
 
 def _search(
-    rows: Rows,
+    rows: TermRows,
     start: list[jax.Array],
     targets: Targets,
     features: Features,
@@ -171,7 +171,7 @@ def _search(
     trial = runner.decide(partial(_trial, features))
     terms = _row_terms(features)
 
-    def advance(state: _State, rows: Rows, targets: Targets) -> _State:
+    def advance(state: _State, rows: TermRows, targets: Targets) -> _State:
         point = trial(state)
         state_after: _State = decide(state, rows.row_sums((point, targets), terms), options=options)
         return state_after

@@ -144,7 +144,7 @@ class VennAbers(SortingCurve):
 
     Vovk, Petej & Fedorova (2015, "Large-scale probabilistic predictors with and without guarantees
     of validity", section 4): the isotonic fit of the rows and the row that is predicted, with label
-    0 and with label 1. The calibrator's probability is their merge for log loss, p1 / (1 - p0 + p1).
+    0 and with label 1. The probability is their merge for log loss, p1 / (1 - p0 + p1).
     """
 
     name: ClassVar[str] = "venn_abers"
@@ -168,7 +168,7 @@ class VennAbers(SortingCurve):
 
 
 def _with_positive(groups: Groups, weights: Floats, positive: Floats) -> Floats:
-    """The isotonic fit at another row of class 1, before each score of a problem and after the last.
+    """The isotonic fit at another row of class 1, before each score of a problem and after all.
 
     Args:
         groups: the scores of each problem.

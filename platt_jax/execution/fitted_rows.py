@@ -12,7 +12,7 @@ from platt_jax.execution.given import given_columns
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 
 
 def fitted_columns(
@@ -32,6 +32,7 @@ def fitted_columns(
     """
     if not isinstance(calibrator, Fit | SegmentCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
+    require_sigmoids(calibrator, "calibrator")
     if isinstance(calibrator, SegmentCalibrator):
         validation.require_flat(scores, "scores")
     elif segments is not None:

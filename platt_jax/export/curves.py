@@ -12,7 +12,7 @@ from platt_jax import ids
 from platt_jax.ids import times
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.levels import Part
-from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
+from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
 
 # Calibrators whose probabilities can be exported.
@@ -99,6 +99,7 @@ def curves(calibrator: Exportable) -> Curves:
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
             f"{named_with_part(calibrator)}"
         )
+    require_sigmoids(calibrator, "calibrator")
     *segment_parameters, fallback = map(tuple, parameters(calibrator).tolist())
     fields = ids.fields(calibrator.keys)
     columns = list(map(_values, fields))

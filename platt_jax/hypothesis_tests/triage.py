@@ -189,9 +189,9 @@ def triage(
             non_finite=non_finite,
         )
         return tables.by_class(of_classes)
-    require_segment_calibrator(calibrator, "calibrator")
-    validation.require_fraction(fdr, "fdr")
     validation.require_one_of(against, ("fit", "predictions"), "against")
+    require_segment_calibrator(calibrator, "calibrator", any_curve=against == "predictions")
+    validation.require_fraction(fdr, "fdr")
     validation.require_one_of(non_finite, ("flag", "raise", "omit"), "non_finite")
     validation.require_not_negative(margin, "margin")
     if cluster_sd is not None:

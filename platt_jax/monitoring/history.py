@@ -73,7 +73,7 @@ def require_successor(calibrator: Any, keys: Any, before: int) -> None:
         ValueError: it is no calibrator of segments, has ids of another type, or knows fewer than
             half as many of the segments.
     """
-    require_segment_calibrator(calibrator, "calibrator")
+    require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     if 2 * (now := known(calibrator, keys)) < before:
         raise ValueError(
             f"calibrator: expected one of the monitor's segments, got one that knows {now:,} of "

@@ -25,7 +25,11 @@ from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted, merged
 from platt_jax.monitoring.summaries import from_table, to_table
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import (
+    SegmentCalibrator,
+    require_segment_calibrator,
+    require_sigmoids,
+)
 from platt_jax.results.tables import Table
 
 _FDR = 0.05
@@ -120,6 +124,8 @@ class Monitor:
         """
         segments = _by_segment(calibrator)
         validation.require_one_of(against, ("fit", "predictions"), "against")
+        if against == "fit":
+            require_sigmoids(calibrator, "calibrator")
         validation.require_not_negative(margin, "margin")
         validation.require_not_negative(night_sd, "night_sd")
         if night_sd > LARGEST:
@@ -473,6 +479,6 @@ def _by_segment(calibrator: Any) -> SegmentCalibrator:
     """
     if isinstance(calibrator, OneVsRestCalibrator):
         return calibrator.by_class
-    require_segment_calibrator(calibrator, "calibrator")
+    require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     made: SegmentCalibrator = calibrator
     return made

@@ -52,14 +52,18 @@ class Rows(Protocol):
         Problems that are not active need not be read: their sums mean nothing.
         """
 
-    def row_sums(self, numbers: Any, terms: RowTerms) -> Sequence[jax.Array]:
-        """The sums of any terms of the rows; `numbers` is a pytree of numbers of every problem."""
-
     def loss(self, point: Point, targets: Targets) -> jax.Array:
         """The loss of every problem at its point, in nats."""
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """The loss at a point minus that at the point before, row by row: less is rounded off."""
+
+
+class TermRows(Rows, Protocol):
+    """Rows here, and not in an engine, of which any terms can be added up."""
+
+    def row_sums(self, numbers: Any, terms: RowTerms) -> Sequence[jax.Array]:
+        """The sums of any terms of the rows; `numbers` is a pytree of numbers of every problem."""
 
 
 AnyRows = TypeVar("AnyRows", bound=Rows)

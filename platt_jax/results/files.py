@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.options import Options, Pooling
-from platt_jax.results import level_files
+from platt_jax.results import fitted_curves, level_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.fingerprint import fingerprint
@@ -96,6 +96,9 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     numbers = _to_arrays(calibrator)
     if isinstance(calibrator, SegmentCalibrator):
         about["pooling"], about["options"] = calibrator.pooling, _changed(calibrator.options)
+        if calibrator.curves is not None:
+            about["curves"] = calibrator.curves.about
+            arrays |= {f"curve_{name}": x for name, x in calibrator.curves.arrays().items()}
         if calibrator.nights:
             about["nights"] = list(calibrator.nights)
         _add_ids(about, arrays, "keys", calibrator.keys)
@@ -182,7 +185,8 @@ def assembled(
         fields += ["shift"] * ("shift" in names)
     columns = [column for name in id_arrays for column in id_names(name, layout)]
     level_names = level_files.names(about["levels"]) if "levels" in about else []
-    if set(names) != {*columns, *fields, *level_names}:
+    curve_names = fitted_curves.array_names(about["curves"]) if "curves" in about else []
+    if set(names) != {*columns, *fields, *level_names, *(f"curve_{x}" for x in curve_names)}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
@@ -293,4 +297,15 @@ def _segment_calibrator(
         arrays.get("shift"),
         tuple(about.get("nights", ())),
         Options(**about["options"]),
+        _curves(about["curves"], read, len(keys) + 1) if "curves" in about else None,
     )
+
+
+def _curves(
+    about: dict[str, Any], read: Callable[[str], NDArray[Any]], number: int
+) -> fitted_curves.FittedCurves:
+    """The curves of so many problems."""
+    found = {name: np.asarray(read(f"curve_{name}")) for name in fitted_curves.array_names(about)}
+    curves = fitted_curves.from_arrays(about, found)
+    fitted_curves.checked_lengths(curves, number)
+    return curves

@@ -15,6 +15,8 @@ def fingerprint(calibrator: Any) -> str:
     found = [fit.A, fit.B, getattr(fit, "covariance", None)]
     if (fallback := getattr(calibrator, "fallback", None)) is not None:
         found += [fallback.A, fallback.B, calibrator.fallback_covariance, calibrator.predictive()]
+        if calibrator.curves is not None:
+            found += calibrator.curves.arrays().values()
     digest = hashlib.sha256()
     for values in accelerators.fetched(found):
         if values is not None:

@@ -71,6 +71,8 @@ def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
     Raises:
         ValueError: it is no result of a fit; of a classifier the message names the attribute.
     """
+    if getattr(getattr(fits, "by_class", fits), "curves", None) is not None:
+        raise ValueError(f"fits: expected sigmoids, got a {type(fits).__name__} of other curves")
     if isinstance(fits, Inspectable):
         return fits._inspected()
     raise ValueError(

@@ -1,7 +1,7 @@
 """Calibration curves other than the sigmoid, of many problems: what a fitted curve can do.
 
-A `SegmentCalibrator` whose `curves` are not None predicts by them. Every kind of curve is a subclass
-of `FittedCurves`, here; how each is fitted is in `platt_jax.curves`.
+A `SegmentCalibrator` whose `curves` are not None predicts by them. Every kind of curve is a
+subclass of `FittedCurves`, here; how each is fitted is in `platt_jax.curves`.
 """
 
 from abc import ABC, abstractmethod
@@ -41,6 +41,11 @@ class FittedCurves(ComparedByValue, ABC):
     def __len__(self) -> int:
         return len(self.status)
 
+    @property
+    def label(self) -> str:
+        """The name of the kind of curve in messages."""
+        return self.kind
+
     def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """P(y=1) of scores (N,) by the curves of the problems `which` (N,)."""
         return expit(self.log_odds(scores, which))
@@ -77,9 +82,13 @@ class FittedCurves(ComparedByValue, ABC):
     def only(self, which: Any) -> Self:
         """The curves of some problems, by their numbers or a mask."""
 
-    @abstractmethod
     def joined(self, other: Self) -> Self:
         """These curves and others of the same kind."""
+        theirs = other.arrays()
+        both: dict[str, Any] = {
+            name: np.concatenate([x, theirs[name]]) for name, x in self.arrays().items()
+        }
+        return replace(self, **both)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -88,7 +97,7 @@ class FittedCurves(ComparedByValue, ABC):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of a file."""
-        return {x.name: getattr(self, x.name) for x in fields(self) if not x.metadata}
+        return {name: getattr(self, name) for name in _array_fields(type(self))}
 
 
 # --- log-odds that are linear in parameters -------------------------------------------------------
@@ -218,6 +227,11 @@ class LogOddsCurves(FittedCurves):
     iterations: NDArray[Any]
     nll: NDArray[Any]
 
+    @property
+    def label(self) -> str:
+        """See `FittedCurves`."""
+        return self.features.name
+
     def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`."""
         inside, beyond = self._coordinates(scores, which)
@@ -265,24 +279,14 @@ class LogOddsCurves(FittedCurves):
 
     def only(self, which: Any) -> Self:
         """See `FittedCurves`."""
-        return replace(self, **{name: x[which] for name, x in self.arrays().items()})
-
-    def joined(self, other: Self) -> Self:
-        """See `FittedCurves`."""
-        theirs = other.arrays()
-        return replace(
-            self, **{name: np.concatenate([x, theirs[name]]) for name, x in self.arrays().items()}
-        )
+        some: dict[str, Any] = {name: x[which] for name, x in self.arrays().items()}
+        return replace(self, **some)
 
     @property
     def about(self) -> dict[str, Any]:
         """See `FittedCurves`."""
         options = {x.name: getattr(self.features, x.name) for x in fields(self.features)}
         return {"kind": self.kind, "features": self.features.name, "options": options}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """See `FittedCurves`."""
-        return {x.name: getattr(self, x.name) for x in fields(self) if x.name != "features"}
 
 
 # --- curves of corners and steps ------------------------------------------------------------------
@@ -313,13 +317,6 @@ class RaggedCurves(FittedCurves):
             made |= {name: getattr(self, name)[rows] for name in names}
         return replace(self, **made)
 
-    def joined(self, other: Self) -> Self:
-        """See `FittedCurves`."""
-        theirs = other.arrays()
-        return replace(
-            self, **{name: np.concatenate([x, theirs[name]]) for name, x in self.arrays().items()}
-        )
-
     def _count(self, scores: NDArray[Any], which: Integers, below: np.ufunc) -> Integers:
         """How many scores of its curve are below each score, by `np.less` or `np.less_equal`.
 
@@ -343,7 +340,7 @@ class CornerCurves(RaggedCurves):
         probabilities: (M,) the probability at each score.
     """
 
-    kind: ClassVar[str] = "corners"
+    kind: ClassVar[str] = "isotonic"
     _per_score: ClassVar[tuple[str, ...]] = ("scores", "probabilities")
 
     probabilities: NDArray[Any]
@@ -373,7 +370,7 @@ class StepCurves(RaggedCurves):
             last is that of its last score and above.
     """
 
-    kind: ClassVar[str] = "steps"
+    kind: ClassVar[str] = "bins"
     _per_gap: ClassVar[tuple[str, ...]] = ("probabilities",)
 
     probabilities: NDArray[Any]
@@ -436,17 +433,22 @@ def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
 
 def array_names(about: dict[str, Any]) -> list[str]:
     """The names of the arrays of curves of this kind."""
-    return [x.name for x in fields(_KINDS[about["kind"]]) if x.name != "features"]
+    return _array_fields(_KINDS[about["kind"]])
+
+
+def _array_fields(kind: type[FittedCurves]) -> list[str]:
+    return [x.name for x in fields(kind) if x.name != "features"]
 
 
 def checked_lengths(curves: FittedCurves, number: int) -> None:
     """Refuses curves of a file whose arrays do not fit together."""
+    lengths = dict.fromkeys(curves.arrays(), number)
     if isinstance(curves, RaggedCurves):
-        ok = curves.sizes.shape == (number,) and (curves.sizes > 0).all()
-        lengths = {name: curves.sizes.sum() for name in curves._per_score}
-        lengths |= {name: curves.sizes.sum() + number for name in curves._per_gap}
-        ok &= all(getattr(curves, name).shape == (x,) for name, x in lengths.items())
-    else:
-        ok = all(x.shape[:1] == (number,) for x in curves.arrays().values())
-    if not ok or curves.status.shape != (number,):
-        raise ValueError("not the curves of these problems")
+        total = int(curves.sizes.sum())
+        lengths |= dict.fromkeys(curves._per_score, total)
+        lengths |= dict.fromkeys(curves._per_gap, total + number)
+        if curves.sizes.shape != (number,) or (curves.sizes < 1).any():
+            raise ValueError("not the numbers of scores of these problems")
+    for name, x in curves.arrays().items():
+        if x.shape[:1] != (lengths[name],):
+            raise ValueError(f"curve_{name}: not the numbers of these problems")

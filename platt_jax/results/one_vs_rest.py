@@ -16,13 +16,15 @@ from platt_jax.columns import Column
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
+from platt_jax.results import tables
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit, log_expit, normalized, with_offset
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.tables import Table
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -136,19 +138,19 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         """
         if normalize is None:
             normalize = not self.multilabel
-        pooled = self.by_class.predictive() is not None
+        by_row = self.by_class.predictive() is not None or self.by_class.curves is not None
         if accelerators.holds(scores):
-            if pooled:
+            if by_row:
                 raise ValueError(
-                    "scores: expected an array on the host if the calibrator has a population, "
-                    "over which probabilities are averaged there"
+                    "scores: expected an array on the host if the calibrator has a population or "
+                    "other curves than sigmoids, whose probabilities are computed there"
                 )
             A, B = jax.device_get((self.fit.A, self.fit.B))
             table = self._with_columns(accelerators.taken(scores))
             on_device: Any = proba_by_class(A, B, table, normalize, offset)
             return on_device
         scores, fit = self._columns(scores), self.fit
-        if pooled:
+        if by_row:
             (proba,) = self._by_column(self.by_class.predict_proba, scores, offset)
             if not normalize:
                 return proba
@@ -273,7 +275,16 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         found = get_indexer(ordered, ids.read(some, name), name)
         return np.where(found < 0, -1, np.argsort(place)[found])
 
+    def table(self) -> Table:
+        """One line per class, as `Fit.table`; with other curves than sigmoids theirs."""
+        if self.by_class.curves is None:
+            return super().table()
+        _, place = ascending(self.classes)
+        by_class = {name: column[place] for name, column in self.by_class.table().items()}
+        return tables.by_class(Table(by_class))
+
     def _fits(self) -> Fit:
+        require_sigmoids(self, "calibrator")
         return self.fit
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:

@@ -18,11 +18,13 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer, indexer
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.options import Options, Pooling
+from platt_jax.results import tables
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_segment
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit, named_with_part
+from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import (
@@ -68,6 +70,9 @@ class SegmentCalibrator(ComparedByValue, ById):
             unseen ones, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
         options: how the segments were fitted. Calibrators are compared without it.
+        curves: with another curve than the sigmoid, the curves of the segments, and last that of
+            unseen ones, by which `predict_proba` predicts; else None. The sigmoids `fit` are fitted
+            beside them, for comparison, counts and flags.
     """
 
     keys: NDArray[Any]
@@ -80,6 +85,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     shift: NDArray[Any] | None = None
     nights: tuple[str, ...] = ()
     options: Options = field(default=Options(), compare=False)
+    curves: FittedCurves | None = None
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:
@@ -112,7 +118,22 @@ class SegmentCalibrator(ComparedByValue, ById):
         status = None if self.population is None else self.population.status
         if status in (Status.MAX_ITERATIONS, Status.NOT_ESTIMATED):
             lines.append(f"population: {status.name}")
+        if self.curves is not None:
+            counts = tables.status_counts(self.curves.status[:-1])
+            statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+            lines.append(f"curves: {self.curves.label}, {statuses or 'none'}")
         return lines
+
+    def table(self) -> Table:
+        """One line per segment, as `Fit.table`; with `curves` the columns of these."""
+        if self.curves is None:
+            return super().table()
+        own = self.curves.only(np.arange(len(self.keys)))
+        columns = own.columns()
+        columns["status"] = tables.texts(own.status, lambda code: Status(code).name)
+        columns["monotone"] = own.is_monotone
+        columns |= {"n_pos": np.asarray(self.fit.n_pos), "n_neg": np.asarray(self.fit.n_neg)}
+        return tables.keyed("segment", self.keys, columns)
 
     def raise_if_failed(self) -> Self:
         """Returns the calibrator if every fit and the search for the population converged.
@@ -123,6 +144,8 @@ class SegmentCalibrator(ComparedByValue, ById):
         super().raise_if_failed()
         if self.population is not None and self.population.status == Status.MAX_ITERATIONS:
             raise RuntimeError(f"population: MAX_ITERATIONS. {Status.MAX_ITERATIONS.message}")
+        if self.curves is not None:
+            tables.raise_if_failed(self.curves.status[:-1], self.keys)
         return self
 
     def only(self, where: Column) -> "SegmentCalibrator":
@@ -160,8 +183,15 @@ class SegmentCalibrator(ComparedByValue, ById):
         keys = self.keys[where]
         by_level = self.by_level and self.by_level.only(keys)
         shift = None if self.shift is None else self.shift[np.append(where, True)]
+        curves = self.curves and self.curves.only(np.append(where, True))
         return replace(
-            self, keys=keys, fit=fit, population=population, by_level=by_level, shift=shift
+            self,
+            keys=keys,
+            fit=fit,
+            population=population,
+            by_level=by_level,
+            shift=shift,
+            curves=curves,
         )
 
     def seen(self, segments: Column) -> NDArray[np.bool_]:
@@ -181,7 +211,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     def predict_proba(
         self, scores: Column, segments: Column, *, offset: Column | None = None
     ) -> NDArray[Any]:
-        """P(y=1) for each row by the sigmoid of its segment.
+        """P(y=1) for each row by the curve of its segment.
 
         With a population this is the posterior predictive probability: the mean of the sigmoid over
         the posterior distribution of the segment's (A, B), taken as normal. A sigmoid at a single
@@ -205,6 +235,8 @@ class SegmentCalibrator(ComparedByValue, ById):
             ValueError: the two lengths differ, or an id is missing or has a type that no key can
                 equal: text among numbers, 1.5 among integers.
         """
+        if self.curves is not None:
+            return self._by_row(self._curve_proba, 1, scores, segments, offset)[0]
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
         if accelerators.holds(scores):
             self._require_no_levels()
@@ -252,6 +284,19 @@ class SegmentCalibrator(ComparedByValue, ById):
             ValueError: the level is not between 0 and 1; or see `predict_proba`.
         """
         critical = critical_value(level, simultaneous)
+        if (other := self.curves) is not None:
+            if simultaneous:
+                raise ValueError(f"simultaneous: expected False for {other.label} curves")
+
+            def curve_band(
+                f: NDArray[Any], which: Integers, _: Any, offset: Any
+            ) -> tuple[NDArray[Any], NDArray[Any]]:
+                which = np.where(which < 0, len(self.keys), which)
+                log_odds = self._curve_log_odds(f, which, offset)
+                return band(log_odds, other.variance(f, which), critical)
+
+            lower, upper = self._by_row(curve_band, 2, scores, segments, offset)
+            return lower, upper
         if self.predictive() is None:
             covariances, fallback_covariance = self.fit.covariance, self.fallback_covariance
             A, B, *covariance = self._with_fallback(
@@ -381,6 +426,23 @@ class SegmentCalibrator(ComparedByValue, ById):
             by_level=by_level and by_level.moved(self.keys, segment_changes, unseen_change),
         )
 
+    def _curve_proba(
+        self, f: NDArray[Any], which: Integers, _: Any, offset: Any
+    ) -> list[NDArray[Any]]:
+        """The probabilities by `curves`, as a function for `_by_row`."""
+        curves: Any = self.curves
+        which = np.where(which < 0, len(self.keys), which)
+        if offset is None and self.shift is None:
+            return [curves.proba(f, which)]
+        return [expit(self._curve_log_odds(f, which, offset))]
+
+    def _curve_log_odds(self, f: NDArray[Any], which: Integers, offset: Any) -> NDArray[Any]:
+        curves: Any = self.curves
+        log_odds = curves.log_odds(f, which)
+        if self.shift is not None:
+            log_odds = log_odds - self.shift[which]
+        return np.asarray(with_offset(log_odds, offset))
+
     @staticmethod
     def _with_fallback(*pairs: tuple[Any, Any]) -> list[NDArray[Any]]:
         """Numbers of the segments (K,), each followed by the fallback's number, at index -1."""
@@ -450,6 +512,7 @@ class SegmentCalibrator(ComparedByValue, ById):
             )
 
     def _fits(self) -> Fit:
+        require_sigmoids(self, "calibrator")
         return self.fit
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
@@ -482,7 +545,16 @@ def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
     return np.column_stack([np.append(*pair) for pair in pairs]).astype(np.float64)
 
 
-def require_segment_calibrator(value: object, name: str) -> None:
-    """Refuses anything but a SegmentCalibrator."""
+def require_segment_calibrator(value: object, name: str, *, any_curve: bool = False) -> None:
+    """Refuses anything but a SegmentCalibrator, and other curves than sigmoids if not any."""
     if not isinstance(value, SegmentCalibrator):
         raise ValueError(f"{name}: expected a SegmentCalibrator, got {named_with_part(value)}")
+    if not any_curve:
+        require_sigmoids(value, name)
+
+
+def require_sigmoids(value: object, name: str) -> None:
+    """Refuses a calibrator that predicts by other curves than sigmoids."""
+    curves = getattr(getattr(value, "by_class", value), "curves", None)
+    if isinstance(curves, FittedCurves):
+        raise ValueError(f"{name}: expected sigmoids, got a calibrator with {curves.label} curves")

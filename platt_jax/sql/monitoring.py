@@ -21,7 +21,7 @@ from platt_jax.monitoring.judging import (
     tell_unusable,
 )
 from platt_jax.monitoring.summaries import to_table
-from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
+from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters, require_sigmoids
 from platt_jax.results.tables import Table
 from platt_jax.sql import queries
 from platt_jax.sql.checked import CheckedRows, checked_rows
@@ -66,6 +66,7 @@ def monitor_sums(rows: RelationRows, monitor: Monitor) -> Table:
     calibrator = monitor.calibrator
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError("monitor: expected a calibrator of segments; Monitor.update takes classes")
+    require_sigmoids(calibrator, "monitor")
     if calibrator.by_level is not None:
         raise ValueError("monitor: expected a calibrator without levels; Monitor.update takes them")
     if monitor.night_sd:

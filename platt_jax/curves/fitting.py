@@ -1,0 +1,102 @@
+"""Calibrators of segments or classes with other curves than sigmoids."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import validation
+from platt_jax.curves.base import Curve
+from platt_jax.curves.log_odds import LogOddsCurve
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.class_rows import ClassRows
+from platt_jax.execution.problems import Context
+from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.model.prior import GaussianPrior
+from platt_jax.options import Options
+from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.sigmoid import Sigmoid
+
+
+def require_alone(curve: Any, pooling: str, **others: Any) -> None:
+    """Refuses what fits sigmoids only beside another curve.
+
+    Raises:
+        ValueError: pooling is neither "none" nor "complete", or another argument is not None.
+    """
+    if pooling not in ("none", "complete"):
+        raise ValueError(
+            f'pooling: expected "none" or "complete" beside curve={curve!r}, got {pooling!r}'
+        )
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name}: expected None beside curve={curve!r}")
+
+
+def require_no_offset(curve: Curve, has_offset: bool) -> None:
+    """Refuses an offset beside curves that are no log-odds."""
+    if has_offset and not isinstance(curve, LogOddsCurve):
+        raise ValueError(f"offset: expected None beside curve={curve!r}, which has no log-odds")
+
+
+def temperature_options(options: Options) -> Options:
+    """The options by which the core fits a temperature: A alone, of labels as they are."""
+    return replace(validation.options(options), intercept=False, targets="none")
+
+
+# Precision of A around -1 for a shift: so high that one step leads to A = -1 exactly, and low
+# enough for float32.
+_PINNED = 1e12
+SHIFT_PRIOR = GaussianPrior(np.array([-1.0, 0.0]), np.diag([_PINNED, 0.0]))
+
+
+def shifted(sigmoids: SegmentCalibrator) -> SegmentCalibrator:
+    """The calibrator that was fitted with `SHIFT_PRIOR`, with A of exactly -1."""
+    fit, fallback = sigmoids.fit, sigmoids.fallback
+    only_B = np.array([[False, False], [False, True]])
+    each, one = (
+        _pinned(fit.A, fit.B, fit.covariance),
+        _pinned(fallback.A, fallback.B, sigmoids.fallback_covariance),
+    )
+    return replace(
+        sigmoids,
+        fit=replace(
+            fit,
+            A=each[0],
+            B=each[1],
+            gradient=np.where([False, True], fit.gradient, 0),
+            hessian=np.where(only_B, fit.hessian, 0),
+            covariance=np.where(only_B, fit.covariance, 0),
+        ),
+        fallback=Sigmoid(*one),
+        fallback_covariance=np.where(only_B, sigmoids.fallback_covariance, 0),
+    )
+
+
+def _pinned(A: Any, B: Any, covariance: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(A, B) with A = -1: B moves as the objective's least value does."""
+    A, B, covariance = map(np.asarray, (A, B, covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slope = covariance[..., 0, 1] / covariance[..., 0, 0]
+        moved = (B - np.nan_to_num(slope) * (A + 1)).astype(B.dtype)
+    return np.where(np.isnan(A), A, -np.ones_like(A)), moved
+
+
+def with_curves(
+    calibrator: SegmentCalibrator,
+    rows: SegmentRows,
+    curve: Curve,
+    options: Options,
+    caller: Caller,
+) -> SegmentCalibrator:
+    """The calibrator of these rows, predicting by curves of a kind."""
+    context = Context(validation.options(options), caller)
+    if isinstance(rows, ClassRows) and calibrator.pooling == "none":
+        # No class is unseen: the curve for such is that of the first, without a fit.
+        curves = curve.fit(rows.problems, context)
+        return replace(calibrator, curves=curves.only(np.append(np.arange(len(curves)), 0)))
+    curves = curve.fit_rows(rows, context)
+    if calibrator.pooling == "complete":
+        curves = curves.only(np.full(len(curves), len(curves) - 1))
+    return replace(calibrator, curves=curves)
