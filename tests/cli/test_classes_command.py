@@ -262,3 +262,16 @@ def test_a_row_without_a_class_is_refused(in_tmp, capsys, label):
     assert run(f"fit {file.name} {ROWS} --out c.npz") == 2
     said = "'' is not among the classes" if label == "" else "expected ids, got None at row 49"
     assert f"error: labels: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["numbers", "categories"])
+def test_classes_of_a_parquet_file_are_text(in_tmp, kind):
+    pa = pytest.importorskip("pyarrow")
+    scores, labels = animals(0)
+    numbers = np.array([CLASSES.index(x) for x in labels])
+    categories = pa.array(numbers.astype(str)).dictionary_encode()
+    written(in_tmp / "in.parquet", scores, categories if kind == "categories" else numbers)
+    by = "--scores dog cat bird --classes 0 1 2 --label animal"
+    assert run(f"fit in.parquet {by} --out c.npz") == 0
+    words = numbers.astype(str)
+    assert pj.load("c.npz") == pj.fit_one_vs_rest(scores, words, classes=["0", "1", "2"])
