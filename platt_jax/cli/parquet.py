@@ -105,7 +105,7 @@ def _arguments(
         if x in ("segments", "clusters"):
             found[x] = column if len(names) == 1 else table.select(names)
         elif x == "class_labels":
-            found[x] = _without_codes(column).cast("string")
+            found[x] = column.cast("string")
         elif x == "labels" and pos_label is not None:
             found[x] = _labels_by_name(column, pos_label, names[0])
         else:
