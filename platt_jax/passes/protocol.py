@@ -23,7 +23,7 @@ class Rows(Protocol):
         """The range of each class's scores, and which problems hold a row that is not finite."""
 
     def mask_nonfinite(self, options: Options) -> Self:
-        """The rows without those that are not finite.
+        """The rows that are finite.
 
         Of problems that hold such a row, and are not to omit it, later sums mean nothing.
         """
