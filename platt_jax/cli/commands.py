@@ -293,7 +293,7 @@ def report(arguments: argparse.Namespace) -> int:
     number = len(rows["scores"])
     if not number:
         raise ValueError(f"{arguments.files[0]}: expected rows to report on")
-    # With --logit the probabilities before are those that the log-odds are of.
+    # With --logit the scores are log-odds of the probabilities before.
     to_html(arguments.out, calibrator, **rows, before="logits" if arguments.logit else None)
     one, several = summaries.nouns(calibrator)
     if arguments.json:

@@ -97,7 +97,7 @@ _WHAT_MISSING_VALUES_DO = {
 
 
 def epilog(command: str) -> str:
-    """The text for a command; for "" that of the whole program."""
+    """The text for a command; for "" the text for the whole program."""
     missing = _WHAT_MISSING_VALUES_DO.get(command)
     statuses = _STATUSES.get(command, _OTHER_STATUSES) | _STOPPED
     parts = (

@@ -78,7 +78,7 @@ def knows_some(calibrator: SegmentCalibrator, segments: Any) -> bool:
 
 
 def require_known(calibrator: SegmentCalibrator, rows: int, known: bool) -> None:
-    """Refuse rows of which no segment is known, as of another column than that of the fit.
+    """Refuse rows of which no segment is known, as of another column than the fit's.
 
     A calibrator without segments only gets a line: it knows no segment of any file.
     """
@@ -95,7 +95,7 @@ def require_known(calibrator: SegmentCalibrator, rows: int, known: bool) -> None
 
 
 def check_classes(arguments: argparse.Namespace) -> None:
-    """Check the options beside --scores, and refuse those that need it without it."""
+    """Check the options beside --scores. Some are refused without --scores, others with it."""
     scores = arguments.scores
     for name in ("classes", "labels"):
         if given := getattr(arguments, name, None):
