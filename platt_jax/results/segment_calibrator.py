@@ -328,8 +328,8 @@ class SegmentCalibrator(ComparedByValue, ById):
         With a rate per segment, curves of unseen segments change by the mean difference of all
         segments, or with nested levels of the segments of the deepest known value; the spread
         between segments stays as estimated. `update` then takes the segments as a sample of the
-        shifted population. To keep the segments comparable, update the calibrator before the shift, with
-        the difference of log-odds as the offset of the new rows, and shift the result.
+        shifted population. To keep the segments comparable, update the calibrator before the shift,
+        with the difference of log-odds as the offset of the new rows, and shift the result.
 
         Args:
             from_rate: the share of positives among the fitted rows, in (0, 1): one number, or (K,)
