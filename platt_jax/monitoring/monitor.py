@@ -37,7 +37,7 @@ class Monitor:
 
     Call `update` with the rows of each night (or hour, or week), and `alarms` or `table` as often
     as you like. Looking again and again costs nothing: for each segment there is an e-process, and
-    alarms are those of the e-BH procedure. At any night, chosen in advance or by looking at the
+    the e-BH procedure gives the alarms. At any night, chosen in advance or by looking at the
     alarms, the expected share of false alarms among the alarms of that night is at most `fdr`,
     however the segments depend on each other.
 
@@ -221,7 +221,7 @@ class Monitor:
         The result has the bits of `update` with all rows of the night.
 
         Args:
-            sums: the result of `sums`, or those of several parts of the night: a Table, a frame of
+            sums: the result of `sums`, or the results for parts of the night: a Table, a frame of
                 pandas or polars, or a pyarrow Table. Lines of one segment are added up; whether an
                 engine has added them up before makes no difference.
             night: as in `update`.
@@ -289,7 +289,7 @@ class Monitor:
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
-        """The monitor without the evidence of some segments, such as those that were fitted anew.
+        """The monitor without the evidence of some segments, such as segments fitted anew.
 
         Args:
             segments: (S,) ids. Nothing is known of the calibrator's segments that had no rows.
@@ -351,7 +351,7 @@ class Monitor:
         Args:
             fdr: false discovery rate, in (0, 1).
             ever: False for the segments with an alarm now. If one acts on the alarms of several
-                nights, the guarantee holds for those of each night, but not for their union. True
+                nights, the guarantee holds for each night's alarms, but not for their union. True
                 for the union, with the guarantee: for all that were reported until now. This needs
                 about half as much evidence again.
 
@@ -444,7 +444,7 @@ class Monitor:
         Raises:
             ValueError: the file is something else, is damaged, or is from a newer version; its
                 segments have another type than the calibrator's; or the calibrator knows fewer than
-                half of those that the one before it knew.
+                half of the segments that the calibrator before it knew.
         """
         versions = files.Versions()
         versions.note(path)
