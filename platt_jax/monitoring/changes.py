@@ -47,11 +47,11 @@ def changes(state: EvidenceState) -> Changes:
 def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
     """The most likely shift of the log-odds, and its standard error; finite.
 
-    The log likelihood of a shift a is taken to be the log likelihood of n rows of one probability p,
-    O of them with the label that it favours: O a - n log(1 + p (exp(a) - 1)). For each p of a grid,
-    O and n are the numbers for which it is closest to the evidence, at the alternatives of one
-    side. The shift is estimated from O + 1/2 of n + 1 rows (Haldane 1956), so that it is finite.
-    The mean and the variance are over p.
+    The log likelihood of a shift a is approximated by n rows of one probability p, O of them with
+    the label that it favours: O a - n log(1 + p (exp(a) - 1)). For each p of a grid, O and n are
+    the numbers for which it is closest to the evidence, at the alternatives of one side. The
+    shift is estimated from O + 1/2 of n + 1 rows (Haldane 1956), so that it is finite. The mean and
+    the variance are over p.
     """
     sizes = len(SHIFTS)
     sides = state.log_sums[:, : 2 * sizes].reshape(-1, 2, sizes)
