@@ -140,7 +140,7 @@ def pooling_losses(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the log loss of pooling methods on later rows, minus that of one curve for all.
+    """Plot the log loss of pooling methods on later rows, minus the log loss of one curve for all.
 
     Differences from "complete" at each cut are drawn with confidence intervals. The axes fit
     "partial" and "drift", as "none" may be far worse; points beyond the axes are counted.

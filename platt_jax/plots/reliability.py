@@ -143,7 +143,7 @@ class ReliabilityDisplay:
 def _drawn(curve: _Curve) -> tuple[float, float]:
     """The smallest and the largest probability drawn.
 
-    Of a curve without bins it is those of the middle 98 % of its points, without the band.
+    For a curve without bins they cover the middle 98 % of its points, without the band.
     """
     if isinstance(curve, metrics.ReliabilityCurve):
         drawn = np.concatenate([x[curve.rows > 0] for x in curve[:4]])

@@ -50,7 +50,7 @@ def to_html(
 
     Two null hypotheses are tested, both validly for rows that were not fitted. A segment is off by
     `triage(..., against="predictions")`, whose null hypothesis is that each label is 1 with the
-    predicted probability; its p-values are those of the page. The number of segments that have
+    predicted probability; the page has its p-values. The number of segments that have
     changed is by `triage` with its default, against the fit: they do not fit what was known of
     them, with its uncertainty.
 

@@ -144,7 +144,7 @@ class Judgement(NamedTuple):
 def changed(
     calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
 ) -> Judgement:
-    """The segments that `triage` flags against the fit, among those of which enough is known."""
+    """The segments that `triage` flags against the fit, if enough is known of them."""
     known = posteriors(calibrator, judged.keys, judged.place).usable
     some = rows.usable & known[rows.segments]
     if not some.any():
