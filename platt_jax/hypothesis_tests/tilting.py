@@ -134,7 +134,7 @@ class _Mixture:
             self._thresholds = thresholds(np.minimum(self._proba, _BELOW_ONE))
 
     def weights(self, sums: Floats) -> Floats:
-        """(R,) weights of draws with these sums (3, R); 0 for those that are not extreme."""
+        """(R,) weights of draws with these sums (3, R); 0 for draws that are not extreme."""
         extreme = self._test.extreme(sums)
         beyond = self._slopes @ sums[:, extreme] - self._offsets[:, None]
         tilted = np.exp(np.minimum(beyond, _LARGEST_EXPONENT)).sum(axis=0)

@@ -92,7 +92,7 @@ def triage(
     looks repeated until a segment is flagged: use `Monitor` for these. With enough rows every
     calibrator is wrong. Intercept and slope say by how much, and `margin` says how much matters.
 
-    Rows that depend on each other, such as those of a day, make all of this too sure of itself:
+    Rows that depend on each other, such as rows of a day, make all of this too sure of itself:
     name their days as `clusters`. The log-odds of the rows of a segment and cluster are then
     shifted together, by a normal variable with mean 0. Its standard deviation is `cluster_sd`, or
     estimated from all segments that have several clusters (by moments: DerSimonian & Laird 1986).
