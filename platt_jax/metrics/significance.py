@@ -129,7 +129,7 @@ def cox_calibration(
 def spiegelhalter(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> ZTest:
-    """Spiegelhalter's test (1986) of whether the Brier score is that of calibrated probabilities.
+    """Spiegelhalter's test (1986) of whether the Brier score is as for calibrated probabilities.
 
         z = sum((y - p)(1 - 2p)) / sqrt(sum((1 - 2p)^2 p (1 - p)))
 
@@ -176,7 +176,7 @@ def hosmer_lemeshow(
     positives it would reject 17 % of calibrated sets of 50 rows, and 13 % of 500, at level .05.
     There the number of positives has its exact distribution given the probabilities (Poisson's
     binomial), without random draws, so the p-value is exact if all groups are of this kind. It is
-    then that of the statistic rounded to a 500th. Weights that are not whole numbers are not counts
+    then for the statistic rounded to a 500th. Weights that are not whole numbers are not counts
     and have no such distribution: in a problem with any, all terms are taken as chi-square.
 
     {rows}
