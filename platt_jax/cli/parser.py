@@ -305,7 +305,7 @@ def _add_monitor(monitor: argparse.ArgumentParser) -> None:
     _add(monitor, "--night", metavar="ID", help=about)
     about = "share of the positives that are known by now, if labels come late; default 1"
     _add(monitor, "--reported", metavar="SHARE", type=float, help=about)
-    about = "report alarms of this night and all before, rather than those of this night"
+    about = "report alarms of this night and all before, rather than of this night alone"
     _add(monitor, "--ever", action="store_true", help=about)
     about = "forget what is known of a segment, because it was dealt with; may be repeated"
     _add(monitor, "--restart", metavar="ID", action="append", default=[], help=about)
