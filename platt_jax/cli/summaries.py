@@ -105,7 +105,7 @@ def tell_applied(
     counts: dict[str, int],
     calibrator: Sigmoid | SegmentCalibrator | OneVsRestCalibrator,
 ) -> None:
-    """Report the number of rows written, and of those without a fitted segment or probability."""
+    """Report the number of rows written, and of rows without a fitted segment or probability."""
     say = outputs.beside(arguments.out)
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))

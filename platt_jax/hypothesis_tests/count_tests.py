@@ -108,7 +108,7 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
 def _two_sided(
     rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors
 ) -> Floats:
-    """(K,) probabilities of numbers as far from the expectation as those observed."""
+    """(K,) probabilities of numbers as far from the expectation as the observed ones."""
     away = np.abs(numbers.observed - numbers.expected)
     away = away - _TIED * (away + numbers.rows)
     most = numbers.rows.astype(float)

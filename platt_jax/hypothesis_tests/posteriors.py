@@ -104,7 +104,7 @@ def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
     """Whether `predictive_covariance` is an average over populations.
 
     With a drift or from an old file it is the estimated population's alone. Levels are
-    averaged too, but not those whose spread was estimated as the smallest one.
+    averaged too, except levels whose spread was estimated as the smallest one.
     """
     at_estimate = population.covariance + population.mean_covariance
     alone = np.array_equal(population.predictive_covariance, at_estimate)

@@ -2,8 +2,8 @@
 
 Under label shift the scores of each class keep their distribution, and only the share of class 1
 changes. With p the calibrated probability of a score and pi the share of class 1 among the rows of
-the fit, p / pi is the density of the score in class 1, relative to those rows, and
-(1 - p) / (1 - pi) that in class 0. So the likelihood of scores at a rate r is the product of
+the fit, the densities of the score in class 1 and in class 0, relative to all these rows, are
+p / pi and (1 - p) / (1 - pi). So the likelihood of scores at a rate r is the product of
 r p / pi + (1 - r) (1 - p) / (1 - pi). Its logarithm is concave in r. EM climbs to its maximum
 (Saerens, Latinne & Decaestecker 2002, equation 2.9); Newton's method takes fewer passes.
 """

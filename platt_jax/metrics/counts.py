@@ -131,7 +131,7 @@ def p_values(each: Binned, terms: Floats, variance: Floats) -> Floats:
     """P-values of sums of terms, which are squared deviations from the expectation.
 
     Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
-    groups are taken as chi-square with one degree of freedom. Terms of the former are rounded to a
+    groups are taken as chi-square with one degree of freedom. Exact terms are rounded to a
     fine grid. The p-value is for the rounded statistic, and is valid for any rounding.
 
     Args:

@@ -277,7 +277,7 @@ def _table(error: Any) -> Table:
 
 
 def _mean_products(of: FieldGroups) -> tuple[Floats, Floats, Floats]:
-    """Mean products of two residuals, unbiased estimates of their variances, and those by chance.
+    """Mean products of two residuals, unbiased estimates of their variances, and by chance.
 
     Each is (G,). The variance of the mean product of two of n independent numbers with mean d and
     mean square m is 2 (m^2 + 2 (n - 2) d^2 m - (2 n - 3) d^4) / (n (n - 1)) (Hoeffding 1948).

@@ -86,7 +86,7 @@ def cox_calibration(
     test. Base decisions on the likelihood-ratio test of (slope, intercept) = (1, 0), which does not
     depend on where the probabilities are centred.
 
-    Use other rows than those a sigmoid was fitted to, on which slope and intercept are near (1, 0)
+    Use other rows than a sigmoid was fitted to, on which slope and intercept are near (1, 0)
     by construction. Probabilities are clipped to [1e-12, 1 - 1e-12], as by `platt_jax.logit`, with
     a RuntimeWarning: slope and intercept then depend on that limit.
 

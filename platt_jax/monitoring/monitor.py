@@ -42,7 +42,7 @@ class Monitor:
     however the segments depend on each other.
 
     A segment's alarm is false if, on every night, the true log-odds of each of its rows are within
-    the margin of those predicted, and its labels are independent given what was known before the
+    the margin of the prediction, and its labels are independent given what was known before the
     night. Rows of one night that share a cause, such as a storm, are not independent: `night_sd`
     says how far such causes move the log-odds. There are two kinds of margin.
 
@@ -376,7 +376,7 @@ class Monitor:
             - `change`: "higher", "lower", "flatter" or "steeper" than predicted, the alternative
               that explains the labels best, or "" for none; and `since`, the number of the night
               when it began, or 0;
-            - `intercept`, the shift of the true log-odds from those predicted since then, and its
+            - `intercept`, the shift of the true log-odds from the predicted since then, and its
               standard error `se_intercept`, where the change begins at an unknown night. Both are
               NaN if there is no change;
             - `log_e_value`: the evidence against the hypothesis, in nats: the logarithm of the

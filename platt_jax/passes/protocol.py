@@ -29,7 +29,7 @@ class Rows(Protocol):
         """
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """The moments of the standardized scores with label 1, and of those with label 0."""
+        """The moments of the standardized scores with label 1, and of scores with label 0."""
 
     def standardized(self, standardization: Standardization) -> Self:
         """The rows with standardized scores, computed now or when they are read."""

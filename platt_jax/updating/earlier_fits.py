@@ -49,8 +49,8 @@ class Walk(NamedTuple):
 
         A segment has the posterior N(m + d, C) before and N(m + share d, share^2 C + noise) after,
         where the population has N(m, S) and N(m, share^2 S + noise). The likelihood after is the
-        one that gives the latter posterior. Where (A, B) have moved far in comparison with S, the
-        (A, B) before lie nearer to the mean than those after; a likelihood without a population
+        one that gives the posterior after. Where (A, B) have moved far in comparison with S, the
+        (A, B) before lie nearer to the mean than after; a likelihood without a population
         would leave the spread too small.
 
         Args:

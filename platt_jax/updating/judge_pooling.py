@@ -36,9 +36,9 @@ def judge_pooling(
     offset: Column = None,
     options: Options = Options(),
 ) -> Table:
-    """Compare the log loss of pooling methods on rows later than those fitted.
+    """Compare the log loss of pooling methods on rows later than the fitted ones.
 
-    For each cut the rows before it are fitted, and those from it to the next cut are evaluated.
+    For each cut the rows before it are fitted, and rows from it to the next cut are evaluated.
     Rows held out at random would be of the same period, and would not show drift.
 
     Args:

@@ -331,6 +331,6 @@ def _updated_fallback(
     one = jax.tree.map(lambda x: x[0, ...], one)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
-    # That of the new rows alone says nothing of all.
+    # Status and flags of the new rows alone say nothing of all rows.
     status, flags = np.full_like(one.status, Status.CONVERGED), np.zeros_like(one.flags)
     return replace(one, status=status, flags=flags)

@@ -61,7 +61,7 @@ class Order(NamedTuple):
     without rows, flagged ones first.
 
     Attributes:
-        judged: (K,) number of each segment among those judged, -1 if it has no rows.
+        judged: (K,) number of each segment among the judged ones, -1 if it has no rows.
         place: (K,) index among the calibrator's keys, -1 if it was not fitted.
     """
 
@@ -69,7 +69,7 @@ class Order(NamedTuple):
     place: Integers
 
     def values_of_judged(self, values: Array, without: float) -> Array:
-        """(K,) values of the segments judged, another for those without rows."""
+        """(K,) values of the judged segments, another for segments without rows."""
         return np.append(values, without)[self.judged]
 
     def values_of_fits(self, values: Array, without: float) -> Array:

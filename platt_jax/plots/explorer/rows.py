@@ -33,7 +33,7 @@ class PredictedRows(NamedTuple):
         labels: (N,) 0 or 1 where a row is usable.
         proba: (N,) the calibrator's probabilities.
         usable: (N,) bool, whether score, label and probability are finite.
-        segments: (N,) number of each row's segment among those judged.
+        segments: (N,) number of each row's segment among the judged segments.
     """
 
     scores: Floats
