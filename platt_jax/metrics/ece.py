@@ -313,7 +313,7 @@ def _noise_quantile(each: Binned, total: Floats, level: float) -> Floats:
 
 
 def _mean_absolute_deviation(n: Floats, rate: Floats) -> Floats:
-    """Of a binomial count of n rows, by De Moivre's formula; n need not be whole.
+    """The deviation of a binomial count of n rows, by De Moivre's formula; n need not be whole.
 
     It is 2 m C(n, m) rate^m (1 - rate)^(n - m + 1) with m = floor(n rate) + 1, and
     m C(n, m) = 1 / B(m, n - m + 1).
