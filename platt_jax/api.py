@@ -75,7 +75,7 @@ def fit(
             of the rows, with or without offsets.
         pos_label: the label of class 1, if labels are two values of any other kind, such as the
             texts "yes" and "no".
-        prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
+        prior: a Gaussian prior on (A, B), with leading axes broadcastable to the scores'.
         start: the start (A, B) of the search, each broadcastable to the leading axes of scores, for
             example from an earlier fit of similar rows. It saves passes, and changes no result by
             more than `Options.tol`. A bad start costs one pass. NaN means the usual start.
@@ -150,7 +150,7 @@ def fit_segments(
             missing ids are an error.
         weights: (N,) weights as in `fit`.
         offset: (N,) offset as in `fit`. With pooling="partial" it is the offset of the likelihoods,
-            so the population is that of the curves without it.
+            so the population describes the curves without it.
         pos_label: the label of class 1, as in `fit`.
         prior: a prior as in `fit`; or one per segment, with leading axis (K,) in the order of the
             distinct ids, ascending.
@@ -162,7 +162,7 @@ def fit_segments(
             targets, since the population is the prior. "complete" gives every segment the curve of
             all rows. "nested" and "crossed" are for ids of several columns. With "crossed", (A, B)
             is the sum of a mean curve and an effect of each column's value. With "nested" the
-            effects are those of the prefixes: (country,), (country, city), and so on. Each level's
+            effects belong to the prefixes: (country,), (country, city), and so on. Each level's
             effects are normal, with a covariance that is estimated. Unseen segments get what is
             known of their values.
         curve: the kind of curve. "sigmoid" is Platt scaling. Two kinds are for scores that are

@@ -29,7 +29,7 @@ class Options:
             and B = log((n_neg + 1) / (n_pos + 1)), the paper's start.
         derivatives: "analytic", or "autodiff" for gradient and Hessian by JAX.
         targets: "platt" smooths the labels by the class counts (Platt 1999); "none" uses them as
-            they are. With an offset, Platt's targets are still those of the counts: they smooth
+            they are. With an offset, Platt's targets still come from the counts: they smooth
             towards a probability of 1/2 for the row, not for the curve. If offsets differ by tens
             of log-odds, few rows say where the curve is, and "none" suits better.
         monotone: whether to restrict the slope to its useful sign, A <= 0.

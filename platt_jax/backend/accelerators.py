@@ -58,7 +58,7 @@ def precision_of(values: Any) -> AbstractContextManager[Any]:
 
 
 def fetched(tree: Any) -> Any:
-    """Results with their arrays on the host; those of a CPU are returned as given."""
+    """Results with their arrays on the host; results on a CPU are returned as given."""
     return jax.device_get(tree) if holds(jax.tree.leaves(tree)[0]) else tree
 
 

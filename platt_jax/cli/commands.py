@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Monitor, Options, SegmentCalibrator, load, save
+from platt_jax import Monitor, OneVsRestCalibrator, Options, SegmentCalibrator, load, save
 from platt_jax.cli import csvio, outputs, parquet, reading, summaries
 from platt_jax.cli.inputs import staged
 from platt_jax.hypothesis_tests.verdict import verdict
@@ -40,8 +40,9 @@ def demo(arguments: argparse.Namespace) -> int:
 def fit(arguments: argparse.Namespace) -> int:
     """`platt-jax fit`."""
     outputs.check(arguments.out, *arguments.files, only_file=_BINARY)
-    if arguments.pooling and not arguments.segment:
-        raise ValueError("--pooling: expected only with --segment")
+    reading.check_classes(arguments)
+    if arguments.pooling and not arguments.segment and not arguments.scores:
+        raise ValueError("--pooling: expected only with --segment or --scores")
     if arguments.distributed:
         from platt_jax.cli import job
 
@@ -55,11 +56,15 @@ def fit(arguments: argparse.Namespace) -> int:
     if not len(rows["scores"]):
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     reading.tell_work(rows)
-    summaries.tell_one_class(rows["labels"])
     options = Options(non_finite=arguments.non_finite)
+    more: dict[str, Any] = {"pooling": arguments.pooling or "none", "progress": _bar()}
+    if arguments.scores:
+        classes = reading.named_classes(arguments)
+        by_class = platt_jax.fit_one_vs_rest(**rows, classes=classes, **more, options=options)
+        return summaries.saved(arguments, by_class)
+    summaries.tell_one_class(rows["labels"])
     if "segments" not in rows:
         return summaries.saved(arguments, platt_jax.fit(**rows, options=options))
-    more: dict[str, Any] = {"pooling": arguments.pooling or "none", "progress": _bar()}
     return summaries.saved(arguments, platt_jax.fit_segments(**rows, **more, options=options))
 
 
@@ -87,6 +92,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
 
 def update(arguments: argparse.Namespace) -> int:
     """`platt-jax update`."""
+    calibrator: Any  # of one of two classes; the result is of the same
     calibrator, rows = reading.with_fresh_rows(arguments, arguments.out, _BINARY)
     updated = platt_jax.update(
         calibrator,
@@ -102,7 +108,7 @@ def update(arguments: argparse.Namespace) -> int:
 def apply(arguments: argparse.Namespace) -> int:
     """`platt-jax apply`."""
     outputs.check(arguments.out, arguments.file, arguments.calibrator)
-    calibrator = reading.load_calibrator(arguments.calibrator, arguments.segment)
+    calibrator = reading.load_calibrator(arguments)
     if arguments.segment and not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             f"{arguments.calibrator} has one sigmoid for all rows: leave out --segment"
@@ -110,14 +116,18 @@ def apply(arguments: argparse.Namespace) -> int:
     as_parquet = arguments.out.endswith(".parquet")
     if not arguments.name:
         raise ValueError("--name: expected the name of the new column, got ''")
+    names = [arguments.name]
+    if isinstance(calibrator, OneVsRestCalibrator):
+        names = [f"{arguments.name}_{x}" for x in calibrator.classes.tolist()]
     counts = {"rows": 0, "unseen": 0, "nan": 0}
     known = False
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
         nonlocal known
         p: NDArray[np.floating] = calibrator.predict_proba(**reading.on_scale(arguments, rows))
+        p = p.reshape(len(p), len(names))
         counts["rows"] += len(p)
-        counts["nan"] += int(np.count_nonzero(np.isnan(p)))
+        counts["nan"] += int(np.count_nonzero(np.isnan(p).any(axis=1)))
         if isinstance(calibrator, SegmentCalibrator):
             counts["unseen"] += int(np.count_nonzero(~calibrator.seen(rows["segments"])))
             known = known or reading.knows_some(calibrator, rows["segments"])
@@ -127,12 +137,12 @@ def apply(arguments: argparse.Namespace) -> int:
         if isinstance(calibrator, SegmentCalibrator):
             reading.require_known(calibrator, counts["rows"], known)
 
-    columns = reading.columns(arguments)
+    columns = reading.columns(arguments, calibrator)
     with staged([arguments.file], arguments.delimiter) as (source,):
         if source.is_parquet:
 
             def copy(file: BinaryIO) -> Any:
-                parquet.copy_with_column(source, file, arguments.name, columns, predict, as_parquet)
+                parquet.copy_with_columns(source, file, names, columns, predict, as_parquet)
                 check_known()
         elif as_parquet:
             raise ValueError(f"{arguments.out}: expected a Parquet FILE for a Parquet output")
@@ -143,7 +153,7 @@ def apply(arguments: argparse.Namespace) -> int:
             check_known()
 
             def copy(file: BinaryIO) -> Any:
-                csvio.copy_with_column(source, file, arguments.name, p)
+                csvio.copy_with_columns(source, file, names, p)
 
         outputs.write(arguments.out, copy)
     summaries.tell_applied(arguments, counts, calibrator)
@@ -154,6 +164,11 @@ def shift(arguments: argparse.Namespace) -> int:
     """`platt-jax shift`."""
     outputs.check(arguments.out, arguments.calibrator, only_file=_BINARY)
     calibrator = load(arguments.calibrator)
+    if isinstance(calibrator, OneVsRestCalibrator):
+        raise ValueError(
+            f"{arguments.calibrator} has one sigmoid per class, and a rate of each: shift it by "
+            "OneVsRestCalibrator.shift_prior"
+        )
     rates = {"from_rate": arguments.from_rate, "to_rate": arguments.to_rate}
     try:
         shifted = calibrator.shift_prior(**rates)
@@ -183,14 +198,15 @@ def triage(arguments: argparse.Namespace) -> int:
     )
     flagged = int(np.count_nonzero(table["flagged"]))
     number, untested = len(table["flagged"]), int(np.count_nonzero(np.isnan(table["p_value"])))
+    nouns = summaries.nouns(calibrator)
     if arguments.out is not None:
         outputs.write(arguments.out, partial(csvio.write_table, table))
     say = outputs.beside(arguments.out)
     if arguments.json:
-        say(json.dumps(dict(segments=number, not_tested=untested, flagged=flagged, **test)))
+        say(json.dumps({nouns[1]: number, "not_tested": untested, "flagged": flagged, **test}))
         return 0
     rest = f" {untested:,} not tested (standard error says why)." if untested else ""
-    say(verdict(table, arguments.fdr, against=arguments.against) + rest)
+    say(verdict(table, arguments.fdr, nouns=nouns, against=arguments.against) + rest)
     if arguments.out is None:
         summaries.tell_first(table, "--out FILE.csv has all")
     else:
@@ -220,7 +236,7 @@ def monitor(arguments: argparse.Namespace) -> int:
 
 
 def _opened_monitor(
-    arguments: argparse.Namespace, calibrator: SegmentCalibrator, new: bool
+    arguments: argparse.Namespace, calibrator: SegmentCalibrator | OneVsRestCalibrator, new: bool
 ) -> Monitor:
     """The monitor in the file, or a new one if there is no file."""
     given = {x: getattr(arguments, x) for x in ("against", "margin", "night_sd")}
@@ -252,21 +268,20 @@ def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
 
 
 def _tell_alarms(arguments: argparse.Namespace, monitor: Monitor, alarms: Table, out: str) -> None:
-    number, segments, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
+    number, each, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
+    _, noun = summaries.nouns(monitor.calibrator)
     if arguments.json:
         test = {x: getattr(monitor, x) for x in ("against", "margin", "night_sd")}
-        about = dict(
-            night=monitor.night, segments=segments, alarms=number, fdr=fdr, **test, out=out
-        )
-        print(json.dumps(about))
+        counts = {"night": monitor.night, noun: each, "alarms": number}
+        print(json.dumps({**counts, "fdr": fdr, **test, "out": out}))
         return
     when = "so far" if arguments.ever else "now"
     print(
-        f"night {monitor.night:,}: alarms {when} for {number:,} of {segments:,} segments, at a "
+        f"night {monitor.night:,}: alarms {when} for {number:,} of {each:,} {noun}, at a "
         f"false discovery rate of {fdr:g}"
     )
     if number:
-        summaries.tell_first(alarms, "--table FILE.csv has all segments")
+        summaries.tell_first(alarms, f"--table FILE.csv has all {noun}")
     print(f"saved to {outputs.named(out)}")
 
 
@@ -278,14 +293,15 @@ def report(arguments: argparse.Namespace) -> int:
     number = len(rows["scores"])
     if not number:
         raise ValueError(f"{arguments.files[0]}: expected rows to report on")
-    # With --logit the probabilities before are those that the log-odds are of.
+    # With --logit the scores are log-odds of the probabilities before.
     to_html(arguments.out, calibrator, **rows, before="logits" if arguments.logit else None)
+    one, several = summaries.nouns(calibrator)
     if arguments.json:
-        print(json.dumps({"segments": len(calibrator), "rows": number, "out": arguments.out}))
+        print(json.dumps({several: len(calibrator), "rows": number, "out": arguments.out}))
     else:
-        segments = "segment" if len(calibrator) == 1 else "segments"
+        noun = one if len(calibrator) == 1 else several
         rows_ = "row" if number == 1 else "rows"
-        print(f"a page of {len(calibrator):,} {segments} and {number:,} {rows_}: {arguments.out}")
+        print(f"a page of {len(calibrator):,} {noun} and {number:,} {rows_}: {arguments.out}")
     return 0
 
 
@@ -300,6 +316,11 @@ def export(arguments: argparse.Namespace) -> int:
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
     calibrator: Any = load(arguments.calibrator)  # exports check its type
+    if isinstance(calibrator, OneVsRestCalibrator) and arguments.to != "json":
+        raise ValueError(
+            f"--to {arguments.to}: {arguments.calibrator} has one sigmoid per class, which --to "
+            "json writes; platt-jax apply computes probabilities of classes"
+        )
 
     made: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: exports.to_json(calibrator) + "\n",

@@ -1,4 +1,4 @@
-"""Columns of a CSV file, and a copy of the file with one more column.
+"""Columns of a CSV file, and a copy of the file with more columns.
 
 The plain reader, based on the standard library's csv, defines the meaning of a file and the text of
 every error. If pyarrow is installed it reads first, and leaves what it cannot read to the plain
@@ -128,22 +128,34 @@ def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Col
     return _read_plainly(source, wanted) if columns is None else columns
 
 
-def copy_with_column(source: Input, target: BinaryIO, name: str, values: Column) -> None:
-    """Write the records of `source` in UTF-8, each with its value in a last column of this name.
+def copy_with_columns(
+    source: Input, target: BinaryIO, names: Sequence[str], values: Column
+) -> None:
+    """Write the records of `source` in UTF-8, each with its row of `values` (N, C) as last fields.
 
     Raises:
-        CsvError: `source` already has a column of this name, or is a pipe.
+        CsvError: `source` already has a column of one of these names, or is a pipe.
     """
     if not os.path.isfile(source.path):
         raise CsvError(f"{source.name}: is not a regular file, and has to be read twice")
     records = _records(source)
     header = _header(source, records)
-    if name in header:
-        raise CsvError(f"{source.name}: has a column {name!r} already: see --name")
+    refuse_taken(source, names, header)
     rows = zip(records, values.tolist(), strict=True)
     with _writer(target, source.delimiter) as writer:
-        writer.writerow([*header, name])
-        writer.writerows([*fields, value] for (_, fields), value in rows)
+        writer.writerow([*header, *names])
+        writer.writerows([*fields, *more] for (_, fields), more in rows)
+
+
+def refuse_taken(source: Input, names: Sequence[str], there: Sequence[str]) -> None:
+    """Refuse names of new columns that columns of `source` have.
+
+    Raises:
+        CsvError: there is such a column.
+    """
+    for name in names:
+        if name in there:
+            raise CsvError(f"{source.name}: has a column {name!r} already: see --name")
 
 
 def write_table(table: Mapping[str, Column], target: BinaryIO) -> None:

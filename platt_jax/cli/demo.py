@@ -64,7 +64,7 @@ def _verdicts(calibrations: list[Calibration], flights: Flights) -> str:
         table = triage(c.partial, *rows, against="predictions", fdr=_FDR)
         lines.append(_paragraph(verdict(table, _FDR, nouns=(c.kind, plural))))
     lines.append(
-        _paragraph("Positives are late flights; predictions are those of partially pooled curves.")
+        _paragraph("Positives are late flights; predictions are by partially pooled curves.")
     )
     return "\n".join(lines) + "\n"
 

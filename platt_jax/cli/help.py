@@ -35,6 +35,7 @@ examples:
 examples:
   platt-jax fit history.csv --score f --label y --out sigmoid.npz
   platt-jax fit day-*.parquet --score f --label y --segment shop --segment year --out c.npz
+  platt-jax fit photos.csv --scores cat dog bird --label animal --out animals.npz
   zcat history.csv.gz | platt-jax fit - --score f --label y --segment shop --out c.npz --json
 """,
     "update": """\
@@ -45,6 +46,7 @@ example:
 examples:
   platt-jax apply new.csv --calibrator c.npz --score f --segment shop --out with_p.csv.gz
   platt-jax apply new.parquet --calibrator c.npz --score f --segment shop --out with_p.parquet
+  platt-jax apply new.csv --calibrator animals.npz --scores cat dog bird --out with_p.csv
   cat new.tsv | platt-jax apply - --delimiter tab --calibrator c.npz --score f --out - | head
 """,
     "shift": """\
@@ -95,7 +97,7 @@ _WHAT_MISSING_VALUES_DO = {
 
 
 def epilog(command: str) -> str:
-    """The text for a command; for "" that of the whole program."""
+    """The text for a command; for "" the text for the whole program."""
     missing = _WHAT_MISSING_VALUES_DO.get(command)
     statuses = _STATUSES.get(command, _OTHER_STATUSES) | _STOPPED
     parts = (

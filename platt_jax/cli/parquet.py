@@ -1,4 +1,4 @@
-"""Columns of Parquet files, and a copy with one more column, without Python objects per row."""
+"""Columns of Parquet files, and a copy with more columns, without Python objects per row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.cli.csvio import columns_there, label, labels_by_name
+from platt_jax.cli.csvio import columns_there, label, labels_by_name, refuse_taken
 from platt_jax.cli.inputs import Input
 from platt_jax.extras import install_hint
 
@@ -29,34 +29,38 @@ def read_rows(
     return _arguments(pa.concat_tables(tables), columns, inputs[0], pos_label)
 
 
-def copy_with_column(
+def copy_with_columns(
     source: Input,
     write: BinaryIO,
-    name: str,
+    names: Sequence[str],
     columns: Mapping[str, list[str]],
     predict: Callable[[dict[str, Any]], NDArray[np.floating]],
     as_parquet: bool,
 ) -> None:
-    """Write the rows of `source` as Parquet or CSV, each with its prediction as the last field.
+    """Write the rows of `source` as Parquet or CSV, each with its predictions as the last fields.
 
-    `columns` are as in `reading.read_rows`; `predict` gets some rows at a time.
+    `columns` are as in `reading.read_rows`; `predict` gets some rows at a time, and returns a
+    column for each of `names`.
 
     Raises:
-        ValueError: a column is missing, or `source` already has one of this name.
+        ValueError: a column is missing, or `source` already has one of these names.
     """
     import pyarrow as pa
 
     file = _open(source)
     there = file.schema_arrow.names
-    if name in there:
-        raise ValueError(f"{source.name}: has a column {name!r} already: see --name")
+    refuse_taken(source, names, there)
     _checked(source, there, columns)
-    schema = file.schema_arrow.append(pa.field(name, pa.float64()))
+    schema = file.schema_arrow
+    for name in names:
+        schema = schema.append(pa.field(name, pa.float64()))
     with _writer(write, schema, as_parquet) as writer:
         for batch in file.iter_batches(_BATCH_ROWS):
             rows = pa.table(batch)
-            p = predict(_arguments(rows, columns, source))
-            writer.write_table(rows.append_column(name, pa.array(p.astype(float))).cast(schema))
+            proba = predict(_arguments(rows, columns, source)).astype(float)
+            for name, column in zip(names, proba.T, strict=True):
+                rows = rows.append_column(name, pa.array(column))
+            writer.write_table(rows.cast(schema))
 
 
 @contextmanager
@@ -97,14 +101,25 @@ def _arguments(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for x, names in columns.items():
-        column, where = table[names[0]], f"{source.name}, column {names[0]!r}"
+        column = table[names[0]]
         if x in ("segments", "clusters"):
             found[x] = column if len(names) == 1 else table.select(names)
+        elif x == "class_labels":
+            found[x] = column.cast("string")
         elif x == "labels" and pos_label is not None:
             found[x] = _labels_by_name(column, pos_label, names[0])
         else:
-            found[x] = _labels(column, where) if x == "labels" else _numbers(column, where)
+            read = _labels if x == "labels" else _numbers
+            each = [read(table[name], f"{source.name}, column {name!r}") for name in names]
+            found[x] = each[0] if len(each) == 1 else np.stack(each, axis=1)
     return found
+
+
+def _without_codes(column: Any) -> Any:
+    import pyarrow as pa
+
+    coded = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if coded else column
 
 
 def _numbers(column: Any, where: str) -> Any:
@@ -121,8 +136,7 @@ def _numbers(column: Any, where: str) -> Any:
 def _labels_by_name(column: Any, pos_label: str, name: str) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = _without_codes(column)
     try:
         positive = pa.scalar(pos_label).cast(column.type).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -136,8 +150,7 @@ def _labels_by_name(column: Any, pos_label: str, name: str) -> Any:
 def _labels(column: Any, where: str) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = _without_codes(column)
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
         return column.to_numpy() if not column.null_count else _numbers(column, where)
     coded = column.dictionary_encode().combine_chunks()

@@ -54,13 +54,32 @@ _COMMON: dict[str, dict[str, Any]] = {
         "help": "field delimiter: a character, or 'tab'",
     },
     "--calibrator": _SAVED | {"required": True},
-    "--score": {"metavar": "COL", "required": True, "help": "column of scores"},
+    "--score": {"metavar": "COL", "help": "column of scores"},
+    "--scores": {
+        "metavar": "COL",
+        "nargs": "+",
+        "help": "columns of scores, one for each class, each named like its class",
+    },
+    "--classes": {
+        "metavar": "CLASS",
+        "nargs": "+",
+        "help": "with --scores: the classes of these columns, if they are not named like them",
+    },
     "--logit": {
         "action": "store_true",
         "help": "use the log-odds of scores that are probabilities. The calibrator does not store "
         "this: use it in all commands or in none",
     },
-    "--label": {"metavar": "COL", "required": True, "help": "column of 0/1, -1/1 or true/false"},
+    "--label": {
+        "metavar": "COL",
+        "help": "column of 0/1, -1/1 or true/false; with --scores, of the class of each row",
+    },
+    "--labels": {
+        "metavar": "COL",
+        "nargs": "+",
+        "help": "with --scores: columns of 0/1, -1/1 or true/false, one for each of the scores, "
+        "where a row may be of several classes or of none",
+    },
     "--pos-label": {
         "metavar": "VALUE",
         "help": "label that is 1, in a column of two other values, such as yes and no",
@@ -106,8 +125,6 @@ _COMMON: dict[str, dict[str, Any]] = {
     },
     "--json": {"action": "store_true", "help": "print a summary as one line of JSON"},
 }
-_LABELLED = "--score", "--logit", "--label", "--pos-label"
-_FRESH_ROWS = "files", "--delimiter", "--calibrator", *_LABELLED, "--segment"
 
 
 def _add(to: _Options, *names: str, **more: Any) -> None:
@@ -166,8 +183,26 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def _add_scores(to: argparse.ArgumentParser) -> None:
+    _add(to.add_mutually_exclusive_group(required=True), "--score", "--scores")
+    _add(to, "--classes", "--logit")
+
+
+def _add_labelled(to: argparse.ArgumentParser) -> None:
+    _add_scores(to)
+    _add(to.add_mutually_exclusive_group(required=True), "--label", "--labels")
+    _add(to, "--pos-label")
+
+
+def _add_fresh_rows(to: argparse.ArgumentParser) -> None:
+    _add(to, "files", "--delimiter", "--calibrator")
+    _add_labelled(to)
+    _add(to, "--segment")
+
+
 def _add_fit(fit: argparse.ArgumentParser) -> None:
-    _add(fit, "files", "--delimiter", *_LABELLED)
+    _add(fit, "files", "--delimiter")
+    _add_labelled(fit)
     _add(fit, "--segment", help="column of segments, one sigmoid each; repeat for several columns")
     _add(fit, "--weight", "--offset")
     _add(fit, "--out", metavar="FILE.npz", required=True, help="file for the calibrator")
@@ -175,9 +210,9 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         fit,
         "--pooling",
         choices=get_args(Pooling),
-        help="of segments: each by its own rows (none, the default), shrunk to their population "
-        "(partial), for several columns to their prefixes (nested) or to the values of each column "
-        "(crossed), or one curve for all (complete)",
+        help="of segments or classes: each by its own rows (none, the default), shrunk to their "
+        "population (partial), for several columns to their prefixes (nested) or to the values of "
+        "each column (crossed), or one curve for all (complete)",
     )
     _add(fit, "--non-finite", "--cache", "--json")
     several = fit.add_argument_group(
@@ -194,7 +229,8 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
 
 
 def _add_update(update: argparse.ArgumentParser) -> None:
-    _add(update, *_FRESH_ROWS, "--weight", "--offset")
+    _add_fresh_rows(update)
+    _add(update, "--weight", "--offset")
     about = "factor in (0, 1] for the weights of all earlier rows; default 1"
     _add(update, "--forgetting", metavar="Q", type=float, default=1.0, help=about)
     about = (
@@ -208,11 +244,14 @@ def _add_update(update: argparse.ArgumentParser) -> None:
 
 
 def _add_apply(apply: argparse.ArgumentParser) -> None:
-    _add(apply, "file", "--delimiter", "--calibrator", "--score", "--logit")
+    _add(apply, "file", "--delimiter", "--calibrator")
+    _add_scores(apply)
     about = "column of segments, if fitted with one; repeat for several columns"
     _add(apply, "--segment", help=about)
     _add(apply, "--offset")
-    about = "name of the new column; default probability"
+    about = (
+        "name of the new column; default probability. With --scores the new columns are COL_CLASS"
+    )
     _add(apply, "--name", metavar="COL", default="probability", help=about)
     about = (
         "rows of FILE with a column of probabilities: Parquet if it ends in .parquet, else text, "
@@ -233,7 +272,8 @@ def _add_shift(shift: argparse.ArgumentParser) -> None:
 
 
 def _add_triage(triage: argparse.ArgumentParser) -> None:
-    _add(triage, *_FRESH_ROWS, "--offset")
+    _add_fresh_rows(triage)
+    _add(triage, "--offset")
     _add(triage, "--against", default="fit")
     _add(triage, "--margin", default=0.0, help=_COMMON["--margin"]["help"] + "; default 0")
     _add(triage, "--fdr")
@@ -252,7 +292,8 @@ def _add_triage(triage: argparse.ArgumentParser) -> None:
 def _add_monitor(monitor: argparse.ArgumentParser) -> None:
     about = "file of the monitor, as of the night before; if there is none, a new one begins"
     _add(monitor, "state", metavar="STATE.npz", help=about)
-    _add(monitor, *_FRESH_ROWS, "--offset", "--against")
+    _add_fresh_rows(monitor)
+    _add(monitor, "--offset", "--against")
     _add(monitor, "--margin", help=_COMMON["--margin"]["help"] + "; default 0.1")
     _add(monitor, "--fdr")
     about = (
@@ -264,7 +305,7 @@ def _add_monitor(monitor: argparse.ArgumentParser) -> None:
     _add(monitor, "--night", metavar="ID", help=about)
     about = "share of the positives that are known by now, if labels come late; default 1"
     _add(monitor, "--reported", metavar="SHARE", type=float, help=about)
-    about = "report alarms of this night and all before, rather than those of this night"
+    about = "report alarms of this night and all before, rather than of this night alone"
     _add(monitor, "--ever", action="store_true", help=about)
     about = "forget what is known of a segment, because it was dealt with; may be repeated"
     _add(monitor, "--restart", metavar="ID", action="append", default=[], help=about)
@@ -280,7 +321,7 @@ def _add_monitor(monitor: argparse.ArgumentParser) -> None:
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
-    _add(report, *_FRESH_ROWS)
+    _add_fresh_rows(report)
     _add(report, "--out", metavar="FILE.html", required=True, help="file for the page")
     _add(report, "--cache", "--json")
 
@@ -292,7 +333,7 @@ def _add_export(export: argparse.ArgumentParser) -> None:
     about = "file to write; - for standard output"
     _add(export, "--out", metavar="FILE", required=True, help=about)
     sql = export.add_argument_group("with --to sql")
-    _add(sql, "--score", required=False)
+    _add(sql, "--score")
     for name, about in (
         ("--dialect", "a dialect of sqlglot; default duckdb"),
         ("--table", "create a table for the segments, instead of a CASE"),

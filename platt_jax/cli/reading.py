@@ -1,7 +1,7 @@
 """Reads what a command is given: its rows, and its calibrator.
 
 Rows are arguments of the library's functions, by name: scores, labels, segments, weights, offset
-and clusters.
+and clusters. The scores of classes are several columns, which are stacked to an array (N, C).
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import jax
 import numpy as np
 
 import platt_jax
-from platt_jax import Fit, SegmentCalibrator, Sigmoid, ids, load
+from platt_jax import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid, ids, load
 from platt_jax.cli import csvio, outputs, parquet
 from platt_jax.cli.inputs import Input, staged
 from platt_jax.ids.factorize import factorize
 from platt_jax.results import tables
 
-# Parsers of the fields of a text file. Segment 007 is not segment 7.
+# Parsers of the fields of a text file. Segment 007 is not segment 7. Labels that are classes are
+# `class_labels` until they are ids of classes.
 _PARSERS: dict[str, csvio.Parse] = {
     "scores": csvio.number,
     "labels": csvio.label,
+    "class_labels": str,
     "weights": csvio.number,
     "offset": csvio.number,
     "clusters": str,
@@ -33,27 +35,29 @@ _PARSERS: dict[str, csvio.Parse] = {
 
 def with_fresh_rows(
     arguments: argparse.Namespace, out: str | None, only_file: str = ""
-) -> tuple[SegmentCalibrator, dict[str, Any]]:
-    """The segments' calibrator, and the fresh rows, maybe none, for a test or an update.
+) -> tuple[SegmentCalibrator | OneVsRestCalibrator, dict[str, Any]]:
+    """The calibrator of segments or classes, and fresh rows, maybe none, for a test or an update.
 
     First checks the output, None for none, as `outputs.check`.
     """
     if out is not None:
         outputs.check(out, *arguments.files, arguments.calibrator, only_file=only_file)
-    calibrator = load_calibrator(arguments.calibrator, arguments.segment)
-    if not isinstance(calibrator, SegmentCalibrator):
+    calibrator = load_calibrator(arguments)
+    if isinstance(calibrator, Sigmoid):
         raise ValueError(
             f"{arguments.calibrator} has one sigmoid for all rows: triage, report and update need "
-            "one that was fitted with --segment"
+            "one that was fitted with --segment or --scores"
         )
     with staged(arguments.files, arguments.delimiter) as inputs:
         if not any(source.is_parquet for source in inputs):
             check_text(arguments.calibrator, calibrator)
-        rows = _read_staged(arguments, inputs)
+        rows = _read_staged(arguments, inputs, calibrator)
     if not len(rows["scores"]):
         outputs.tell(f"platt-jax: {arguments.files[0]}: has a header line, but no rows")
         return calibrator, dict.fromkeys(rows, np.zeros(0))
-    require_known(calibrator, len(rows["scores"]), knows_some(calibrator, rows["segments"]))
+    if isinstance(calibrator, SegmentCalibrator):
+        known = knows_some(calibrator, rows["segments"])
+        require_known(calibrator, len(rows["scores"]), known)
     tell_work(rows)
     return calibrator, rows
 
@@ -74,7 +78,7 @@ def knows_some(calibrator: SegmentCalibrator, segments: Any) -> bool:
 
 
 def require_known(calibrator: SegmentCalibrator, rows: int, known: bool) -> None:
-    """Refuse rows of which no segment is known, as of another column than that of the fit.
+    """Refuse rows of which no segment is known, as of another column than the fit's.
 
     A calibrator without segments only gets a line: it knows no segment of any file.
     """
@@ -90,9 +94,55 @@ def require_known(calibrator: SegmentCalibrator, rows: int, known: bool) -> None
         )
 
 
-def load_calibrator(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrator:
-    """The calibrator that `platt-jax fit` saved, checked against the columns of segments."""
+def check_classes(arguments: argparse.Namespace) -> None:
+    """Check the options beside --scores. Some are refused without --scores, others with it."""
+    scores = arguments.scores
+    for name in ("classes", "labels"):
+        if given := getattr(arguments, name, None):
+            if scores is None:
+                raise ValueError(f"--{name}: expected only with --scores")
+            if len(given) != len(scores):
+                raise ValueError(
+                    f"--{name}: expected one for each of {len(scores)} columns of scores, got "
+                    f"{len(given)}"
+                )
+    if scores is None:
+        return
+    if len(scores) == 1:
+        raise ValueError("--scores: expected several columns; for one see --score")
+    for name in ("segment", "offset", "pos_label", "distributed"):
+        if getattr(arguments, name, None):
+            raise ValueError(f"--{name.replace('_', '-')}: expected with --score, got --scores")
+
+
+def named_classes(arguments: argparse.Namespace) -> list[str]:
+    """The classes of the columns of scores."""
+    classes: list[str] = arguments.classes or arguments.scores
+    return classes
+
+
+def load_calibrator(
+    arguments: argparse.Namespace,
+) -> Sigmoid | SegmentCalibrator | OneVsRestCalibrator:
+    """The calibrator that `platt-jax fit` saved, checked against the columns of its rows."""
+    check_classes(arguments)
+    path, segment = arguments.calibrator, arguments.segment
     calibrator = load(path)
+    if isinstance(calibrator, OneVsRestCalibrator):
+        classes = [str(x) for x in calibrator.classes.tolist()]
+        if arguments.scores is None:
+            raise ValueError(
+                f"{path} has one sigmoid per class: name the columns of scores of "
+                f"{csvio.columns_there(classes)} by --scores"
+            )
+        if sorted(named_classes(arguments)) != sorted(classes):
+            raise ValueError(
+                f"--scores: expected columns of the classes {csvio.columns_there(classes)}, got "
+                f"{csvio.columns_there(named_classes(arguments))}: see --classes"
+            )
+        return calibrator
+    if arguments.scores is not None:
+        raise ValueError(f"{path} has no classes: name its one column of scores by --score")
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, SegmentCalibrator):
@@ -109,7 +159,7 @@ def load_calibrator(path: str, segment: list[str]) -> Sigmoid | SegmentCalibrato
     return calibrator
 
 
-def check_text(path: str, calibrator: Sigmoid | SegmentCalibrator) -> None:
+def check_text(path: str, calibrator: Sigmoid | SegmentCalibrator | OneVsRestCalibrator) -> None:
     """Check that the segments can equal fields of a CSV file, which are text."""
     if not isinstance(calibrator, SegmentCalibrator):
         return
@@ -127,21 +177,52 @@ def read(arguments: argparse.Namespace, files: list[str]) -> dict[str, Any]:
         return _read_staged(arguments, inputs)
 
 
-def _read_staged(arguments: argparse.Namespace, inputs: list[Input]) -> dict[str, Any]:
+def _read_staged(
+    arguments: argparse.Namespace, inputs: list[Input], calibrator: Any = None
+) -> dict[str, Any]:
     if outputs.on_terminal():
         outputs.tell("platt-jax: reading " + ", ".join(source.name for source in inputs))
     pos_label = getattr(arguments, "pos_label", None)
-    rows = on_scale(arguments, read_rows(inputs, columns(arguments), pos_label))
+    rows = on_scale(arguments, read_rows(inputs, columns(arguments, calibrator), pos_label))
+    if "class_labels" in rows:
+        rows["labels"] = _class_ids(rows.pop("class_labels"), arguments, calibrator)
     if pos_label is not None and len(rows["labels"]) and not (rows["labels"] == 1).any():
         outputs.tell(f"platt-jax: no row has the label {pos_label!r} in column {arguments.label!r}")
     return rows
 
 
-def columns(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """The names of the requested columns, by argument; several for the segments only."""
-    named = {x: getattr(arguments, x.removesuffix("s"), None) for x in _PARSERS}  # as --score
-    given = {x: [name] if isinstance(name, str) else name for x, name in named.items()}
-    return {x: names for x, names in given.items() if names}
+def _class_ids(texts: Any, arguments: argparse.Namespace, calibrator: Any) -> Any:
+    """Labels that are classes as ids of the calibrator's type, which may be whole numbers."""
+    if calibrator is None or calibrator.classes.dtype.kind not in "iu":
+        return texts
+    try:
+        return np.asarray(texts).astype(calibrator.classes.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"column {arguments.label!r}: expected classes of {arguments.calibrator}, which are "
+            f"numbers: {error}"
+        ) from None
+
+
+def columns(arguments: argparse.Namespace, calibrator: Any = None) -> dict[str, list[str]]:
+    """The names of the requested columns, by argument; several for segments and classes only.
+
+    The columns of classes are in the order of the calibrator, if there is one.
+    """
+    given: dict[str, list[str]] = {}
+    for x in _PARSERS:
+        one = getattr(arguments, x.removesuffix("s"), None)  # as --score, or --segment
+        names = getattr(arguments, x, None) or ([one] if isinstance(one, str) else one)
+        if names:
+            given[x] = names
+    if arguments.scores and getattr(arguments, "label", None):
+        given["class_labels"] = given.pop("labels")
+    if isinstance(calibrator, OneVsRestCalibrator):
+        place = {name: i for i, name in enumerate(named_classes(arguments))}
+        order = [place[str(x)] for x in calibrator.classes.tolist()]
+        for x in {"scores", "labels"} & set(given):
+            given[x] = [given[x][i] for i in order]
+    return given
 
 
 def read_rows(
@@ -156,7 +237,8 @@ def read_rows(
 
     Returns:
         Arguments of the library's functions. A segment of several columns is a structured array, or
-        a pyarrow table. Without files all are empty.
+        a pyarrow table, and several columns of numbers are an array (N, C). Without files all are
+        empty.
 
     Raises:
         ValueError: a file is damaged or lacks a column; or Parquet and text files are mixed.
@@ -179,7 +261,10 @@ def read_rows(
     found: dict[str, Any] = {}
     for x, names in columns.items():
         each = [next(read) for _ in names]
-        found[x] = each[0] if len(each) == 1 else ids.structured(names, each)
+        if len(each) == 1:
+            found[x] = each[0]
+        else:
+            found[x] = ids.structured(names, each) if x == "segments" else np.stack(each, axis=1)
     if pos_label is not None:
         texts = np.char.strip(found["labels"])
         missing = csvio.are_missing(texts)
@@ -195,7 +280,8 @@ def on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, A
     try:
         return {**rows, "scores": platt_jax.logit(rows["scores"])}
     except ValueError as error:
-        raise ValueError(f"--logit: column {arguments.score!r}: {error}") from None
+        where = "--scores" if arguments.score is None else f"column {arguments.score!r}"
+        raise ValueError(f"--logit: {where}: {error}") from None
 
 
 def tell_work(rows: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import Fit, SegmentCalibrator, Sigmoid, Status, ids, save
+from platt_jax import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid, Status, ids, save
 from platt_jax.cli import outputs
 from platt_jax.results import tables
 from platt_jax.results.fit import inspected
@@ -21,7 +21,15 @@ _OF_LEVELS = "what is known of their levels"
 _OF_UNSEEN = {"partial": "the population", "nested": _OF_LEVELS, "crossed": _OF_LEVELS}
 
 
-def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) -> int:
+def nouns(calibrator: SegmentCalibrator | OneVsRestCalibrator) -> tuple[str, str]:
+    """What one fit of a calibrator is of, and several."""
+    classes = isinstance(calibrator, OneVsRestCalibrator)
+    return ("class", "classes") if classes else ("segment", "segments")
+
+
+def saved(
+    arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator
+) -> int:
     """Save the calibrator and print a summary; returns the exit status."""
     save(arguments.out, calibrator)
     found, _, _ = inspected(calibrator)
@@ -45,10 +53,10 @@ def saved(arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator) ->
     return failed
 
 
-def status(calibrator: Fit | SegmentCalibrator) -> int:
+def status(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> int:
     """The exit status, which says whether some fits or the search for a population failed."""
     found, _, _ = inspected(calibrator)
-    population = getattr(calibrator, "population", None)
+    population = getattr(getattr(calibrator, "by_class", calibrator), "population", None)
     lost = population is not None and population.status == Status.MAX_ITERATIONS
     return _FITS_FAILED if lost or not np.all(found.status == Status.CONVERGED) else 0
 
@@ -68,14 +76,14 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
         outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
 
 
-def _tell_failures(calibrator: Fit | SegmentCalibrator) -> None:
-    found, _, keys = inspected(calibrator)
+def _tell_failures(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> None:
+    found, noun, keys = inspected(calibrator)
     statuses = np.ravel(found.status)
     failed = np.flatnonzero(statuses != Status.CONVERGED)
     if not len(failed):  # the search for the population, of which a warning tells
         return
-    many = isinstance(calibrator, SegmentCalibrator)
-    first = f", the first in segment {tables.name(keys, failed[0])}" if many else ""
+    many = not isinstance(calibrator, Fit)
+    first = f", the first in {noun} {tables.name(keys, failed[0])}" if many else ""
     status = Status(int(statuses[failed[0]]))
     outputs.tell(
         f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
@@ -93,9 +101,11 @@ def tell_first(table: tables.Table, where: str) -> None:
 
 
 def tell_applied(
-    arguments: argparse.Namespace, counts: dict[str, int], calibrator: Sigmoid | SegmentCalibrator
+    arguments: argparse.Namespace,
+    counts: dict[str, int],
+    calibrator: Sigmoid | SegmentCalibrator | OneVsRestCalibrator,
 ) -> None:
-    """Report the number of rows written, and of those without a fitted segment or probability."""
+    """Report the number of rows written, and of rows without a fitted segment or probability."""
     say = outputs.beside(arguments.out)
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
@@ -107,5 +117,5 @@ def tell_applied(
     if counts["nan"]:
         say(
             f"of these {counts['nan']:,} with probability nan: the score is missing or not finite, "
-            "or the segment has no curve"
+            f"or {'a class' if arguments.scores else 'the segment'} has no curve"
         )

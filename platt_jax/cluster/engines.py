@@ -22,7 +22,7 @@ MapTable: TypeAlias = Callable[[pa.Table], pa.Table]
 
 
 class Engine(Protocol):
-    """Where rows are. A part is a number from 0 to P - 1. Schemas are those that tasks make."""
+    """Where rows are. A part is a number from 0 to P - 1. Schemas describe what tasks make."""
 
     @property
     def partitions(self) -> int:

@@ -40,7 +40,7 @@ def fit_segments(
 ) -> ClusterCalibrator:
     """Fit one sigmoid to the rows of each segment, where the rows are.
 
-    The engine moves the rows once, so that those of a segment meet in one of its workers, which
+    The engine moves the rows once, so that a segment's rows meet in one of its workers, which
     fits them as `platt_jax.fit_segments` does. The workers exchange totals: the sums of the curve
     of all rows, and of the population with pooling="partial". The results stay in the engine. A
     segment whose rows are more than a worker's share is fitted by all workers together.
@@ -62,7 +62,7 @@ def fit_segments(
             places for tasks.
 
     Returns:
-        A ClusterCalibrator. Without population the bits of a segment's fit are those of
+        A ClusterCalibrator. Without population the bits of a segment's fit are as by
         `platt_jax.fit_segments`, unless it is large; otherwise they agree within rounding, or, with
         a population of more than 100,000 rows, to 1e-4 standard errors.
 

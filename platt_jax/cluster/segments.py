@@ -1,4 +1,4 @@
-"""The segments of one part: its own, and a share of the rows of those that all parts share."""
+"""The segments of one part: its own, and a share of the rows of segments that all parts have."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ class PartSegments(ProcessSegments):
         return own_inputs, jax.tree.map(entries_of_owner, placed_all)
 
     def _merged(self, found: list[Any]) -> Any:
-        """Results in the order of the keys, from those of own and of large segments."""
+        """Results in the order of the keys, from results of own and of large segments."""
 
         def merged(*each: Any) -> Any:
             return np.concatenate([np.asarray(x) for x in each])[self._order]

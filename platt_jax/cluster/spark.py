@@ -101,7 +101,7 @@ class Spark:
         """See `Engine`."""
 
         def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            pieces = list(batches)  # a partition has those of one part
+            pieces = list(batches)  # a partition has the batches of one part
             if pieces:
                 made = task(_whole(pa.Table.from_batches(pieces), "calibrator"))
                 yield from made.to_batches()

@@ -111,7 +111,7 @@ def fit_part(call: Call, table: pa.Table, gather: Gather, part: int) -> FittedPa
 
 
 def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, SegmentRows | None]:
-    """The rows of the part's own segments, and its share of those of the large segments."""
+    """The rows of the part's own segments, and its share of the large segments' rows."""
     names = call.names
 
     def rows_of(some: pa.Table) -> SegmentRows | None:
@@ -133,7 +133,7 @@ def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, Seg
 def split_large(
     table: pa.Table, segment: Sequence[str], large: NDArray[Any]
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of other segments, and those of the large ones."""
+    """The rows of other segments, and the rows of the large ones."""
     if not len(large) or not table.num_rows:
         return table, table.slice(0, 0)
     is_large = places(table, segment, large) >= 0

@@ -177,7 +177,7 @@ def _reduction(mesh: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
 
 
 def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
-    """The distinct segment ids of all processes, ascending, given those of this one.
+    """The distinct segment ids of all processes, ascending, given the ids of this one.
 
     Raises:
         ValueError: the ids of two processes are of different kinds; raised in all processes.

@@ -86,7 +86,7 @@ def rows(
     """Rows of this process, for a fit of segments whose rows are in several processes.
 
     All processes must call `platt_jax.fit_segments` with such rows, each with its own (possibly
-    none). The fits equal those of rows in memory within rounding, and are bitwise equal in all
+    none). The fits equal fits of rows in memory within rounding, and are bitwise equal in all
     processes. The other arguments must be the same in all, except progress, time_limit and the
     checkpoint's path. The fit checks this first, and raises an error of one process in all.
 
@@ -104,7 +104,7 @@ def rows(
             process. After a crash, the same call by as many processes with the same rows continues
             from there, with bitwise equal results. It is removed at the end.
 
-    The errors below are those of the fit, beside those of `platt_jax.fit_segments`.
+    The fit raises the errors below, beside the errors of `platt_jax.fit_segments`.
 
     Raises:
         ValueError: an argument differs between processes, or the checkpoint is of other rows or

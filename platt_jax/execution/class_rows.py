@@ -154,7 +154,7 @@ class ClassRows(SegmentRows):
         return np.tile(values, len(self.keys)) if values.shape == self._table.shape[:1] else values
 
     def flatten(self, table: Column) -> NDArray[Any]:
-        """Numbers (N, C) as those of all pairs."""
+        """Numbers (N, C) as numbers (C N,) of all pairs."""
         numbers = validation.broadcast(
             validation.numbers(table, "before"), self._table.shape, "before"
         )

@@ -42,8 +42,8 @@ _FLOATS, _INTEGERS, _NUMBERS = "f", "iu", "biuf"
 class DeviceSegmentRows:
     """The rows of every segment end to end, with segments in the order of `planning.largest_first`.
 
-    Scores are on an accelerator. Ids are integers there, or any ids on the host. The arguments are
-    otherwise those of `SegmentRows`.
+    Scores are on an accelerator. Ids are integers there, or any ids on the host. The other
+    arguments are as in `SegmentRows`.
 
     Attributes:
         keys: (K,) the segments, ascending or in order of appearance; on the host.
@@ -223,7 +223,7 @@ def _numbered(
 ) -> tuple[jax.Array, jax.Array]:
     """The number of each ascending code among the distinct codes, and how many the rows have.
 
-    Codes were added behind those of the `length` rows.
+    Codes were added behind the codes of the `length` rows.
     """
     steps = codes[1:] != codes[:-1]
     number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=kind)

@@ -138,8 +138,8 @@ def chunks(
     """Chunks for problems of these sizes, in the order of `largest_first`.
 
     The first chunk begins with problem `first`. No chunk has more than `most` rows, unless a single
-    problem needs more. No problem may be oversized. `most` and the tile shapes default to those for
-    the current device.
+    problem needs more. No problem may be oversized. `most` and the tile shapes default to the
+    current device's.
     """
     here = shapes.sizes()
     most, tile_shapes = most or here.chunk_rows[-1], tile_shapes or here.tile_shapes

@@ -22,7 +22,7 @@ class ProgressReport(NamedTuple):
         problems: total number of problems.
         rows_done: rows of the finished problems.
         rows: total number of rows.
-        seconds: time since the stage began; that of the first chunk includes compilation.
+        seconds: time since the stage began; for the first chunk it includes compilation.
     """
 
     stage: str
@@ -93,7 +93,7 @@ def reporting_passes(
 ) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
     """A function to call before each pass with the problems (K,) that still run.
 
-    At the end all problems are reported as done. Arguments and errors are those of `reporting`.
+    At the end all problems are reported as done. Arguments and errors are as in `reporting`.
     """
     with _listening(sizes, stage) as listener:
         if listener is None:

@@ -49,7 +49,7 @@ def solve(
         weights: broadcastable to scores; weight 2 counts a row twice, weight 0 omits it.
         offset: broadcastable to scores; log-odds of class 1 that are added to the curve, as in
             `fit`.
-        prior: a Gaussian prior on (A, B), with leading axes broadcastable to those of scores.
+        prior: a Gaussian prior on (A, B), with leading axes broadcastable to the scores'.
         options: how to fit; static under jit.
 
     Returns:

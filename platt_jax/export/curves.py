@@ -26,7 +26,7 @@ class LevelCurves(NamedTuple):
         columns: places of the columns of ids that the values have.
         values: the values, tuples of their columns.
         parameters: the five parameters of each value.
-        unseen: for crossed levels those of an unseen value; None for nested ones.
+        unseen: for crossed levels the parameters of an unseen value; None for nested ones.
     """
 
     columns: range
@@ -44,12 +44,12 @@ class Curves(NamedTuple):
     Attributes:
         segments: segment ids, ascending: text, numbers, dates; tuples if they have several columns.
             None for one sigmoid for all rows.
-        columns: the values of each column of the ids, those of levels included.
+        columns: the values of each column of the ids, values of levels included.
         types: the types of the values of each column.
         parameters: the two or five parameters of each segment; NaN without a curve (NON_FINITE,
             EMPTY).
-        fallback: the parameters for all other segments; or those of the one sigmoid. With levels
-            they are those of a segment of which no value is known.
+        fallback: the parameters for all other segments; or the parameters of the one sigmoid. With
+            levels, the parameters for a segment of which no value is known.
         root: with crossed levels the parameters of the mean curve, to which the effects of values
             add up; otherwise the fallback.
         levels: the levels; empty without any.

@@ -11,7 +11,7 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
 
     The inputs are `score`, (N,) of the given dtype, and, unless it is one sigmoid, `segment`, (N,)
     text or int64; for ids of several columns `segment_0`, `segment_1` and so on. The outputs are
-    `logit` and `probability`, float64 (N,). `probability` is that of `predict_proba`, within
+    `logit` and `probability`, float64 (N,). `probability` equals `predict_proba`, within
     rounding; with a population the error is at most 1e-7 where the standard deviation of the
     log-odds is up to 2. `logit` is then the mean of the log-odds, not the log-odds of
     `probability`. Segments that were not fitted get the fallback, or the population's mean, given

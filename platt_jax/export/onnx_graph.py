@@ -59,7 +59,7 @@ def model_of(found: Curves, dtype: str) -> Any:
 class _Graph:
     """Nodes, inputs and constants as they are added.
 
-    The tensor `parameters` is that of each row's curve. Its last axis has the `_COLUMNS`.
+    The tensor `parameters` describes each row's curve. Its last axis has the `_COLUMNS`.
     """
 
     def __init__(self, found: Curves, dtype: str) -> None:
@@ -136,7 +136,7 @@ class _Graph:
         self.add("Gather", [f"{name}_table", f"{name}_place"], name)
 
     def _combined(self, name: str, columns: range, keys: list[Any]) -> tuple[str, list[int]]:
-        """One number for the codes of several columns: its tensor, and those of the keys."""
+        """One number for the codes of several columns: its tensor, and the numbers of the keys."""
         total, keyed, stride = "", [0] * len(keys), 1
         for i, column in enumerate(columns):
             codes = self._codes[column]

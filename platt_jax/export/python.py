@@ -49,7 +49,7 @@ FALLBACK = {fallback}
 
 
 def curve(segment):
-    """The curve of a segment; of others that of the longest part that is known."""
+    """The curve of a segment, or else of the longest part of it that is known."""
     parts = (segment[:length] for length in range(len(segment), 0, -1))
     return next((CURVES[part] for part in parts if part in CURVES), FALLBACK)
 '''

@@ -14,8 +14,8 @@ class SqlExport(NamedTuple):
     Attributes:
         expression: the probability; NULL where the score is NULL, and without a curve.
         join: clause after the table of rows; empty without a table of the segments.
-        setup: statements that create the table of the segments, one of each level, and the view,
-            instead of those of an earlier call; empty without a table and a view.
+        setup: statements that create the table of the segments, one of each level, and the view.
+            They replace tables and views of an earlier call. Empty without a table and a view.
     """
 
     expression: str
@@ -56,8 +56,8 @@ def to_sql(
             `platt_BB`; None for a CASE. With levels a table of the values of each level is added,
             {table}_level_0 with columns `platt_level_0_key_0`, ... and so on. Tables of these names
             are replaced.
-        view: name of a view to create, with a column `probability` and those of `rows`; None for
-            none. A view of this name is replaced.
+        view: name of a view to create, with a column `probability` and all columns of `rows`; None
+            for none. A view of this name is replaced.
         rows: name of the table of rows, as the dialect writes it, such as sales.visits; with a view
             only.
 

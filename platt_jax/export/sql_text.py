@@ -202,7 +202,7 @@ class _Table(NamedTuple):
 
 
 def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
-    """The table of the segments, and those of the levels."""
+    """The table of the segments, and the tables of the levels."""
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
     segment_table = _Table(
         expressions.quoted(name), "platt", dict(enumerate(types)), list(segments)
@@ -241,7 +241,7 @@ def _setup(found: Curves, table: _Table) -> Iterator[str]:
 def _with_view(
     statements: Sequence[str], view: str, rows: str, probability: str, joins: str
 ) -> list[str]:
-    """The statements of tables, and those of a view of the rows that are joined with them.
+    """The statements of tables, and of a view of the rows that are joined with them.
 
     The earlier view is dropped first: PostgreSQL drops no table that a view needs, and a view of
     tables that are half filled would have wrong probabilities. The probability comes first: of two

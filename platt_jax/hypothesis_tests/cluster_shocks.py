@@ -1,4 +1,4 @@
-"""Rows that depend on each other: those of a cluster have a shift of the log-odds in common."""
+"""Rows that depend on each other: rows of a cluster have a shift of the log-odds in common."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ _LEAST_VARIANCE = 0.05
 class Clusters(NamedTuple):
     """Clusters of the rows of segments, and the variance of their shifts, which are normal."""
 
-    owner: Ints  # (N,) number of each row's cluster; those of two segments differ
+    owner: Ints  # (N,) number of each row's cluster; clusters of two segments differ
     variance: float
 
     def shock_variance(self, segment: Ints, weight: Floats, K: int) -> Floats:
@@ -44,7 +44,7 @@ def numbered(segment: Ints, words: NDArray[Any]) -> Ints:
 
 
 def shock_variance(segment: Ints, owner: Ints, labels: Floats, proba: Floats) -> float:
-    """The variance of the clusters' shifts, by those of all segments together; NaN if none has two.
+    """The variance of the clusters' shifts, from all segments together; NaN if none has two.
 
     It is the estimate by moments of DerSimonian & Laird (1986, "Meta-analysis in clinical trials"),
     pooled over segments: the sum over clusters of (labels - predictions)^2 / variance, less its

@@ -2,7 +2,7 @@
 
 With log-odds h of the rows, the cumulant generating function of the number of positives is
 K(t) = sum(softplus(h + t) - softplus(h)). A number is as far as t where K'(t) is that number: where
-log-odds shifted by t predict it. The tail is that of Lugannani & Rice (1980, "Saddle point
+log-odds shifted by t predict it. The tail is by Lugannani & Rice (1980, "Saddle point
 approximation for the distribution of the sum of independent random variables") with Daniels' first
 continuity correction (1987, "Tail probability approximations"), in the form of Barndorff-Nielsen's
 r*: a standard normal quantile, which is smooth in the log-odds from one tail to the other. Where
@@ -37,7 +37,7 @@ def quantiles(
         counts: (..., n) number of rows of each kind.
         least: (...) numbers of positives, from 1 to the number of rows.
         shock_variance: (...) variance of a normal shift that all log-odds have in common, or None.
-            The tail is then that of the half-space at the likeliest shift and labels (a first-order
+            The tail is then the half-space at the likeliest shift and labels (a first-order
             reliability method: Hasofer & Lind 1974, "Exact and invariant second-moment code
             format").
 
@@ -50,7 +50,7 @@ def quantiles(
             return _given_shock(log_odds, counts, least)[0]
         shock = _likeliest_shock(log_odds, counts, least, shock_variance)
         z, r, deviation = _given_shock(log_odds + shock[..., None], counts, least)
-        # The derivative of r, by that of r^2 / 2, the exponent.
+        # The derivative of r, by the derivative of r^2 / 2, the exponent.
         slope = np.where(np.abs(r) < _NEAR, -deviation, -shock / shock_variance / r)
         return (z - slope * shock) / np.sqrt(1 + shock_variance * slope**2)
 

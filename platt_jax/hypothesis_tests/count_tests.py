@@ -1,7 +1,7 @@
 """Tests of segments' labels under uncertain curves, by two numbers of labels.
 
 The first is the number of positives. The second, which changes with the slope, is the number of
-positives among the rows of high score, plus that of negatives among the rows of low score. High and
+positives among the rows of high score, plus negatives among the rows of low score. High and
 low are the rows beyond the outer 27 % of the information, which find a slope best (Kelley 1939,
 "The selection of upper and lower groups for the validation of test items"); so a common shift of
 the log-odds changes this number little. A p-value is the probability of a number as far from its
@@ -86,7 +86,7 @@ def _numbers(rows: UncertainRows, sign: Floats, K: int) -> _Numbers:
 
 
 def _outer(rows: UncertainRows, K: int) -> Floats:
-    """(N,) 1 for the rows of high score, -1 for those of low score, 0 between; equal ones alike."""
+    """(N,) 1 for the rows of high score, -1 for rows of low score, 0 between; equal ones alike."""
     information = rows.variance + np.finfo(float).tiny
     new_owner = np.diff(rows.owner, prepend=-1) != 0
     whole = np.bincount(rows.owner, information, K)
@@ -95,7 +95,7 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
     tied = np.flatnonzero((np.diff(place, prepend=np.nan) != 0) | new_owner)
     middle = (below - information)[tied] + below[np.append(tied[1:], len(place)) - 1]
     share = np.repeat(middle, np.diff(tied, append=len(place))) / 2 / whole[rows.owner]
-    # The rows of the least score are low, those of the highest high, however many they are.
+    # Rows of the least score are low, rows of the highest high, however many they are.
     first = np.flatnonzero(new_owner)
     last = np.append(first[1:], len(place)) - 1
     low, high = np.maximum(share[first], _OUTER), np.minimum(share[last], 1 - _OUTER)
@@ -108,7 +108,7 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
 def _two_sided(
     rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors
 ) -> Floats:
-    """(K,) probabilities of numbers as far from the expectation as those observed."""
+    """(K,) probabilities of numbers as far from the expectation as the observed ones."""
     away = np.abs(numbers.observed - numbers.expected)
     away = away - _TIED * (away + numbers.rows)
     most = numbers.rows.astype(float)
@@ -133,7 +133,7 @@ def _curves(at: Ends, fitted: SegmentPosteriors, rising: Bools) -> Distribution:
 
 
 class _JoinedRows(NamedTuple):
-    """Rows that count, those of similar log-odds joined, by the segment."""
+    """Rows that count, with rows of similar log-odds joined, by the segment."""
 
     starts: Ints  # (K + 1,) of the segments
     basis: Floats  # (2, M), times the sign

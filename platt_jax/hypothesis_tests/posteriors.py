@@ -103,8 +103,8 @@ def _rounding(x: Any) -> float:
 def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
     """Whether `predictive_covariance` is an average over populations.
 
-    With a drift or from an old file it is that of the estimated population alone. Levels are
-    averaged too, but not those whose spread was estimated as the smallest one.
+    With a drift or from an old file it is the estimated population's alone. Levels are
+    averaged too, except levels whose spread was estimated as the smallest one.
     """
     at_estimate = population.covariance + population.mean_covariance
     alone = np.array_equal(population.predictive_covariance, at_estimate)
@@ -121,7 +121,7 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> tuple[Floats, 
 
     Where rows are few or surely predicted, segments differ much in D, and this may be ten times the
     variance that the rows allow. So an average over populations bounds S as well: in no direction
-    is its variance more than _TIMES_MEAN times that of an unseen segment.
+    is its variance more than _TIMES_MEAN times an unseen segment's.
 
     Args:
         fit: (J,) fits of the segments.

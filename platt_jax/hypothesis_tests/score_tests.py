@@ -12,7 +12,7 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.groups import Groups
 from platt_jax.results.probabilities import expit
 
-# Least variance of a label under uncertain curves, that of the surest probability.
+# Least variance of a label under uncertain curves: the surest probability's.
 _LEAST_VARIANCE = 2.0**-53
 # Share of a sum's variance that may be rounding error.
 _NOTHING = 1e-18

@@ -76,7 +76,7 @@ def judged(
         rows: fresh rows, at least one per segment.
         fitted: (K,) posteriors of the segments' curves, to test against the fit; None to test
             against the predictions.
-        margin: by how much the log-odds of a segment may be off. The tests are those of log-odds
+        margin: by how much the log-odds of a segment may be off. The tests are of log-odds
             moved within it to where they fit the labels best: farther off, p-values are smaller.
     """
     positives, expected = rows.groups.sums([rows.labels.astype(float), rows.proba])
@@ -132,7 +132,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
     mean = spread.mean()
     proba = np.clip(mean, _LEAST, 1 - _LEAST)
-    # In the order of the rows: that of the scores, or of the probabilities if there are offsets.
+    # In the order of the rows: by the scores, or by the probabilities if there are offsets.
     place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
     tests = ScoreTests(place, proba, rows.labels, rows.groups, spread)
     judged_rows = UncertainRows(

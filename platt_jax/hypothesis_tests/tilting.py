@@ -96,7 +96,7 @@ def _p_value(test: ScoreTest, stream: Words) -> float:
 
 
 def _enumerated(test: ScoreTest) -> float:
-    """The probability of all labels that are at least as extreme as those observed."""
+    """The probability of all labels that are at least as extreme as the observed ones."""
     bits = np.arange(len(test.proba))
     labels = (np.arange(2 ** len(bits))[:, None] >> bits & 1).astype(bool)
     chances = np.where(labels, test.proba, 1 - test.proba).prod(axis=1)
@@ -134,7 +134,7 @@ class _Mixture:
             self._thresholds = thresholds(np.minimum(self._proba, _BELOW_ONE))
 
     def weights(self, sums: Floats) -> Floats:
-        """(R,) weights of draws with these sums (3, R); 0 for those that are not extreme."""
+        """(R,) weights of draws with these sums (3, R); 0 for draws that are not extreme."""
         extreme = self._test.extreme(sums)
         beyond = self._slopes @ sums[:, extreme] - self._offsets[:, None]
         tilted = np.exp(np.minimum(beyond, _LARGEST_EXPONENT)).sum(axis=0)
@@ -174,7 +174,7 @@ class _Mixture:
 
 
 class _Tilt(NamedTuple):
-    """Tilts in J directions, those whose bound some labels reach."""
+    """Tilts in J directions, in each of which some labels reach the bound."""
 
     slope: Floats  # (J, 3); log-odds are moved by this times the rows' shares
     offset: Floats  # (J,) slope times sums, at the bound

@@ -92,7 +92,7 @@ def triage(
     looks repeated until a segment is flagged: use `Monitor` for these. With enough rows every
     calibrator is wrong. Intercept and slope say by how much, and `margin` says how much matters.
 
-    Rows that depend on each other, such as those of a day, make all of this too sure of itself:
+    Rows that depend on each other, such as rows of a day, make all of this too sure of itself:
     name their days as `clusters`. The log-odds of the rows of a segment and cluster are then
     shifted together, by a normal variable with mean 0. Its standard deviation is `cluster_sd`, or
     estimated from all segments that have several clusters (by moments: DerSimonian & Laird 1986).
@@ -265,7 +265,7 @@ def _table(
     with np.errstate(divide="ignore", invalid="ignore"):
         first["ratio"] = first["positives"] / first["expected"]
     first |= {"q_value": q_value, "flagged": q_value <= fdr}
-    # The rows' segments are sorted by size, and the sort is stable for those not tested.
+    # The rows' segments are sorted by size, and the sort is stable for untested ones.
     order = np.lexsort((columns["cox_p_value"], columns["p_value"], ~tested))
     table = tables.keyed("segment", keys, {"rows": sizes} | first | columns)
     return Table({name: x[order] for name, x in table.items()})
@@ -283,7 +283,7 @@ def _raise_non_finite(keys: NDArray[Any], owner: Ints) -> None:
 def _warn_untested(
     caller: Caller, keys: NDArray[Any], testable: Bools, tested: Bools, non_finite: str
 ) -> None:
-    """Warns of segments that are not tested: those with bad rows, and those without a posterior."""
+    """Warns of segments that are not tested: some have bad rows, others have no posterior."""
     reason = (
         "they have rows that are not finite, or no curve. "
         'triage(..., non_finite="omit") tests them without these rows'

@@ -2,7 +2,7 @@
 
 The quantile of the tail given the curve is smooth in the curve's log-odds. So it is computed at few
 nodes and interpolated between them; density and tail are then added up on a fine grid. The nodes
-are first spread over all curves that matter for p-values of 1e-15, then over those that have nearly
+are first spread over all curves that matter for p-values of 1e-15, then over curves with nearly
 all of the sum.
 """
 

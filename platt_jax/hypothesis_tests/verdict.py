@@ -56,7 +56,7 @@ def kinds_off(table: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
 
     It is the level or the slope, whichever is farther from right in its standard errors, or both
     where both are by two of them. It is neither where both are within two, and Spiegelhalter's
-    statistic is not. The error of a level is at least that of a count of the predicted labels:
+    statistic is not. The error of a level is at least the error of a count of the predicted labels:
     as if all had one probability.
     """
     rows, positives, expected, slope, error, z = (

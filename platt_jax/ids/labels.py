@@ -1,4 +1,4 @@
-"""Labels with two values of any kind: finds those of class 1."""
+"""Labels with two values of any kind: finds the labels of class 1."""
 
 from typing import Any
 

@@ -40,7 +40,7 @@ def in_dtype(
 
 
 def _converted(times: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Times (K,) in another unit; 0 in place of those that it does not reach."""
+    """Times (K,) in another unit; 0 in place of times that it does not reach."""
     try:
         return times.astype(dtype)
     except OverflowError:  # from NumPy 2.5 on

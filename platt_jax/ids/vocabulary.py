@@ -29,7 +29,7 @@ class Vocabulary:
         New ids get the next free numbers.
 
         Raises:
-            ValueError: the ids have another type than those of earlier batches.
+            ValueError: the ids have another type than the ids of earlier batches.
         """
         if self.keys is None:
             self.keys, place = ascending(keys)

@@ -207,7 +207,7 @@ def bootstrap(
         weights: as in `fit` or `fit_segments`. A row of weight 3 is drawn as a whole, so it varies
             more than three equal rows of weight 1, which are drawn independently.
         offset: as in `fit` or `fit_segments`; a row keeps its offset in every replicate.
-        clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
+        clusters: (N,) ids of rows that depend on each other, such as rows of one user; None if
             rows are independent. All rows of a cluster share one random factor, determined by the
             cluster's id and not by row numbers, so the order of rows does not matter. Different
             problems are treated as independent, as in `robust_covariance`. Not supported with

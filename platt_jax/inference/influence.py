@@ -84,7 +84,7 @@ def influence(
 ) -> Influence:
     """Influence moments of a batch of problems, by the infinitesimal jackknife.
 
-    The influence of a row is -w (t - p) H^-1 [f, 1]'; that of a cluster is the sum over its rows.
+    The influence of a row is -w (t - p) H^-1 [f, 1]'; a cluster's is the sum over its rows.
     The acceleration of a BCa interval is sum(u^3) / (6 sum(u^2)^1.5), with u the influence of a
     row or cluster on the statistic (Efron 1987, equation 7.4). The dependence of Platt's targets on
     the class counts is ignored.

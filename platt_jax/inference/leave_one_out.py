@@ -54,8 +54,8 @@ def leave_one_out(
     """P(y=1 | score) for every row, by the fit of all other rows of its problem.
 
     Metrics of these probabilities are not biased by the row having been fitted. The row is left out
-    whole, with its full weight, and Platt's targets are those of the remaining rows. Each log-odds
-    is within 1e-6 (1e-3 in float32) of that of a fit of the remaining rows, at the cost of a few
+    whole, with its full weight, and Platt's targets come from the remaining rows. Each log-odds is
+    within 1e-6 (1e-3 in float32) of its value by a fit of the remaining rows, at the cost of a few
     passes: the optima are found from sums over the whole problem. Where the error bound is too
     large (for example, if one row alone determines the slope), the remaining rows are fitted.
 
@@ -133,7 +133,7 @@ def _segments_left_out(
     options: Options,
     caller: Caller,
 ) -> NDArray[Any]:
-    """The rows of segments (N,), each with a fit, or all with that of all rows."""
+    """The rows of segments (N,), each with a fit, or all with the fit of all rows."""
     sizes, order = _grouped(segments, columns.scores)
     fit = _checked(fit, sizes.shape, columns.scores.dtype)
     columns = jax.tree.map(itemgetter(order), columns)

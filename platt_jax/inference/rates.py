@@ -2,8 +2,8 @@
 
 Under label shift the scores of each class keep their distribution, and only the share of class 1
 changes. With p the calibrated probability of a score and pi the share of class 1 among the rows of
-the fit, p / pi is the density of the score in class 1, relative to those rows, and
-(1 - p) / (1 - pi) that in class 0. So the likelihood of scores at a rate r is the product of
+the fit, the densities of the score in class 1 and in class 0, relative to all these rows, are
+p / pi and (1 - p) / (1 - pi). So the likelihood of scores at a rate r is the product of
 r p / pi + (1 - r) (1 - p) / (1 - pi). Its logarithm is concave in r. EM climbs to its maximum
 (Saerens, Latinne & Decaestecker 2002, equation 2.9); Newton's method takes fewer passes.
 """
@@ -47,8 +47,8 @@ def estimate_rates(
     that only the share of class 1 has changed. Where the scores given the class have changed, too,
     the estimate is wrong, and nothing in rows without labels shows it.
 
-    The rate is that of maximum likelihood. Its standard error and interval include the uncertainty
-    of the fit, together with that of its share of positives: they largely compensate each other.
+    The rate maximizes the likelihood. Its standard error and interval include the uncertainty of
+    the fit and of the fit's share of positives: these two largely compensate each other.
     The interval holds the rates that a likelihood-ratio test accepts. It is wider than the test's
     own by the fit's part of the variance. In simulations intervals of 95 % hold the true rate in
     94.9 % to 99.7 % of the segments; without the fit's uncertainty they would in 50 % to 97 %
@@ -225,7 +225,7 @@ class _RateLikelihood:
         p, base = self.proba, self.base[self.owner]
         density_squared = self.density(rate) ** 2
         # The first derivative is a sum of d / (n + r d); so its derivative is (n d' - d n') / (.)^2
-        # where n' and d' are those of n and d.
+        # where n' and d' are the derivatives of n and d.
         n, d = self.negative, self.difference
         n_by_p, n_by_base = -1 / (1 - base), n / (1 - base)
         d_by_p, d_by_base = 1 / base - n_by_p, -p / base**2 - n_by_base

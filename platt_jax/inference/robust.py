@@ -82,7 +82,7 @@ def robust_covariance(
             twice. For sampling weights, where each row is one observation, make every row a
             cluster.
         offset: the offset that was fitted.
-        clusters: (N,) ids of rows that depend on each other, such as those of one user; None if
+        clusters: (N,) ids of rows that depend on each other, such as rows of one user; None if
             rows are independent. Different problems are treated as independent.
         prior: the prior of the fit. It is part of H, but not of M.
         options: the options of the fit.
@@ -92,8 +92,8 @@ def robust_covariance(
         NaN where the scores are constant, and where a problem has a single cluster.
 
     Raises:
-        ValueError: an argument is not as above; the class counts of the rows differ from those of
-            the fit; or the calibrator has a population, whose posteriors no sandwich describes.
+        ValueError: an argument is not as above; the class counts of the rows differ from the fit's
+            counts; or the calibrator has a population, whose posteriors no sandwich describes.
             For rows that depend on each other by day, pooling="nested" with the ids (segment, day)
             then gives bands that cover.
 

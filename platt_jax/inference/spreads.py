@@ -45,11 +45,11 @@ def profile_spreads(
 ) -> Table:
     """How much (A, B) differ between segments: profile intervals, and tests of no spread.
 
-    The population is that of ``fit_segments(..., pooling="partial")``: (A, B) of a segment is
+    The population is as in ``fit_segments(..., pooling="partial")``: (A, B) of a segment is
     normal, and its standard deviations are the spreads. An interval contains the spreads whose
     profile likelihood is close to the maximum: twice the difference of the log-likelihoods is at
     most the chi-square quantile. The profile likelihood is the maximum over the mean and the rest
-    of the covariance. The lower end is 0 if that holds without spread. The method is that of lme4's
+    of the covariance. The lower end is 0 if that holds without spread. The method is used by lme4's
     ``confint(method="profile")``. Likelihoods are integrals over the rows, by quadrature. With rare
     positives, the normal likelihoods that a calibrator stores would change the statistics by a
     factor of two or more. It takes about 50 to 200 passes over the rows.
@@ -80,8 +80,8 @@ def profile_spreads(
           which may be inf; NaN for "both";
         - `statistic` and `p_value` of the test of no spread.
 
-        The spread of A is per unit of the scores, and that of B is at score 0. All numbers are NaN
-        if there is no population to estimate.
+        The spread of A is per unit of the scores, and the spread of B is at score 0. All numbers
+        are NaN if there is no population to estimate.
 
     Raises:
         ValueError: the level is not between 0 and 1; or as in `fit_segments`.
@@ -176,7 +176,7 @@ class _ParameterSpread(NamedTuple):
     """The spread of one parameter."""
 
     profile: Profile
-    unit: float  # a spread in the coordinates of the profile, times this, is that of the parameter
+    unit: float  # the spread of the parameter over the spread in the profile's coordinates
     start: Position  # from which searches start
 
     def held(self, spread: float) -> float:

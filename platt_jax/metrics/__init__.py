@@ -14,7 +14,7 @@ takes no labels: it says which scores to expect of labels to come. Common rules:
   intervals, means by chance, `field_squared_error` and `multicalibration_error` depend on the
   scale of the weights. They may be of any size, such as 1e-300 or 1e308, but count as 0 below
   1e-300 of their sum.
-- Log-odds of probabilities are those of `platt_jax.logit`: clipped, in the same way at 0 and 1.
+- Log-odds of probabilities are by `platt_jax.logit`: clipped, in the same way at 0 and 1.
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
   rows of positive weight is NaN, too. Of all this there are no warnings. `cox_calibration` and
   `smooth_curve` warn where clipped log-odds determine the result.

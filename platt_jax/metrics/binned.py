@@ -30,7 +30,7 @@ class Binned:
 
     @cached_property
     def codes(self) -> NDArray[np.intp]:
-        """(K, N) int, the bin of each row among those of all problems."""
+        """(K, N) int, the bin of each row among the bins of all problems."""
         return self.bin + self.number * np.arange(len(self.bin))[:, None]
 
     def sums(self, x: Any) -> Floats:
@@ -104,7 +104,7 @@ def distinct(rows: Predictions) -> Binned:
 
 
 def mass_below(values: Floats, weights: Floats) -> Floats:
-    """(K, N) weight of the problem's smaller values plus half of that of equal ones."""
+    """(K, N) weight of the problem's smaller values plus half the weight of equal ones."""
     order, first = _sorted(values)
     cumulative = np.zeros((len(values), values.shape[1] + 1))
     np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1, out=cumulative[:, 1:])

@@ -58,7 +58,7 @@ def counts(rows: GroupedPredictions, labels: NDArray[np.int8], number: int) -> C
 def count_p_values(rows: GroupedPredictions, by_group: Counts) -> Floats:
     """(K,) two-sided p-values of the observed numbers of positives: twice the smaller tail.
 
-    A number has Poisson's binomial distribution. Its tails are those of a saddlepoint approximation
+    A number has Poisson's binomial distribution. Its tails are by a saddlepoint approximation
     with Daniels's (1987) continuity correction, which is within a few per cent; the farthest count
     of all has its exact probability. Groups within 1.5 standard deviations have the p-value 1.
     """

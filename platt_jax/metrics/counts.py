@@ -131,8 +131,8 @@ def p_values(each: Binned, terms: Floats, variance: Floats) -> Floats:
     """P-values of sums of terms, which are squared deviations from the expectation.
 
     Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
-    groups are taken as chi-square with one degree of freedom. Terms of the former are rounded to a
-    fine grid. The p-value is that of the rounded statistic, and is valid for any rounding.
+    groups are taken as chi-square with one degree of freedom. Exact terms are rounded to a
+    fine grid. The p-value is for the rounded statistic, and is valid for any rounding.
 
     Args:
         each: rows of K problems in bins.
@@ -194,7 +194,7 @@ def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats,
         width: number of distinct values of the sum.
 
     Returns:
-        (width,) probabilities of 0 ... width - 1; and that of all other values.
+        (width,) probabilities of 0 ... width - 1; and the probability of all other values.
     """
     cell, beyond = np.zeros(width), 0.0
     cell[0] = 1

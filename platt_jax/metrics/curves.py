@@ -184,7 +184,7 @@ def smooth_curve(
     band is pointwise, from the information matrix. Where the true log-odds are a line in those
     predicted, a band of 95 % held them at 94 to 97 % of the points, for 30 to 10,000 rows of which
     0.5 to 50 % were positive, if 19 of 20 such samples have a band. Of a wavy truth it held 87 % or
-    more, since a spline with few knots is too stiff. Where most samples have no band, those of the
+    more, since a spline with few knots is too stiff. Where most samples have no band, bands of the
     others held 82 to 94 % (`python -m benchmarks.inference.smooth_curve`).
 
     {flat_rows}

@@ -40,7 +40,7 @@ class ECEInterval(NamedTuple):
     """The expected calibration error and its confidence interval; each (...).
 
     Attributes:
-        value: that of `expected_calibration_error`.
+        value: the result of `expected_calibration_error`.
         lower: lower end of the interval around the true error.
         upper: upper end of the interval around the true error.
     """
@@ -258,10 +258,10 @@ def ece_interval(
     bins exceed their noise: then noise of opposite signs cancels. If that is so in all of 10 bins,
     the interval is twice as wide as it could be. In simulations with 1 to 10,000 rows, base rates
     of 0.1 to 30 %, and calibrated predictions or five kinds of wrong ones, intervals of 95 % held
-    the true error in 94 to 100 % of the draws, those of 80 % in 73 to 100 % (the least with 3 rows;
-    `python -m benchmarks.inference.ece_interval`).
+    the true error in 94 to 100 % of the draws, intervals of 80 % in 73 to 100 % (the least with 3
+    rows; `python -m benchmarks.inference.ece_interval`).
 
-    The quantile is that of the gamma distribution with the noise's mean and variance. The number of
+    The quantile is from the gamma distribution with the noise's mean and variance. The number of
     positives in a bin is taken as binomial, which varies no less than a sum of labels with
     different probabilities (Hoeffding 1956). The mean absolute deviation of a binomial number has a
     closed form (Diaconis & Zabell 1991). A bin's rate is taken as the observed or the predicted
@@ -313,7 +313,7 @@ def _noise_quantile(each: Binned, total: Floats, level: float) -> Floats:
 
 
 def _mean_absolute_deviation(n: Floats, rate: Floats) -> Floats:
-    """That of a binomial count of n rows, by De Moivre's formula; n need not be whole.
+    """The deviation of a binomial count of n rows, by De Moivre's formula; n need not be whole.
 
     It is 2 m C(n, m) rate^m (1 - rate)^(n - m + 1) with m = floor(n rate) + 1, and
     m C(n, m) = 1 / B(m, n - m + 1).

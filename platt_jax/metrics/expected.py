@@ -1,6 +1,6 @@
 """Scores and positives to be expected from calibrated probabilities, before labels arrive.
 
-Each of these metrics is a mean of independent terms with two values: that of a row is `l1` with
+Each of these metrics is a mean of independent terms with two values: a row's term is `l1` with
 probability p, else `l0`. With d = l1 - l0 and q = 1 - p, sums over rows give its cumulants exactly:
 
     mean: sum of p l1 + q l0    variance: sum of p q d^2    third: sum of p q (q - p) d^3
@@ -35,7 +35,7 @@ class Expectation(NamedTuple):
 
     Attributes:
         value: its expectation.
-        standard_deviation: that of its value about the expectation.
+        standard_deviation: of its value about the expectation.
         lower: lower end of the prediction interval.
         upper: upper end of the prediction interval.
     """
@@ -174,7 +174,7 @@ def _quantile(skewness: Floats, probability: float) -> Floats:
     """(K,) quantiles of shifted gamma distributions of mean 0 and variance 1."""
     from scipy.special import gammaincinv  # JAX has SciPy; the import adds a warnings filter
 
-    # A negative skewness is that of the mirrored distribution.
+    # A negative skewness belongs to the mirrored distribution.
     mirrored = skewness < 0
     size = np.maximum(np.abs(skewness), _NEARLY_NORMAL)
     root = np.maximum(2 / size, _SMALLEST_ROOT)
@@ -209,8 +209,8 @@ def _rate_and_positives(
 def _exact_interval(rows: Predictions, tail: float) -> tuple[Floats, Floats]:
     """Quantiles (K,) of the numbers of positives, where few labels are the less probable ones.
 
-    The number is that of the rows whose label 1 is the more probable one, plus the 1s among the
-    other rows, minus the 0s among these.
+    The number is the count of the rows whose label 1 is the more probable one, plus the 1s among
+    the other rows, minus the 0s among these.
     """
     p, q = rows.probabilities()
     likely = p > q

@@ -134,8 +134,8 @@ def _normal(
 def variance(of: FieldGroups, excess: Floats, chance: Floats, slope: Floats) -> float:
     """The variance of the sum of the groups' terms, with the labels' frequencies as they are.
 
-    Groups where few labels of a class are expected cannot tell their own variance. Theirs is that
-    of the terms' excess between groups, for which differences between groups count, too; but at
+    Groups where few labels of a class are expected do not show their own variance. It is taken from
+    the terms' excess between groups, for which differences between groups count, too; but it is at
     least the variance by chance. In others the residual is normal with the variance observed in the
     group, so its absolute value is folded normal.
 

@@ -196,8 +196,8 @@ def field_squared_error(
     Ma 2019, "debiased", for bins). The result is its mean over all rows whose value has at least 2
     rows. Its root is comparable with `field_calibration_error`.
 
-    The interval is normal. Its variance is an unbiased estimate of that of these products' means,
-    but at least that of calibrated probabilities, which is known. With fewer than 4 rows for a
+    The interval is normal. Its variance is an unbiased estimate for these products' means, but
+    at least the variance for calibrated probabilities, which is known. With fewer than 4 rows for a
     value, terms of order E[r]^4 are left out of it, which makes the interval wider. The
     distribution is skew where all values together have few positives.
 
@@ -277,7 +277,7 @@ def _table(error: Any) -> Table:
 
 
 def _mean_products(of: FieldGroups) -> tuple[Floats, Floats, Floats]:
-    """Mean products of two residuals, unbiased estimates of their variances, and those by chance.
+    """Mean products of two residuals, unbiased estimates of their variances, and by chance.
 
     Each is (G,). The variance of the mean product of two of n independent numbers with mean d and
     mean square m is 2 (m^2 + 2 (n - 2) d^2 m - (2 n - 3) d^4) / (n (n - 1)) (Hoeffding 1948).

@@ -177,7 +177,7 @@ class Predictions(MetricRows):
         return np.where(self.positive, q, -p)
 
     def logits(self) -> Floats:
-        """(K, N) finite; those of probabilities are as by `platt_jax.logit`, with a warning."""
+        """(K, N) finite; logits of probabilities are as by `platt_jax.logit`, with a warning."""
         if self.from_logits:
             return self.values
         logits: Floats = logit(self.values)

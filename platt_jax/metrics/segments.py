@@ -27,7 +27,7 @@ class BySegment(NamedTuple):
     values: Any
 
     def table(self) -> Table:
-        """A line per segment: its id, its number of rows and its values, without those by bin."""
+        """A line per segment: its id, its number of rows and its values, without values by bin."""
         flat = {name: x for name, x in _named("value", self.values) if x.ndim == 1}
         return keyed("segment", self.keys, {"rows": self.rows, **flat})
 

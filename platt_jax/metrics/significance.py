@@ -86,7 +86,7 @@ def cox_calibration(
     test. Base decisions on the likelihood-ratio test of (slope, intercept) = (1, 0), which does not
     depend on where the probabilities are centred.
 
-    Use other rows than those a sigmoid was fitted to, on which slope and intercept are near (1, 0)
+    Use other rows than a sigmoid was fitted to, on which slope and intercept are near (1, 0)
     by construction. Probabilities are clipped to [1e-12, 1 - 1e-12], as by `platt_jax.logit`, with
     a RuntimeWarning: slope and intercept then depend on that limit.
 
@@ -129,7 +129,7 @@ def cox_calibration(
 def spiegelhalter(
     labels: Column, proba: Column, *, weights: Column = None, from_logits: bool = False
 ) -> ZTest:
-    """Spiegelhalter's test (1986) of whether the Brier score is that of calibrated probabilities.
+    """Spiegelhalter's test (1986) of whether the Brier score is as for calibrated probabilities.
 
         z = sum((y - p)(1 - 2p)) / sqrt(sum((1 - 2p)^2 p (1 - p)))
 
@@ -176,7 +176,7 @@ def hosmer_lemeshow(
     positives it would reject 17 % of calibrated sets of 50 rows, and 13 % of 500, at level .05.
     There the number of positives has its exact distribution given the probabilities (Poisson's
     binomial), without random draws, so the p-value is exact if all groups are of this kind. It is
-    then that of the statistic rounded to a 500th. Weights that are not whole numbers are not counts
+    then for the statistic rounded to a 500th. Weights that are not whole numbers are not counts
     and have no such distribution: in a problem with any, all terms are taken as chi-square.
 
     {rows}

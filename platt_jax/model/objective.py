@@ -98,7 +98,7 @@ def later_platt_targets(n_pos: jax.Array, n_neg: jax.Array, before: EarlierCount
     """Targets of rows that come after earlier rows with Platt's targets.
 
     With Platt's targets the sum of 1 - t over the rows of class 1 is n / (n + 2), and so is the sum
-    of t over those of class 0. Targets of later rows bring this sum to its value for all rows.
+    of t over the rows of class 0. Targets of later rows bring this sum to its value for all rows.
     Where the earlier rows are of one class, `prior.at_later_targets` does so for them, and later
     rows have the targets of all rows. Two targets for one class would be a slope.
     """
@@ -175,10 +175,10 @@ def autodiff_derivatives(
 
 
 def with_B_held(at: Derivatives) -> Derivatives:
-    """The derivatives of a loss with B held at 0: those of the loss in A plus B^2 / 2.
+    """The derivatives of a loss with B held at 0: the derivatives of the loss in A plus B^2 / 2.
 
-    This term moves neither A nor B, and Newton's step for A is that of A alone. So the code for
-    steps needs no special case.
+    This term moves neither A nor B, and Newton's step for A is the step of a problem in A alone. So
+    the code for steps needs no special case.
     """
     zero, one = jnp.zeros_like(at.g_B), jnp.ones_like(at.g_B)
     return Derivatives(at.g_A, zero, at.h_AA, zero, one)
@@ -201,7 +201,7 @@ def _less_likely(
         z = z - row.offset
     z = jnp.where(row.present, z, _PAD_MARGIN)
     negative_side = z < 0
-    # Not jnp.abs, whose derivative at 0 is 0. This one's is that of the branch taken.
+    # Not jnp.abs, whose derivative at 0 is 0. Here it is the derivative of the branch taken.
     distance = jnp.where(negative_side, -z, z)
     t = jnp.where(row.y, targets.positive, targets.negative)
     complement = jnp.where(row.y, targets.positive_complement, targets.negative_complement)

@@ -70,7 +70,8 @@ def at_later_targets(
     """The prior that earlier rows are, with Platt's target of all rows of their class.
 
     It changes where they are of one class. Then all of them have one probability, the target t, and
-    tell n t (1 - t) of its log-odds. Any more that the prior tells is not theirs.
+    their information on its log-odds is n t (1 - t). Any more in the prior does not come from these
+    rows.
     """
     center, (mean, precision) = prior
     n = before.n_pos + before.n_neg

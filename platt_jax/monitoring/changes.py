@@ -11,8 +11,8 @@ from platt_jax.monitoring.state import EvidenceState
 from platt_jax.results.probabilities import expit
 
 # By how much the log-odds of the rows that tell of a shift may differ from their mean: a normal
-# prior with the first as its standard deviation, on a grid. The second is that of the log
-# likelihoods' errors, in nats.
+# prior with the first as its standard deviation, on a grid. The second is the standard deviation of
+# the log likelihoods' errors, in nats.
 _SPREAD, _ERROR = 0.7, 0.5
 _DIFFERENCES = _SPREAD * np.linspace(-4, 4, 17)
 _SEGMENTS_AT_ONCE = 1 << 10  # so that arrays stay in a cache
@@ -34,7 +34,7 @@ class Changes(NamedTuple):
 def changes(state: EvidenceState) -> Changes:
     """The changes of K segments, from what is known of them before tonight."""
     best = state.log_sums.argmax(1)
-    # The sum of the starts' weights is below 1, and so is that of a ratio of 1.
+    # The starts' weights add up to less than 1, so ratios of 1 have a weighted sum below 1.
     found = state.log_sums[np.arange(len(best)), best] > 0
     some = np.flatnonzero(found)
     since, shift = np.zeros(len(best), np.int64), np.full((2, len(best)), np.nan)
@@ -47,10 +47,11 @@ def changes(state: EvidenceState) -> Changes:
 def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
     """The most likely shift of the log-odds, and its standard error; finite.
 
-    The log likelihood of a shift a is that of n rows of one probability p, O of them with the label
-    that it favours: O a - n log(1 + p (exp(a) - 1)). For each p of a grid, O and n are those whose
-    values at the alternatives of one side are closest to the evidence, and the shift is that of
-    O + 1/2 of n + 1 (Haldane 1956), so that it is finite. The mean and the variance are over p.
+    The log likelihood of a shift a is approximated by n rows of one probability p, O of them with
+    the label that it favours: O a - n log(1 + p (exp(a) - 1)). For each p of a grid, O and n are
+    the numbers for which it is closest to the evidence, at the alternatives of one side. The
+    shift is estimated from O + 1/2 of n + 1 rows (Haldane 1956), so that it is finite. The mean and
+    the variance are over p.
     """
     sizes = len(SHIFTS)
     sides = state.log_sums[:, : 2 * sizes].reshape(-1, 2, sizes)

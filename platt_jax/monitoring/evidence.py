@@ -56,7 +56,7 @@ class JudgedRows(NamedTuple):
 class Night(NamedTuple):
     """Sums over the rows of a night for each of K segments, as integers."""
 
-    # (K, T) in UNIT nats: log likelihood ratios of the alternatives; with shocks, those of the
+    # (K, T) in UNIT nats: log likelihood ratios of the alternatives; with shocks, ratios of the
     # shocks at the nodes of both sides
     log_ratios: Ints
     rows: Ints  # (K,)

@@ -108,7 +108,7 @@ def _checked(name: str, values: Any, segments: int, terms: int) -> Any:
 
 
 class Versions:
-    """What a monitor, and those that come from it, last read from each file or wrote to it."""
+    """What a monitor, and monitors that come from it, last read from each file or wrote to it."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Contents] = {}

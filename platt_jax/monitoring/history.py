@@ -17,14 +17,14 @@ class History(NamedTuple):
     """The nights so far."""
 
     night: int = 0  # their number
-    names: tuple[str, ...] = ()  # of those that have one, in their order
+    names: tuple[str, ...] = ()  # of the nights that have one, in their order
     judged_by: str = ""  # the fingerprint of the last night's calibrator; empty if not known
 
     def named(self, night: Any) -> tuple[str, ...]:
         """The names with tonight's, if it is not None.
 
         Raises:
-            ValueError: it is no name, or is that of a night before.
+            ValueError: it is no name, or is the name of a night before.
         """
         if night is None:
             return self.names
@@ -67,7 +67,7 @@ def require_successor(calibrator: Any, keys: Any, before: int) -> None:
     Args:
         calibrator: judges the nights to come.
         keys: the segments that had rows.
-        before: the number of those that the calibrator before it knew.
+        before: the number of these segments that the calibrator before it knew.
 
     Raises:
         ValueError: it is no calibrator of segments, has ids of another type, or knows fewer than

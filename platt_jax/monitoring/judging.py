@@ -162,7 +162,7 @@ class _UnlabelledRows(NamedTuple):
 
     segments: BeforeNight
     curves: tuple[Floats, Floats]  # (S,) A and B
-    proba: Floats | None  # (N,) predictions, where they are not those of the curves
+    proba: Floats | None  # (N,) predictions, where they do not come from the curves
     margin: float
 
     @classmethod

@@ -41,12 +41,12 @@ class Monitor:
 
     Call `update` with the rows of each night (or hour, or week), and `alarms` or `table` as often
     as you like. Looking again and again costs nothing: for each segment there is an e-process, and
-    alarms are those of the e-BH procedure. At any night, chosen in advance or by looking at the
+    the e-BH procedure gives the alarms. At any night, chosen in advance or by looking at the
     alarms, the expected share of false alarms among the alarms of that night is at most `fdr`,
     however the segments depend on each other.
 
     A segment's alarm is false if, on every night, the true log-odds of each of its rows are within
-    the margin of those predicted, and its labels are independent given what was known before the
+    the margin of the prediction, and its labels are independent given what was known before the
     night. Rows of one night that share a cause, such as a storm, are not independent: `night_sd`
     says how far such causes move the log-odds. There are two kinds of margin.
 
@@ -227,7 +227,7 @@ class Monitor:
         The result has the bits of `update` with all rows of the night.
 
         Args:
-            sums: the result of `sums`, or those of several parts of the night: a Table, a frame of
+            sums: the result of `sums`, or the results for parts of the night: a Table, a frame of
                 pandas or polars, or a pyarrow Table. Lines of one segment are added up; whether an
                 engine has added them up before makes no difference.
             night: as in `update`.
@@ -295,7 +295,7 @@ class Monitor:
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
-        """The monitor without the evidence of some segments, such as those that were fitted anew.
+        """The monitor without the evidence of some segments, such as segments fitted anew.
 
         Args:
             segments: (S,) ids. Nothing is known of the calibrator's segments that had no rows.
@@ -357,7 +357,7 @@ class Monitor:
         Args:
             fdr: false discovery rate, in (0, 1).
             ever: False for the segments with an alarm now. If one acts on the alarms of several
-                nights, the guarantee holds for those of each night, but not for their union. True
+                nights, the guarantee holds for each night's alarms, but not for their union. True
                 for the union, with the guarantee: for all that were reported until now. This needs
                 about half as much evidence again.
 
@@ -382,7 +382,7 @@ class Monitor:
             - `change`: "higher", "lower", "flatter" or "steeper" than predicted, the alternative
               that explains the labels best, or "" for none; and `since`, the number of the night
               when it began, or 0;
-            - `intercept`, the shift of the true log-odds from those predicted since then, and its
+            - `intercept`, the shift of the true log-odds from the predicted since then, and its
               standard error `se_intercept`, where the change begins at an unknown night. Both are
               NaN if there is no change;
             - `log_e_value`: the evidence against the hypothesis, in nats: the logarithm of the
@@ -450,7 +450,7 @@ class Monitor:
         Raises:
             ValueError: the file is something else, is damaged, or is from a newer version; its
                 segments have another type than the calibrator's; or the calibrator knows fewer than
-                half of those that the one before it knew.
+                half of the segments that the calibrator before it knew.
         """
         versions = files.Versions()
         versions.note(path)

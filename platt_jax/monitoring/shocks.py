@@ -33,7 +33,7 @@ class Shocks(NamedTuple):
     sd: float
     locations: Floats  # (L,) the means of the shocks: 0, and the alternatives
     nodes: Floats  # (N,) the shocks at which log likelihoods are summed
-    table: tuple[Floats, Floats]  # log-odds of the mean probability, and those at a shock of 0
+    table: tuple[Floats, Floats]  # log-odds of the mean probability, and log-odds at a shock of 0
 
     def centred(self, log_odds: Floats) -> Floats:
         """The log-odds at a shock of 0, if the mean probability over nights has these."""

@@ -34,7 +34,7 @@ _ALL_WEIGHTS = 5.591582441177751
 class EvidenceState:
     """The evidence of K segments before tonight, and tonight's sums.
 
-    Nights of a segment are those in which it had rows.
+    Nights of a segment are the nights in which it had rows.
     """
 
     keys: NDArray[Any]  # (K,) ascending
@@ -64,7 +64,7 @@ class EvidenceState:
         return self.tonight.log_ratios.shape[1]
 
     def after(self, night: int, shared: Shocks | None) -> "EvidenceState":
-        """The state with tonight's rows among those before; tonight was this night."""
+        """The state with tonight's rows among the rows before; tonight was this night."""
         seen = np.flatnonzero(self.tonight.rows)
         log_sums, since, nights = self.log_sums.copy(), self.since.copy(), self.nights.copy()
         nights[seen] += 1

@@ -14,7 +14,7 @@ from jax import lax
 # U - V, where U and V are the even and the odd part of a polynomial.
 _POWERS = {"float64": 6, "float32": 3}
 # ln 2 in two parts (Cody & Waite 1980). The first has few digits, so its multiples are exact. The
-# values are those of fdlibm and Cephes.
+# values come from fdlibm and Cephes.
 _LN2 = {
     "float64": (6.93147180369123816490e-01, 1.90821492927058770002e-10),
     "float32": (0.693359375, -2.12194440e-4),

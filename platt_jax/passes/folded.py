@@ -40,7 +40,7 @@ class Reduction(NamedTuple):
     start: float  # the neutral element of `combine`
     combine: Callable[[jax.Array, jax.Array], jax.Array]  # combines two terms
     across: Callable[[jax.Array], jax.Array] = jnp.sum  # combines the terms of one vector
-    # Combines the terms of one vector with those of the next; None: `combine` for each term.
+    # Combines the terms of one vector with the next vector's; None: `combine` for each term.
     merge: Callable[[Terms, Sequence[jax.Array]], Terms] | None = None
     # Applied to the terms of a few dozen vectors, before `combine`.
     close: Callable[[Terms], Terms] = list

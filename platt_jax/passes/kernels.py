@@ -29,7 +29,7 @@ class KernelConfig(NamedTuple):
 
     lanes: int  # length of a vector
     compiler: str
-    length: int  # that of the flat arrays
+    length: int  # length of the flat arrays
     load: Callable[..., jax.Array] = lambda column, places: column[places]  # reads a vector
 
 

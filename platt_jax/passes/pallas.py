@@ -132,7 +132,7 @@ def pallas_rows(columns: Columns, start: Array, size: Array, compiler: str) -> P
 def _programs(
     start: jax.Array, size: jax.Array, length: int, small: bool
 ) -> tuple[Ranges, Ranges | None]:
-    """The programs for problems in arrays of this length, and those of each problem."""
+    """The programs for problems in arrays of this length, and the programs of each problem."""
     problems = len(size)
     numbers = jnp.arange(problems, dtype=jnp.int32)
     if small:

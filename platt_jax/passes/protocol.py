@@ -33,13 +33,13 @@ class Rows(Protocol):
         """The range of each class's scores, and which problems hold a row that is not finite."""
 
     def mask_nonfinite(self, options: Options) -> Self:
-        """The rows without those that are not finite.
+        """The rows that are finite.
 
         Of problems that hold such a row, and are not to omit it, later sums mean nothing.
         """
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
-        """The moments of the standardized scores with label 1, and of those with label 0."""
+        """The moments of the standardized scores with label 1, and of scores with label 0."""
 
     def standardized(self, standardization: Standardization) -> Self:
         """The rows with standardized scores, computed now or when they are read."""

@@ -110,7 +110,7 @@ def _by_group(
     ends = jnp.cumsum(tiles_per_group, dtype=jnp.int32)
     place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles_per_group)[segment_ids]
     left = tiles_per_group[segment_ids] - place
-    # Where problems lie side by side, all tile rows after those of the largest are padding.
+    # Where problems lie side by side, all tile rows after the tile rows of the largest are padding.
     most = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH
     stride = 1
     while stride < most:

@@ -29,8 +29,8 @@ def scan_groups(
 
     Args:
         function: takes VectorRows and the part of `more` for their problems. The shapes of this
-            part and of the results begin with that of `rows.size`: [] for one problem, not [1],
-            because XLA would make a loop over that axis in every operation.
+            part and of the results begin with the shape of `rows.size`: [] for one problem, not
+            [1], because XLA would make a loop over that axis in every operation.
         columns: flat columns.
         start: [S, G], the first row of each problem.
         size: [S, G], the number of rows of each problem.

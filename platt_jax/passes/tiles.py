@@ -129,7 +129,7 @@ class Tiles:
     ) -> Derivatives:
         """See `Rows`.
 
-        If there are many tile rows, only those of active problems are read, some at a time. The
+        If there are many tile rows, only tile rows of active problems are read, some at a time. The
         order in which a problem's sums are added does not depend on the other problems.
         """
         parameters = jnp.stack([*point, *targets], 1)
@@ -168,7 +168,7 @@ class Tiles:
         return cast(jax.Array, sum(self._per_problem(changes)))
 
     def _per_problem(self, tile_row_sums: Sequence[jax.Array]) -> list[jax.Array]:
-        """The sums of each problem, [S, G], from those of each tile row, [R, G]."""
+        """The sums of each problem, [S, G], from the sums of each tile row, [R, G]."""
         return sums_by_group(tile_row_sums, self._groups)
 
 

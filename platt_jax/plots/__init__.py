@@ -1,7 +1,7 @@
 """Figures of calibration, drawn with matplotlib (`pip install 'platt-jax[plots]'`).
 
-Every function draws on the axes `ax`, or on those of a new figure if `ax` is None, and returns the
-axes. None of them changes matplotlib's settings. Colours are those of Okabe & Ito (2008), which
+Every function draws on the axes `ax`, or on axes of a new figure if `ax` is None, and returns the
+axes. None of them changes matplotlib's settings. Colours come from Okabe & Ito (2008), which
 readers with any colour vision can distinguish; elements of different colour also differ in shape.
 Beyond 20,000 problems, hexagons of counts replace points. `explore` is no figure but a page in a
 notebook.

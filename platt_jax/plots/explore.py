@@ -31,7 +31,7 @@ def explore(
     All segments, fitted or in the rows, are sent to the browser: about 20 bytes each, so that
     10,000 take 0.2 MB and 1,000,000 take 20 MB; random ids such as UUIDs take 20 bytes more.
     Numbers have five digits there, q-values three. Up to 1,000,000 bins of observed rates are sent
-    too, at most ten of a segment: those of the most urgent and of the largest segments. The page
+    too, at most ten of a segment, for the most urgent and the largest segments. The page
     says of the others that it has none.
 
     Args:

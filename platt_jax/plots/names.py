@@ -101,7 +101,7 @@ def _fitting(whole: str, columns: int) -> str:
 
 
 def families(texts: Iterable[str]) -> list[str]:
-    """Font families for these texts: the user's, and those that have what the user's lacks.
+    """Font families for these texts: the user's, and families with what the user's lacks.
 
     A character that no installed font has stays without, and matplotlib warns of it.
     """

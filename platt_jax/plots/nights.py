@@ -90,7 +90,7 @@ class _SegmentHistories(NamedTuple):
 
 
 def _history(tables: Sequence[Table], fdr: float) -> _SegmentHistories:
-    """The evidence of all segments in the last table, which has those of all others."""
+    """The evidence of all segments in the last table, which has the segments of all others."""
     keys, _ = ascending(_segments(tables[-1]))
     evidence = np.full((len(keys), len(tables)), np.nan)
     alarms = np.zeros(evidence.shape, bool)

@@ -196,7 +196,7 @@ def summary(
 ) -> NDArray[Any]:
     """Plot reliability, rates, slopes and parameters of a calibrator in a new figure.
 
-    The rates are those of these rows, preferably rows that were not fitted.
+    The rates are computed from these rows, preferably rows that were not fitted.
 
     Args:
         calibrator: a SegmentCalibrator.

@@ -111,7 +111,7 @@ def _draw_moves(
     left_out: Mapping[str, Bools],
     label: str,
 ) -> None:
-    """Lines from the slopes before to those after, evenly by rank of rows."""
+    """Lines from the slopes before to the slopes after, evenly by rank of rows."""
     usable = np.flatnonzero(~np.any(list(left_out.values()), axis=0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
     some = by_rows[_evenly(len(by_rows), _MOST_MOVES)]
@@ -140,7 +140,7 @@ def pooling_losses(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the log loss of pooling methods on later rows, minus that of one curve for all.
+    """Plot the log loss of pooling methods on later rows, minus the log loss of one curve for all.
 
     Differences from "complete" at each cut are drawn with confidence intervals. The axes fit
     "partial" and "drift", as "none" may be far worse; points beyond the axes are counted.

@@ -42,7 +42,7 @@ def rate_funnel(
 
     Where the probabilities are right the ratio is 1 except for chance. At any base rate, chance
     depends on the number of expected positives, which is the other axis. The 95 % and 99.8 % limits
-    are those of a segment with typical probabilities. The legend has the number of segments beyond
+    are for a segment with typical probabilities. The legend has the number of segments beyond
     their own limits, by the exact distribution of their positives, and the number that chance
     alone puts there at most. Segments that are reliably off, with a q-value of at most 0.05 (false
     discovery rate, Benjamini & Hochberg 1995), are marked, and up to eight are named. The ratios

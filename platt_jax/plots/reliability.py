@@ -120,8 +120,8 @@ class ReliabilityDisplay:
     def _draw_band_by_chance(self, ax: Axes, color: Any) -> Any:
         """The band where the curve is by chance if the predictions are right.
 
-        It is grey, because it is not around the curve. That of a named model has an edge in the
-        colour of the curve.
+        It is grey, because it is not around the curve. The band of a named model has an edge in
+        the colour of the curve.
         """
         text = f"{style.percent(self.level)} if calibrated"
         once = text not in ax.get_legend_handles_labels()[1]
@@ -143,7 +143,7 @@ class ReliabilityDisplay:
 def _drawn(curve: _Curve) -> tuple[float, float]:
     """The smallest and the largest probability drawn.
 
-    Of a curve without bins it is those of the middle 98 % of its points, without the band.
+    For a curve without bins they cover the middle 98 % of its points, without the band.
     """
     if isinstance(curve, metrics.ReliabilityCurve):
         drawn = np.concatenate([x[curve.rows > 0] for x in curve[:4]])

@@ -109,7 +109,7 @@ def sigmoid(
 
 
 def _scores_to_draw(rows: PlottedRows) -> Floats:
-    """Evenly spaced scores over the middle 99.8 % of those of the rows."""
+    """Evenly spaced scores over the middle 99.8 % of the rows' scores."""
     return np.linspace(*central(rows.values, share=0.998, pad=0.02), _POINTS)
 
 

@@ -35,15 +35,15 @@ def slope_funnel(
     A slope is drawn as its distance from the slope expected of its problem, in its own standard
     errors. The expected slope is the common one, which Platt's targets shrink where rows or
     positives are few (first order in their number; too much if the fits used other targets). The
-    common slope is that of the pooled rows, or without them the mean weighted by precision. The
+    common slope comes from the pooled rows, or without them is the mean weighted by precision. The
     legend has the number of problems beyond the 95 % and 99.8 % limits, and the number that chance
     alone puts there. Problems that are reliably off, with a q-value of at most 0.05 (false
     discovery rate, Benjamini & Hochberg 1995), are marked, and up to eight are named.
 
     Slopes of pooled fits are drawn themselves, against their numbers of rows, with the mean of the
-    population and the range of 95 % of it: their errors are not those of independent fits.
+    population and the range of 95 % of it: they do not have the errors of independent fits.
 
-    Problems without a meaningful slope are left out: those that did not converge, and those flagged
+    Problems without a meaningful slope are left out: their fit did not converge, or is flagged
     ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure gives their number.
 
     Args:
@@ -114,8 +114,8 @@ def _distances(fits: Inspectable, fit: Fit, usable: Bools) -> Floats:
 def _left_by_targets(fit: Fit) -> Floats:
     """(K,) the share of the slope that Platt's targets leave.
 
-    With targets t1 and t0 of the classes the fit is that of q = p t1 + (1 - p) t0, whose log-odds
-    have (t1 - t0) p (1 - p) / (q (1 - q)) times the slope of those of p. Here p is the share of
+    With targets t1 and t0 of the classes q = p t1 + (1 - p) t0 is fitted. Its log-odds have
+    (t1 - t0) p (1 - p) / (q (1 - q)) times the slope of the log-odds of p. Here p is the share of
     class 1. Where the curve covers a range of probabilities, the mean of q (1 - q) is smaller; for
     normal scores the loss of slope is larger by about the square of that.
     """

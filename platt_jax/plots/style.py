@@ -41,7 +41,7 @@ def pyplot() -> Any:
 
 
 def axes_or_new(ax: Axes | None, size: tuple[float, float] | None = None) -> Axes:
-    """The given axes, or those of a new figure; size in inches, None for the user's own."""
+    """The given axes, or axes of a new figure; size in inches, None for the user's own."""
     return pyplot().subplots(layout="constrained", figsize=size)[1] if ax is None else ax
 
 

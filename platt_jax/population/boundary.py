@@ -42,8 +42,8 @@ def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
 
     The covariances [[AA, AB], [AB, BB]] without negative eigenvalues form a circular cone:
     AA + BB >= |(AA - BB, 2 AB)|. Its solid angle in the metric of the information is the weight of
-    3 degrees of freedom, and that of its polar cone the weight of 0. The weights of odd degrees of
-    freedom sum to 1/2, and so do those of even ones. If all segments have equal rows, the weights
+    3 degrees of freedom, and its polar cone's is the weight of 0. The weights of odd degrees of
+    freedom sum to 1/2, and so do weights of even ones. If all segments have equal rows, the weights
     are (2 - r)/4, r/4, r/4 and (2 - r)/4, where r is the square root of 2 (Kuriki 1993, "One-sided
     test for the equality of two covariance matrices").
 

@@ -96,7 +96,7 @@ class ChunkedSegments(Segments):
 
 
 def coordinates_of(sample: NDArray[np.float64], dtype: np.dtype[Any]) -> Coordinates:
-    """The coordinates in which the middle half of the scores is as wide as that of N(0, 1).
+    """The coordinates in which the middle half of the scores is as wide as N(0, 1)'s.
 
     Args:
         sample: (N, 2), scores and weights.

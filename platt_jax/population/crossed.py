@@ -69,7 +69,7 @@ class _DensePart(NamedTuple):
 
 
 class _Effects(NamedTuple):
-    """The posteriors of the effects, and what those of the segments are made from."""
+    """The posteriors of the effects, and what the segments' posteriors are made from."""
 
     root: _Array  # (2,), the mean of the mean curve
     means: list[_Array]  # (V, 2), of each level
@@ -296,7 +296,7 @@ class Crossed:
         by_place = dense.entries.reshape(R, R, 3)
         if not places:
             return np.repeat(by_place[0], len(self._codes[0]), 0)
-        # A value's own variance, with that of the mean curve: each pair of levels takes a share.
+        # A value's own variance, with the mean curve's: each pair of levels takes a share.
         own = by_place[np.arange(R), np.arange(R)] + 2 * by_place[0] + by_place[0, 0] / len(places)
         if len(places) == 1:
             return own[places[0]]
@@ -342,7 +342,7 @@ class Crossed:
     ) -> tuple[NormalMoments, list[NormalMoments]]:
         """The effects minus their averages, which are added to the mean curve.
 
-        Sums of these for prediction are nearly independent, unlike those of the effects: only the
+        Sums of these for prediction are nearly independent, unlike sums of the effects: only the
         sum of mean curve and average is known well.
         """
         total, centred, R = root.mean[0], [], self._number

@@ -71,7 +71,7 @@ def estimate_population(
 def is_better_than_one_curve(
     segments: StandardizedSegments, curve: NDArray[np.float64], log_likelihood: float
 ) -> bool:
-    """Whether a log-likelihood of all rows is larger than that of one curve (2,)."""
+    """Whether a log-likelihood of all rows is larger than one curve's (2,)."""
     at = Normals(*(np.full(len(segments.segments.keys), x) for x in (*curve, 0.0, 0.0, 0.0)))
     losses = segments.losses(COARSE, at)[:, 0]
     return log_likelihood > -float(segments.total(np.array([losses.sum(dtype=float)]))[0])

@@ -58,7 +58,7 @@ _CERTAIN = 0.1
 _MOST = 0.7
 # Change of a parameter by which the information is computed.
 _CHANGE = 1e-3
-# Minimum curvature, relative to that of levels which are estimated independently of each other.
+# Minimum curvature, relative to the curvature if levels are estimated independently.
 _LEAST_CURVATURE = 1e-2
 
 

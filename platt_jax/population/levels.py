@@ -59,7 +59,7 @@ class Design(Protocol):
     def effects(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
     ) -> list[NormalMoments]:
-        """The posteriors of the effects alone; it takes less time than those of the segments."""
+        """The posteriors of the effects alone; they take less time than the segments'."""
         return self.posteriors(likelihoods, covariances, center).effects
 
 

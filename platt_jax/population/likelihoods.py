@@ -54,7 +54,7 @@ class Likelihoods(NamedTuple):
         return weighted
 
     def in_coordinates_of(self, population: Normals) -> "Likelihoods":
-        """Maps from coordinates in which the population is N(0, I) to those of the population."""
+        """Maps from coordinates in which the population is N(0, I) to the population's own."""
         AA, BA, BB = population.factor_AA, population.factor_BA, population.factor_BB
         made = self._by_inverse(1 / AA, np.zeros_like(AA), -BA / (AA * BB), 1 / BB)
         prior_pull = made.precision.times(population.mean_A, population.mean_B)
@@ -104,7 +104,7 @@ class Likelihoods(NamedTuple):
         return Normals(*mean, *covariance.factor())
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `Segments`. The sums here are those of all segments."""
+        """See `Segments`. The sums here are over all segments."""
         return sums
 
     def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[np.float64]:

@@ -203,7 +203,7 @@ def _most_probable(
         origin, left = at, step
         if part == 1 and (many or passes > _FEW_PASSES):
             # Densities of positions without a pass of their own have errors: the next one is
-            # compared with that of the last pass.
+            # compared with the density at the last pass.
             origin, left = _polished(at, step, center, tolerance if many else _TOLERANCE / 10)
         remaining, stage = left if many else step, _pass(progress, passes)
         done = part * remaining.decrement <= tolerance
@@ -318,7 +318,7 @@ def _spread(
 ) -> NDArray[np.float64]:
     """(5, 5), the covariance of the estimate; 0 for parameters that are held.
 
-    Where the information is not that of a maximum, the score products replace it, so that no
+    Where the information does not belong to a maximum, the score products replace it, so that no
     variance is negative.
     """
     among = np.ix_(free, free)

@@ -23,7 +23,7 @@ _WIDTHS = {"float64": (1e-75, 1e75), "float32": (1e-18, 1e18)}
 
 
 class Coordinates(NamedTuple):
-    """Coordinates of a population: those of (score - center) * scale."""
+    """Coordinates of a population, whose curves take (score - center) * scale."""
 
     center: float
     scale: float
@@ -93,7 +93,7 @@ class SegmentSource(Protocol):
 
 
 class Segments(Protocol):
-    """The rows of K segments, which are all segments or those of this process.
+    """The rows of K segments, which are all segments or the segments of this process.
 
     Results of single segments stay in this process. A population only needs totals, and the fit of
     all rows.

@@ -67,7 +67,7 @@ class Symmetric(NamedTuple):
     def inverse(self) -> "Symmetric":
         """The inverse of each matrix."""
         # Not times the inverse determinant, which rounds twice: nearly singular matrices, such as
-        # those of a score of 1e9 among scores near 1, amplify the difference to percents.
+        # from a score of 1e9 among scores near 1, amplify the difference to percents.
         determinant = self.determinant
         return Symmetric(*(x / determinant for x in self.adjugate))
 

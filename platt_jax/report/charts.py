@@ -55,7 +55,7 @@ def reliability(predicted: ReportRows) -> tuple[str, str]:
 def worst(
     calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments
 ) -> list[str]:
-    """The sigmoids of the most urgent segments, those of `shown`."""
+    """The sigmoids of the most urgent segments, which are `shown`."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
     rows = predicted.rows

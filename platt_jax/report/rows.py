@@ -64,10 +64,10 @@ class ReportRows(NamedTuple):
     pooled: Floats | None
 
     def measured(self) -> dict[str, dict[str, Measure]]:
-        """The metrics of the usable rows, compared with those by other probabilities.
+        """The metrics of the usable rows, compared with metrics of other probabilities.
 
-        Those before come first, and then those by one curve for all, if there are any. Empty if no
-        row is usable.
+        The probabilities before come first, and then probabilities by one curve for all, if there
+        are any. Empty if no row is usable.
         """
         rows, some = self.rows, self.rows.usable
         others = {_BEFORE: self.before, _POOLED: self.pooled}
@@ -86,7 +86,7 @@ class ReportRows(NamedTuple):
 def measures(
     labels: NDArray[np.int8], before: Floats, after: Floats, segments: Integers
 ) -> dict[str, Measure]:
-    """Each metric of N rows by name. Errors are paired, the larger of those by row and by segment.
+    """Each metric of N rows by name. Errors are paired, the larger of two: by row and by segment.
 
     Labels are 0 or 1, `before` and `after` are probabilities, segments have numbers.
     """
@@ -144,7 +144,7 @@ class Judgement(NamedTuple):
 def changed(
     calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
 ) -> Judgement:
-    """The segments that `triage` flags against the fit, among those of which enough is known."""
+    """The segments that `triage` flags against the fit, if enough is known of them."""
     known = posteriors(calibrator, judged.keys, judged.place).usable
     some = rows.usable & known[rows.segments]
     if not some.any():

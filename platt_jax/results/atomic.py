@@ -47,7 +47,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 @contextmanager
 def naming_file(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Adds the file name to system errors inside, as those of a full disk have none."""
+    """Adds the file name to system errors inside, as errors of a full disk have none."""
     try:
         yield
     except OSError as error:

@@ -47,7 +47,7 @@ _CODES = {
     "passes": float("inf"),
     "population_status": max(Status),
 }
-# Axes of a field after those of the batch.
+# Axes of a field after the axes of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 FIT_FIELDS = tuple(field.name for field in fields(Fit))
 
@@ -163,7 +163,7 @@ def assembled(
     """The calibrator with this header and arrays of these names, from `described`.
 
     Raises:
-        Exception: they are not those of a calibrator. The class depends on the fault.
+        Exception: they describe no calibrator. The class depends on the fault.
     """
     version = about["version"]
     if about["format"] != _FORMAT or type(version) is not int or version < 1:

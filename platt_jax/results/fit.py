@@ -51,8 +51,8 @@ class Inspectable:
     def table(self) -> Table:
         """One line per fit: its name, parameters, standard errors, status, flags and counts.
 
-        With a population the standard errors are those of the segments' posteriors, which know it
-        no better than all rows tell.
+        With a population the standard errors come from the segments' posteriors, which know the
+        population no better than all rows tell.
         """
         return _table(*self._inspected())
 
@@ -163,7 +163,7 @@ class Fit(ComparedByValue, Inspectable):
         """The fits for rows with another rate of positives, as `Sigmoid.shift_prior`.
 
         B changes, and all else stays: the covariance, because the change is taken as known; and the
-        objective, its derivatives, counts and flags, which are those of the fitted rows.
+        objective, its derivatives, counts and flags, which describe the fitted rows.
 
         Args:
             from_rate: (...) in (0, 1), the share of positives among the fitted rows.
@@ -205,8 +205,8 @@ class Fit(ComparedByValue, Inspectable):
             level: the confidence level, between 0 and 1.
             simultaneous: whether the level holds at all scores at once (Scheffe 1959), which gives
                 a wider band, instead of at each score.
-            offset: log-odds added to those of the curve, as for `predict_proba`; they are taken as
-                known.
+            offset: log-odds added to the curve's log-odds, as for `predict_proba`; they are taken
+                as known.
 
         Returns:
             Lower and upper probabilities, each with the shape of `predict_proba`. NaN where the

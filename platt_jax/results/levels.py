@@ -125,8 +125,9 @@ class Levels(ComparedByValue):
 
         Returns:
             For crossed levels the mean curve (5,), to which the effects of the values add up. For
-            nested ones the curve (5,) of a segment without a known value, which that of the deepest
-            known value replaces; the last level is left out, because its values were all fitted.
+            nested ones the curve (5,) of a segment without a known value, which the curve of the
+            deepest known value replaces; the last level is left out, because its values were all
+            fitted.
         """
         root, covariance = self.mean, self.mean_covariance
         crossed = self.kind == "crossed"
@@ -179,7 +180,7 @@ class Levels(ComparedByValue):
         """A row per level; see `SegmentCalibrator.levels`."""
         each = self.each
         spreads = np.array([np.sqrt(np.diag(level.spread)) for level in each])
-        # The error of a root is that of the square over twice the root.
+        # The error of a root is the error of its square over twice the root.
         errors = np.array([np.diag(level.spread_errors) for level in each]) / (2 * spreads)
         return Table(
             level=np.array([level.name for level in each]),

@@ -47,7 +47,7 @@ def logit(probabilities: Column) -> NDArray[Any]:
     wide = p.astype(np.float64)
     with np.errstate(divide="ignore"):
         exact = np.log(wide) - np.log1p(-wide)
-    # Clipped as log-odds: those of 0 and 1 are then exactly opposite.
+    # Clipped as log-odds: the log-odds of 0 and 1 are then exactly opposite.
     return np.clip(exact, -FARTHEST, FARTHEST).astype(p.dtype)
 
 

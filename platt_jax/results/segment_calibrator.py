@@ -66,8 +66,8 @@ class SegmentCalibrator(ComparedByValue, ById):
             else None.
         by_level: what is known of each level with pooling="nested" or "crossed", else None;
             `levels` is a summary.
-        shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to that of
-            unseen ones, since the fit; None for nothing.
+        shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to B of unseen
+            segments, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last that of
@@ -364,17 +364,17 @@ class SegmentCalibrator(ComparedByValue, ById):
         each class have the same distribution, as `Sigmoid.shift_prior`. B of every curve changes by
         the difference of the log-odds of the two rates: of segments, their posteriors, the
         population, its levels, and the fallback. Covariances stay, because the change is taken as
-        known. So do `n_pos`, `n_neg`, flags and the objective, which are those of the fitted rows.
+        known. So do `n_pos`, `n_neg`, flags and the objective, which describe the fitted rows.
 
         With a population the distribution of B moves by exactly this difference, and a probability
         is the mean over it. So the odds of that mean do not change by exactly the ratio of the
         rates' odds.
 
         With a rate per segment, curves of unseen segments change by the mean difference of all
-        segments, or with nested levels of those of the deepest known value; the spread between
-        segments stays as estimated. `update` then takes the segments as a sample of the shifted
-        population. To keep the segments comparable, update the calibrator before the shift, with
-        the difference of log-odds as the offset of the new rows, and shift the result.
+        segments, or with nested levels of the segments of the deepest known value; the spread
+        between segments stays as estimated. `update` then takes the segments as a sample of the
+        shifted population. To keep the segments comparable, update the calibrator before the shift,
+        with the difference of log-odds as the offset of the new rows, and shift the result.
 
         Args:
             from_rate: the share of positives among the fitted rows, in (0, 1): one number, or (K,)
@@ -403,7 +403,7 @@ class SegmentCalibrator(ComparedByValue, ById):
         return replace(self._moved(change), shift=before + change)
 
     def unshifted(self) -> "SegmentCalibrator":
-        """The calibrator before `shift_prior`: that of the rate of the fitted rows.
+        """The calibrator before `shift_prior`, for the rate of the fitted rows.
 
         Example:
             >>> from platt_jax import fit_segments

@@ -185,7 +185,7 @@ def along_rows(x: Array) -> Any:
 
 
 def class_weights(y: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The weights of rows with label 1, and those of the others; 0 elsewhere."""
+    """The weights of rows with label 1, and the weights of all others; 0 elsewhere."""
     return jnp.where(y, w, 0), jnp.where(y, 0, w)
 
 

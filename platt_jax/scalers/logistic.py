@@ -225,7 +225,7 @@ def fit_logistic(
         features: (N, P) features, each of magnitude about 1.
         y: (N,) bool labels.
         w: (N,) weights >= 0.
-        free: (P,) 1 for parameters to fit, 0 for those held at 0.
+        free: (P,) 1 for parameters to fit, 0 for parameters held at 0.
         needed: bool; False makes no pass, and returns 0 with an infinite loss.
     """
     *columns, w, side = _in_blocks(*features.T, w, jnp.where(y, 1, -1).astype(features.dtype))

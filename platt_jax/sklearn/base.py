@@ -65,7 +65,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _rows(
         self, X: Any, y: Column, sample_weight: Column, offset: Column = None
     ) -> TrainingRows:
-        """The rows, checked to be those of a classification; of two classes if with offset."""
+        """The rows, checked to be of a classification; of two classes if with offset."""
         target = type_of_target(y, input_name="y")
         if target not in _TARGETS:
             raise ValueError(

@@ -68,7 +68,7 @@ class CalibratedMember:
 class PlattCalibratedClassifier(CalibratedBase):
     """A classifier with calibrated probabilities, all folds and classes in one batched fit.
 
-    Parameters, `fit` and predictions are those of `sklearn.calibration.CalibratedClassifierCV`. If
+    Parameters, `fit` and predictions are as in `sklearn.calibration.CalibratedClassifierCV`. If
     the base classifier has a `decision_function`, the probabilities are the same, too, up to the
     error of scikit-learn's optimizer. If it has only `predict_proba`, method="sigmoid" differs:
     scikit-learn fits the sigmoid to the probabilities, this class to their log-odds, which suit a
@@ -259,7 +259,7 @@ class PlattCalibratedClassifier(CalibratedBase):
     def predict(self, X: Any, *, offset: Column = None) -> NDArray[Any]:
         """The most probable class (N,) for rows X (N, F); or (N, L) of labels with P > 1/2.
 
-        The class may differ from that of the base classifier. `offset` is as in `fit`.
+        The class may differ from the base classifier's. `offset` is as in `fit`.
         """
         proba = self.predict_proba(X, offset=offset)
         if self.calibrated_classifiers_[0].scorer.kind == "multilabel":

@@ -1,4 +1,4 @@
-"""Pairwise coupling: probabilities of classes from those of pairs of classes."""
+"""Pairwise coupling: probabilities of classes from probabilities of pairs of classes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +52,7 @@ class PairwiseCalibrator(Inspectable):
 
 
 def couple(pairwise: Column) -> NDArray[np.float64]:
-    """Probabilities of classes from those of their pairs, computed as in LIBSVM.
+    """Probabilities of classes from probabilities of their pairs, computed as in LIBSVM.
 
     This is the second method of Wu, Lin & Weng (2004, "Probability Estimates for Multi-class
     Classification by Pairwise Coupling", Algorithm 2), with LIBSVM's bounds on the pairs, 1e-7 and

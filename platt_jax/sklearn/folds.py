@@ -109,7 +109,7 @@ def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
 
 
 def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
-    """The rows of all folds, as those of one classifier that knows all classes."""
+    """The rows of all folds, as rows of one classifier that knows all classes."""
     everything = np.arange(classes)
     codes = np.concatenate([x.codes for x in folds])
     if all(len(x.seen) == classes for x in folds):
@@ -139,7 +139,7 @@ def options_of(method: str, options: Options | None) -> Options:
 
 
 def fit_folds(folds: list[Fold], classes: NDArray[Any], kind: Kind, options: Options) -> list[Any]:
-    """A calibrator for each fold, for those of all classes that its classifier knows."""
+    """A calibrator for each fold, for the classes that its classifier knows."""
     if kind == "pairwise":
         return _fit_pairs(folds, classes, options)
     if kind == "softmax" and folds[0].scores.shape[1] > 1:
@@ -160,7 +160,7 @@ def _fit_columns(
     known, multilabel = [], folds[0].codes.ndim == 2
     for i, fold in enumerate(folds):
         n, columns = fold.scores.shape
-        # With two classes, the only column is that of the second.
+        # With two classes, the only column belongs to the second.
         known.append(fold.seen[-columns:])
         scores[i, :columns, :n] = fold.scores.T
         labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == known[i][:, None]

@@ -28,8 +28,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
     One base classifier serves all segments. Its scores for held-out rows, from cross-validation,
     are calibrated with one sigmoid per segment by `platt_jax.fit_segments`. Then it is fitted again
     to all rows. Segments that are not in `fit` get the calibration of all rows pooled, or with
-    pooling="partial" that of the population, or with "nested" or "crossed" what is known of their
-    levels.
+    pooling="partial" the population's, or with "nested" or "crossed" what is known of their levels.
 
     Args:
         estimator: the classifier, as in PlattCalibratedClassifier; wrap a fitted one in a
@@ -49,7 +48,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         classes_: (2,) class labels, ascending.
         estimator_: the base classifier, fitted to all rows.
         calibrator_: the `platt_jax.SegmentCalibrator`, with keys, fits, fallback and shrinkage.
-        n_features_in_: number of columns of X, including those of segments.
+        n_features_in_: number of columns of X, including columns of segments.
         feature_names_in_: names of these columns, if X has them.
 
     Example:

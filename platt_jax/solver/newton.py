@@ -73,7 +73,7 @@ def trial_point(state: State) -> Point:
 def last_step(state: State, options: Options) -> State:
     """The state after Newton's step from a point that met the tolerance, without evaluating it.
 
-    The gradient there follows from that of the last pass by the Hessian. The Hessian is not
+    The gradient there follows from the last pass's gradient and Hessian. The Hessian is not
     updated: the points are less than `tol` standard errors apart. A start that is the optimum stays
     unchanged: with one class the slope is exactly 0.
     """

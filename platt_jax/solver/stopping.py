@@ -96,8 +96,8 @@ def _rounding(
     Gradient entries have errors of eps times the weight of the rows, or the prior's curvature. In
     standard errors that is eps times the weight's square root. For the slope, the error is relative
     to the remaining curvature, the pivot. The distance to the optimum is at most what the decrement
-    shows, or what rounding may hide: the summed terms are about as large as those of h_BB if most
-    rows are fitted well.
+    shows, or what rounding may hide: the summed terms are about as large as the terms of h_BB if
+    most rows are fitted well.
     """
     at, kind = accepted.derivatives, jnp.finfo(accepted.decrement.dtype)
     weight_noise = float(kind.eps) ** 2 * jnp.maximum(at.h_AA * accepted.factors.over_pivot, 1)

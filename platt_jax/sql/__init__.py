@@ -3,7 +3,7 @@
 Every pass over the rows is one plain query without user-defined functions. It joins the rows with
 the parameters of the segments still being fitted, computes the terms of the sums, and groups them
 by segment. Engines first add up within partitions, so only a few numbers per segment are moved, and
-no segment is too large. The search is that of `platt_jax.fit_segments`. Results agree within
+no segment is too large. The search is as in `platt_jax.fit_segments`. Results agree within
 rounding, but not bitwise, because an engine adds up in its own order.
 
 `pip install 'platt-jax[sql]'`; `import platt_jax` does not import this package.

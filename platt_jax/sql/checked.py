@@ -46,7 +46,7 @@ def checked_rows(
 
 
 def check_columns(there: dict[str, pa.DataType], names: RelationColumns) -> None:
-    """Check that the columns exist among those of a relation, and have the right types.
+    """Check that the columns exist in a relation, and have the right types.
 
     Raises:
         ValueError: a column is missing or of another type.

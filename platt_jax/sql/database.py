@@ -75,7 +75,7 @@ class Database:
         return pa.table([_array(*x) for x in zip(columns, padded, strict=True)], names=names)
 
     def columns(self) -> dict[str, pa.DataType]:
-        """See `QueryEngine`; elsewhere than in SQLite, types are those of the first rows."""
+        """See `QueryEngine`; elsewhere than in SQLite, types come from the first rows."""
         if self._dialect != "sqlite":
             return schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
         # SQLite's columns have no types, but each value has one.
@@ -205,7 +205,7 @@ def _adapt_to_postgres(parsed: Any, points: pa.Table | None) -> None:
 
 
 def _array(values: Sequence[Any], padded: bool) -> pa.Array:
-    """A column of a result; ids without the blanks of char(n), and those of type uuid as text."""
+    """A column of a result; ids without the blanks of char(n), and ids of type uuid as text."""
     made: list[Any] = [str(x) if isinstance(x, uuid.UUID) else x for x in values]
     return pa.array([x and x.rstrip(" ") for x in made] if padded else made)
 

@@ -76,7 +76,7 @@ class Joined(NamedTuple):
 
 
 def parameter(segment: Joined, root: str, levels: Sequence[Joined]) -> str:
-    """A parameter of a row: that of its segment, or of what is known of its values.
+    """A parameter of a row: from its segment, or from what is known of its values.
 
     Args:
         segment: the table of the segments.

@@ -34,7 +34,7 @@ def from_columns(column: Callable[[str], Any], has_offset: bool = False) -> Clas
 def standardized(
     plain: ClassMoments, ranges: ScoreRanges, standardization: Standardization
 ) -> ClassMoments:
-    """The moments of the standardized scores, given those of the original scores."""
+    """The moments of the standardized scores, given the original scores' moments."""
     constant = _constant_at_center(ranges, standardization)
     pos, neg = (_moved(one_class, *standardization, constant) for one_class in plain)
     return pos, neg
@@ -74,7 +74,7 @@ def lost_digits(
 
 
 def _both_classes(pos: Moments, neg: Moments) -> Any:
-    """The moments of both classes, without those of the offsets."""
+    """The moments of both classes, without moments of offsets."""
     return (np.asarray(p) + np.asarray(n) for p, n in zip(pos[:4], neg[:4], strict=True))
 
 

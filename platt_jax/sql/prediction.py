@@ -39,7 +39,7 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
 
     Returns:
         A relation of DuckDB or a DataFrame of Spark, not computed yet; for a table of a connection,
-        a cursor over the result. Probabilities equal those of `SegmentCalibrator.predict_proba`,
+        a cursor over the result. Probabilities equal `SegmentCalibrator.predict_proba`,
         but are NULL where the score or the offset is NULL, and 0 below 1e-304. With a population
         their error is at most 1e-7 where the standard deviation of the log-odds is up to 2, 6e-6 up
         to 3, and 5e-4 up to 5. A NULL segment is treated as one that was not fitted, and with
@@ -139,7 +139,7 @@ def _parameter(place: int, of: str, root: float, known: list[Part]) -> str:
 
 
 def _joined(names: RelationColumns, known: list[Part]) -> str:
-    """The rows with their segments' points and those of the values of each level."""
+    """The rows with the points of their segments and of the values of each level."""
     text = f"FROM {ROWS}"
     for number, part in enumerate(known):
         alias = _alias(number)
@@ -151,7 +151,7 @@ def _joined(names: RelationColumns, known: list[Part]) -> str:
 
 
 def _points(names: RelationColumns, known: list[Part]) -> pa.Table:
-    """The segments and their parameters, and behind them the values of each level with theirs."""
+    """The segments with their parameters, then the values of each level with their own."""
     rows = Groups([len(part.keys) for part in known])
     columns: dict[str, Any] = {}
     for place in range(len(names.segment)):
@@ -178,6 +178,6 @@ def _keys(place: int, known: list[Part]) -> Any:
         else:
             places.append(np.full(len(part.keys), -1))
     whole, row_places = np.concatenate(values), np.concatenate(places)
-    # Arrow ends an array's bytes at the first that is 0, but not those of Python.
+    # Arrow ends an array's bytes at the first that is 0, but not Python's bytes.
     made = arrow_array(whole.tolist() if whole.dtype.kind in "OS" else whole)
     return made.take(pa.array(row_places, mask=row_places < 0)) if len(known) > 1 else made

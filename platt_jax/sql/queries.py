@@ -61,7 +61,7 @@ class RelationColumns(NamedTuple):
 def summary(names: RelationColumns) -> str:
     """For every segment: counts, checks, and the ranges and moments of the scores.
 
-    The moments are those of the original scores, over rows where no square overflows or underflows.
+    The moments are of the original scores, over rows where no square overflows or underflows.
     """
     ends = ", ".join(
         f"{end}(CASE WHEN kind = 1 AND y {is_class} THEN f END) AS {name}"
@@ -100,7 +100,7 @@ def scores(names: RelationColumns) -> str:
 
 
 def moments(names: RelationColumns, pooled: PooledNumbers | None) -> str:
-    """The moments of the standardized scores by segment; those of all rows follow from them."""
+    """The moments of the standardized scores by segment; moments of all rows follow."""
     return f"""
         {_with_scores(names, pooled)}
         SELECT j, {_same_rows(names)}, {_moments(names, "g", "kind = 1")} FROM scores GROUP BY j
@@ -196,7 +196,7 @@ def _moments(names: RelationColumns, score: str, counted: str) -> str:
 def _same_rows(names: RelationColumns) -> str:
     """What every pass tells of a segment's rows, to compare with the summary.
 
-    They are the number of rows and, over those of `_in_range`, the differences between the classes
+    They are the number of rows and, over rows of `_in_range`, the differences between the classes
     in the sums of the weights, scores and offsets.
     """
     terms = ["same", "same * f"] + ["same * o"] * (names.offset is not None)
@@ -212,7 +212,7 @@ def _in_range(names: RelationColumns) -> str:
 
 
 def _problems(pooled: PooledNumbers | None) -> tuple[str, ...]:
-    """The suffixes of a row's problems in column names: its segment's, and that of all rows."""
+    """The suffixes of a row's problems in column names: for its segment, and for all rows."""
     return ("",) if pooled is None else ("", ALL)
 
 

@@ -62,7 +62,7 @@ class QueryRows:
     def moments(self, standardization: Standardization) -> ClassMoments:
         """See `Rows`; only the segments of `moments.lost_digits` need a query.
 
-        The moments of all rows are computed from those of the segments.
+        The moments of all rows are computed from the segments' moments.
         """
         segments, number = self.without_all(), self.keys.num_rows
         coordinates: Any = (np.asarray(x, float) for x in standardization)
@@ -146,7 +146,7 @@ class QueryRows:
         return self._placed(found, has_all)
 
     def _placed(self, found: pa.Table, has_all: np.bool_) -> dict[str, Any]:
-        """The columns of a result, with those of all rows added up over the segments."""
+        """The columns of a result, and sums over the segments for all rows."""
         place, sums = numbers(found["j"]).astype(int), {}
         for name in found.column_names:
             if name in ("j", *SAME) or name.endswith(ALL):
@@ -178,7 +178,7 @@ def _check_same_rows(
         widest_offset: None, or (K,) or (K + 1,) largest absolute offset.
 
     Raises:
-        ValueError: they differ from those of the first pass.
+        ValueError: they differ from the numbers of the first pass.
     """
     place = numbers(found["j"]).astype(int)
     number = np.zeros(len(good))

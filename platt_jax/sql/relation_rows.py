@@ -81,7 +81,7 @@ def rows(
 ) -> RelationRows:
     """Rows of a relation, which stay in their engine, for a fit, `predict` or `monitor_sums`.
 
-    The fit is that of rows in memory, in float64. NULL in scores, labels, weights and offsets is
+    The fit is as for rows in memory, in float64. NULL in scores, labels, weights and offsets is
     treated as NaN. A pass over the rows is a query; pooling="partial" takes about 25 queries for
     each step of the population. `Options.derivatives` has no effect. No query is made here.
 

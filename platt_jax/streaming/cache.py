@@ -59,7 +59,7 @@ def rows(
             (scores, labels, segments[, weights[, offset]]), such as memory-mapped ones; or batches,
             an iterable of such tuples, of mappings, or of tables of pyarrow, pandas or polars. A
             column that a Parquet file lacks is taken from its directories' names (``country=NO``).
-        cache: directory for the rows. If it already has those of this source, these are used, and
+        cache: directory for the rows. If it already has rows of this source, these are used, and
             files are not read. float32 scores without weights take 5 bytes a row, and 18 while it
             is written.
         score: name of the column of scores; None if columns come in tuples.

@@ -195,7 +195,7 @@ def write_manifest(
         header: what the manifest says of all rows.
         keys: (K,) segment ids.
         arrays: arrays of the segments.
-        checksums: by column, those of its blocks of BLOCK_ROWS rows.
+        checksums: by column, for its blocks of BLOCK_ROWS rows.
     """
     layout, id_arrays = ids_to_arrays("keys", keys)
     header = {"format": FORMAT, **header, "block_rows": checked_files.BLOCK_ROWS, "ids": layout}

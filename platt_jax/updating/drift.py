@@ -100,7 +100,7 @@ def estimate_drift(
 
     The share maximizes the probability of the next period's labels, given the earlier period's
     estimate of each segment and a shift common to all. Its error is a sandwich over segments, or
-    that of the information if this is larger, as with a few positives. A segment's likelihood in a
+    from the information if this is larger, as with a few positives. A segment's likelihood in a
     period is approximated by a normal distribution. The part that does not last is replaced by the
     pooled curve. The distance between the means of the two periods is part of the uncertainty of
     the future period.
@@ -121,7 +121,7 @@ def estimate_drift(
         A Drift. Its calibrator has the segments of both periods, which differ by what lasts. (A, B)
         of its fits are their means in the future period, with their covariance. n_pos, n_neg and
         flags are of all rows; nll, iterations and passes are of the last period in which the
-        segment was fitted. Its population is that of the future period; mean_covariance includes
+        segment was fitted. Its population is the future period's; mean_covariance includes
         the shift between periods.
 
     Raises:

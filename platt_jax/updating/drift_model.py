@@ -1,7 +1,7 @@
-"""The population of a third period from those of two, by normal distributions of (A, B).
+"""The population of a third period from the populations of two, by normal distributions of (A, B).
 
 A segment's (A, B) in period t is m_t + x_t. The deviations x_t are Normal(0, S) between segments,
-and the covariance of those of two consecutive periods is c S: a share c of their variance lasts.
+and deviations of consecutive periods have covariance c S: a share c of their variance lasts.
 For two periods this is x_t = u + v_t, with u ~ Normal(0, c S) the lasting part and
 v_t ~ Normal(0, (1 - c) S) the part of one period. The covariance of the third period's deviations
 with the first one's is c^2 S, as in an autoregression of order one.
@@ -178,8 +178,8 @@ def lasting_share(rows: LaterRows, mean: Floats) -> tuple[float, float]:
 
     The likelihood is the product of the rows' posterior predictive probabilities. The mean (A, B)
     of the later period, common to all segments, is estimated with the share, by Fisher scoring. The
-    standard error is a sandwich with the segments as clusters (Liang & Zeger 1986), or that of the
-    information if it is larger: a few positives make the sandwich too small (Angrist & Pischke
+    standard error is a sandwich with the segments as clusters (Liang & Zeger 1986), or comes from
+    the information if it is larger: a few positives make the sandwich too small (Angrist & Pischke
     2009, "Mostly Harmless Econometrics", section 8.2).
 
     Args:

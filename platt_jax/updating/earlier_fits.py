@@ -45,12 +45,12 @@ class Walk(NamedTuple):
     def moved_likelihoods(
         self, likelihoods: Likelihoods, mean: Floats, covariance: Floats
     ) -> Likelihoods:
-        """The likelihoods of the (A, B) after the move, from those of the (A, B) before.
+        """The likelihoods of the (A, B) after the move, from the likelihoods before.
 
         A segment has the posterior N(m + d, C) before and N(m + share d, share^2 C + noise) after,
         where the population has N(m, S) and N(m, share^2 S + noise). The likelihood after is the
-        one that gives the latter posterior. Where (A, B) have moved far in comparison with S, the
-        (A, B) before lie nearer to the mean than those after; a likelihood without a population
+        one that gives the posterior after. Where (A, B) have moved far in comparison with S, the
+        (A, B) before lie nearer to the mean than after; a likelihood without a population
         would leave the spread too small.
 
         Args:
@@ -169,7 +169,7 @@ def joined(
 
 
 def placed(fits: Fit, at: Integers, some: Fit) -> Fit:
-    """The fits with those of `some` at these places."""
+    """The fits with the fits of `some` at these places."""
 
     def place(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
         together = np.array(old)
@@ -181,7 +181,7 @@ def placed(fits: Fit, at: Integers, some: Fit) -> Fit:
 
 
 def chosen(condition: Bools, one: Fit, other: Fit) -> Fit:
-    """The fits of `one` where the condition holds, else those of `other`."""
+    """The fits of `one` where the condition holds, else the fits of `other`."""
 
     def choose(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(condition.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y).astype(y.dtype)

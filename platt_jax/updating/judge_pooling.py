@@ -36,9 +36,9 @@ def judge_pooling(
     offset: Column = None,
     options: Options = Options(),
 ) -> Table:
-    """Compare the log loss of pooling methods on rows later than those fitted.
+    """Compare the log loss of pooling methods on rows later than the fitted ones.
 
-    For each cut the rows before it are fitted, and those from it to the next cut are evaluated.
+    For each cut the rows before it are fitted, and rows from it to the next cut are evaluated.
     Rows held out at random would be of the same period, and would not show drift.
 
     Args:
@@ -58,7 +58,7 @@ def judge_pooling(
           later rows' mean distance. Left out where a half has no population.
 
         Columns: `cut`; `pooling`; `rows`, the number evaluated; `log_loss`, its mean over them;
-        `difference` of the mean from that of "complete"; and `standard_error` of the difference,
+        `difference` of the mean from "complete"; and `standard_error` of the difference,
         with the segments as clusters. With few segments it is too small.
 
     Raises:
@@ -192,7 +192,7 @@ def _times(
 def _clustered_error(values: Floats, clusters: Ints) -> float:
     """The standard error of a mean whose values are dependent within clusters.
 
-    The formula is that of `robust_covariance` (Liang & Zeger 1986); NaN with a single cluster.
+    The formula is as in `robust_covariance` (Liang & Zeger 1986); NaN with a single cluster.
     """
     _, which = np.unique(clusters, return_inverse=True)
     sums = np.bincount(which, values - values.mean())

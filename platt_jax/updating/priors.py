@@ -44,7 +44,7 @@ def prior_from(
 
     Raises:
         ValueError: forgetting is outside (0, 1]; keys are given for a Fit; or keys are of another
-            type than those fitted.
+            type than the fitted keys.
 
     Example:
         >>> from platt_jax import SegmentRows, fit_segments

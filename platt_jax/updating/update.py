@@ -79,14 +79,14 @@ def update(
     rows of each segment are kept as a normal likelihood of its (A, B). The population and the
     levels are estimated anew, as in `fit_segments`, from these likelihoods and the new rows. New
     segments start from the population. After 12 updates by 10 rows its mean and variances differ
-    from those of a fit of all rows by 0.15 standard errors on average if a third of the labels are
+    from a fit of all rows by 0.15 standard errors on average if a third of the labels are
     positive, and by 0.8 if 2 % are (`benchmarks/inference/populations.py`).
 
     Curves that change over time leave earlier rows less to say. `forgetting` discounts these rows,
     and takes curves to be constant otherwise: bands are then too narrow where curves move. `drift`
     says how far (A, B) move from one update to the next, and is part of the bands (Kalman 1960).
 
-    After 21 weekly updates on flights, parameters are within 0.4 standard errors of those of a fit
+    After 21 weekly updates on flights, parameters are within 0.4 standard errors of a fit
     of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
 
     Args:
@@ -112,7 +112,7 @@ def update(
     Returns:
         A calibrator of the same class with the earlier and the new segments; without rows, the
         calibrator as it was. `n_pos` and `n_neg` include earlier rows, discounted by `forgetting`.
-        `nll` is that of the new rows, and 0 without any.
+        `nll` is of the new rows alone, and 0 without any.
 
         Flags describe all rows, as far as these are remembered. ONE_CLASS is set by the counts,
         REVERSED by the new A. SEPARABLE is set if earlier and new rows are each separable,
@@ -331,6 +331,6 @@ def _updated_fallback(
     one = jax.tree.map(lambda x: x[0, ...], one)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
-    # That of the new rows alone says nothing of all.
+    # Status and flags of the new rows alone say nothing of all rows.
     status, flags = np.full_like(one.status, Status.CONVERGED), np.zeros_like(one.flags)
     return replace(one, status=status, flags=flags)

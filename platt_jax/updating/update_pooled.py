@@ -1,8 +1,8 @@
 """Updates of partially pooled calibrators: fits of new rows beside a memory of the earlier ones.
 
 Earlier rows are remembered as a normal likelihood of each segment's (A, B). The loss of a segment
-is that of its new rows, which are exact, plus that of the memory. So the population and the levels
-are estimated as those of any other rows, and what is remembered of all rows is the normal
+is the exact loss of its new rows plus the loss of the memory. So the population and the levels
+are estimated as from any other rows, and what is remembered of all rows is the normal
 likelihood that gives the new posteriors (assumed-density filtering, Opper 1998).
 """
 
@@ -87,7 +87,7 @@ class UpdatedSegments(Segments):
         return self._coordinates
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
-        """See `Segments`. Without new rows, or where their fit fails, those of earlier rows."""
+        """See `Segments`. Without new rows, or where their fit fails, fits of earlier rows."""
         start: Any = given.start
         prior = self._with_memory(given.prior)
         new_prior = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
@@ -206,7 +206,7 @@ def _estimated(
     options: Options,
     progress: bool | Listener,
 ) -> tuple[Fit, Population]:
-    """The segments' fits and their population; that of before if the rows tell of no other one."""
+    """The segments' fits and their population, or the earlier one if rows tell of no other."""
     coordinates = segments.coordinates(options)
     to = coordinates.matrix
     alone = StandardizedSegments(segments, coordinates, options)

@@ -345,7 +345,7 @@ def test_an_option_of_apply_given_twice_is_refused(capsys, option):
         ("one", "--segment id", "leave out --segment"),
         ("numbers", "--segment id", "segments of type int64, and those of a CSV file are text"),
         ("many", "", "of many problems, not one"),
-        ("classes", "", "of many problems, not one"),
+        ("classes", "", "c.npz has one sigmoid per class: name the columns of scores"),
         ("junk", "", "c.npz"),
         ("nothing", "", "c.npz"),
     ],
@@ -1039,4 +1039,6 @@ def test_a_population_that_did_not_converge_is_a_failure(rng):
     calibrator = platt_jax.fit_segments(*rows, pooling="partial")
     assert summaries.status(calibrator) == 0
     lost = replace(calibrator.population, status=platt_jax.Status.MAX_ITERATIONS)
-    assert summaries.status(replace(calibrator, population=lost)) == 3
+    failed = replace(calibrator, population=lost)
+    assert summaries.status(failed) == 3
+    assert summaries.status(platt_jax.OneVsRestCalibrator(failed.keys, failed)) == 3

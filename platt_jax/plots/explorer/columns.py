@@ -24,7 +24,7 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Status
 
 _LONGEST_NAME = 120
-# Names of statuses by code; the last is that of segments that were not fitted.
+# Names of statuses by code; the last is for segments that were not fitted.
 STATUSES = [*(status.name for status in Status), "UNSEEN"]
 _UNSEEN = len(Status)
 # Of deflate: fast, and larger by a few per cent than the best.
@@ -61,7 +61,7 @@ class Order(NamedTuple):
     without rows, flagged ones first.
 
     Attributes:
-        judged: (K,) number of each segment among those judged, -1 if it has no rows.
+        judged: (K,) number of each segment among the judged ones, -1 if it has no rows.
         place: (K,) index among the calibrator's keys, -1 if it was not fitted.
     """
 
@@ -69,7 +69,7 @@ class Order(NamedTuple):
     place: Integers
 
     def values_of_judged(self, values: Array, without: float) -> Array:
-        """(K,) values of the segments judged, another for those without rows."""
+        """(K,) values of the judged segments, another for segments without rows."""
         return np.append(values, without)[self.judged]
 
     def values_of_fits(self, values: Array, without: float) -> Array:
@@ -107,7 +107,7 @@ def row_columns(judged: JudgedSegments, order: Order) -> NamedColumns:
 def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:
     """The fit of each segment, NaN where there is none.
 
-    The log-odds of class 0 at the score f are level + A (f - middle), where `middle` is that of the
+    The log-odds of class 0 at the score f are level + A (f - middle), with the middle of the
     window. Their variance is steepness² (u - center)² + certainty², where u is f - middle in widths
     of the window. A sum of squares stays exact to the digits kept, unlike one with a covariance.
     """

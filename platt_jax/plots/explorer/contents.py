@@ -46,8 +46,8 @@ class Contents(NamedTuple):
 
     Attributes:
         about: JSON that describes the blocks and has what is the same for all segments.
-        blocks: the numbers of the rows, which are drawn first, those of the fits, the ids, and the
-            bins; all deflated.
+        blocks: the numbers of the rows, which are drawn first, the numbers of the fits, the ids,
+            and the bins; all deflated.
         ids: the ids of the segments in the order of the columns.
         expected: (K,) expected positives, as the page has them.
         ratio: (K,) observed over expected positives, as the page has them; NaN without rows.
@@ -143,7 +143,7 @@ def _window(rows: PredictedRows) -> list[float]:
 
 
 def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | None:
-    """Axes and limits of the funnel, as those of `rate_funnel`; None if nothing is expected."""
+    """Axes and limits of the funnel, as in `rate_funnel`; None if nothing is expected."""
     usable = rows.usable
     p = rows.proba[usable]
     predictions = GroupedPredictions(p, np.ones_like(p), rows.segments[usable].astype(np.int64))

@@ -33,7 +33,7 @@ class PredictedRows(NamedTuple):
         labels: (N,) 0 or 1 where a row is usable.
         proba: (N,) the calibrator's probabilities.
         usable: (N,) bool, whether score, label and probability are finite.
-        segments: (N,) number of each row's segment among those judged.
+        segments: (N,) number of each row's segment among the judged segments.
     """
 
     scores: Floats
@@ -69,7 +69,7 @@ def judged_rows(
             f"float32, got {largest:.2g}; multiply the scores by a power of two, and fit them again"
         )
     rows = SegmentRows(scores, labels, segments)
-    # Predictions are tested for every segment, including those that were not fitted.
+    # Predictions are tested for every segment, including segments that were not fitted.
     table = triage(calibrator, rows, against="predictions", fdr=fdr, non_finite="omit")
     keys = ids_in_table(table, rows.keys.dtype.names)
     y, _, spoilt = validation.labelled_rows(f, labels, None, "scores")

@@ -47,7 +47,7 @@ class CosineExpansion(Scaler[FittedCosine]):
 
     whose second term is proportional to the integral of p'(t)^2. t goes from 0 at the smallest
     score to pi at the largest, and is clipped there. The coefficients solve one linear system. As
-    Platt remarks, the sum need not be monotone or within [0, 1]; it is clipped to the latter.
+    Platt remarks, the sum need not be monotone or within [0, 1]; it is clipped to [0, 1].
 
     One class: 0 or 1. Constant scores: the share of class 1.
 
