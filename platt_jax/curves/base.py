@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Bools
+from platt_jax.arrays import Bools, Floats
 from platt_jax.backend.threads import ordered_map
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.segment_rows import SegmentRows
@@ -20,6 +20,8 @@ from platt_jax.status import Status
 
 # Rows of adjacent problems that are sorted and fitted together.
 _TOGETHER = 1 << 18
+# Problems are sorted as lines of a matrix if it has at most so many places for each row.
+_MOST_PADDING = 4
 
 
 class Curve(ABC):
@@ -47,8 +49,8 @@ class SortedRows(NamedTuple):
 
     groups: Groups  # of distinct scores; a problem without finite rows has the score NaN
     scores: NDArray[Any]
-    weights: NDArray[np.float64]
-    positive: NDArray[np.float64]  # weight of the rows of class 1
+    weights: Floats
+    positive: Floats  # weight of the rows of class 1
     status: NDArray[Any]  # CONVERGED, NON_FINITE or EMPTY
 
 
@@ -98,23 +100,35 @@ def _sorted_rows(problems: Problems, context: Context, some: slice) -> SortedRow
     bad: Bools = before.sums((~finite & (w != 0)).astype(float)) > 0
     bad &= context.options.non_finite != "omit"
     used = finite & (w > 0) & ~before.by_row(bad)
-    owner, scores, y, w = before.owner[used], scores[used], y[used], w[used]
-    order = np.lexsort((scores, owner))
-    owner, scores, y, w = owner[order], scores[order], y[order], w[order]
+    order = _ascending(before, np.where(used, scores, np.nan))[: np.count_nonzero(used)]
+    owner, scores = before.owner[order], scores[order]
+    w, positive = w[order], w[order] * y[order]
     first = np.ones(len(owner), bool)
     first[1:] = (owner[1:] != owner[:-1]) | (scores[1:] != scores[:-1])
-    starts = np.flatnonzero(first)
-    distinct_owner = owner[starts]
-    if len(starts):
-        weights, positive = np.add.reduceat(w, starts), np.add.reduceat(w * y, starts)
-    else:
-        weights, positive = np.empty(0), np.empty(0)
-    counts = np.bincount(distinct_owner, minlength=len(sizes))
+    if not first.all():
+        starts = np.flatnonzero(first)
+        owner, scores = owner[starts], scores[starts]
+        w, positive = (np.add.reduceat(x, starts) for x in (w, positive))
+    counts = np.bincount(owner, minlength=len(sizes))
     status = np.where(bad, Status.NON_FINITE, Status.CONVERGED).astype(np.int32)
     status[(counts == 0) & ~bad] = Status.EMPTY
     # A problem without rows has one score, which is NaN.
-    lost = np.flatnonzero(counts == 0)
-    at = np.searchsorted(distinct_owner, lost)
-    kept = scores[starts]
-    kept, weights, positive = (np.insert(x, at, np.nan) for x in (kept, weights, positive))
-    return SortedRows(Groups(np.maximum(counts, 1)), kept, weights, positive, status)
+    at = np.searchsorted(owner, np.flatnonzero(counts == 0))
+    if len(at):
+        scores, w, positive = (np.insert(x, at, np.nan) for x in (scores, w, positive))
+    return SortedRows(Groups(np.maximum(counts, 1)), scores, w, positive, status)
+
+
+def _ascending(groups: Groups, scores: NDArray[Any]) -> NDArray[np.intp]:
+    """The rows by group and score, those with NaN after all others."""
+    width = int(groups.sizes.max(initial=0))
+    if len(groups.sizes) * width > _MOST_PADDING * groups.rows:
+        return np.lexsort((scores, groups.owner + len(groups.sizes) * np.isnan(scores)))
+    # Lines of a matrix are sorted many times faster.
+    matrix = np.full((len(groups.sizes), width), np.nan, scores.dtype)
+    matrix[groups.owner, groups.place] = scores
+    order = np.argsort(matrix, axis=1)
+    here = np.arange(width) < groups.sums((~np.isnan(scores)).astype(int))[:, None]
+    found = (order + groups.starts[:, None])[here]
+    lost = np.flatnonzero(np.isnan(scores))
+    return np.concatenate([found, lost]) if len(lost) else found

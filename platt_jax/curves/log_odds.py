@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.backend.threads import run_concurrently
 from platt_jax.curves.base import Curve, pooled
 from platt_jax.curves.newton import FoundCurves, search_task
 from platt_jax.execution.problems import Context, Problems
@@ -50,8 +51,11 @@ class LogOddsCurve(Curve):
     def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
         """See `Curve`. All have the functions that suit the segments."""
         made = self.made_for(rows.problems)
-        each = self._fitted(rows.problems, context, *made)
-        return each.joined(self._fitted(rows.pooled, pooled(context), *made))
+        together, each = run_concurrently(
+            lambda: self._fitted(rows.pooled, pooled(context), *made),
+            lambda: self._fitted(rows.problems, context, *made),
+        )
+        return each.joined(together)
 
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """See `Curve`."""

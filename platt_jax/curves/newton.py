@@ -5,7 +5,7 @@ up the loss, its gradient and its Hessian over the rows, in one pass, and then d
 problem whether to take the step or to halve it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -24,12 +24,15 @@ from platt_jax.passes.elementary import log1p_unit
 from platt_jax.passes.protocol import RowTerms, TermRows
 from platt_jax.results.fitted_curves import Features
 from platt_jax.solver.flags import raised_flags
+from platt_jax.solver.newton import backward_share
 from platt_jax.solver.search import TRACED, Runner, host
 from platt_jax.solver.solution import coordinates_and_start, rough_coordinates
 from platt_jax.status import Status
 
 _RUNNING = -1
 _ARMIJO = 1e-4  # the sufficient-decrease constant
+# Sums are rounded by about so many units for each unit of the root of the weight.
+_ROUNDED = 8
 # A pivot below so many roundings of its diagonal entry is 0: the rows do not tell its parameter
 # from the parameters before it.
 _ALIASED = 64
@@ -68,8 +71,16 @@ def search_task(features: Features, penalty: float) -> Task:
     )
 
 
+@cache
+def _bound(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """The function with its first arguments, one object for equal arguments.
+
+    The host finds compiled programs by their functions.
+    """
+    return partial(function, *arguments)
+
+
 class _Sums(NamedTuple):
-    loss: jax.Array
     gradient: list[jax.Array]  # by each of P parameters
     hessian: list[list[jax.Array]]  # lower triangle: row j has j + 1 entries
 
@@ -96,18 +107,25 @@ def _fit(
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
     moments = rows.moments(runner.decide(rough_coordinates)(ranges, options=options))
-    start = runner.decide(partial(_start, features))
-    own, targets, theta = start(ranges, moments, given, options=options)
+    start = runner.decide(_bound(_start, features))
+    own, targets, theta, limits = start(ranges, moments, given, options=options)
     rows = rows.standardized(own)
-    found = _search(rows, theta, targets, features, penalty, options, runner)
-    report = runner.decide(partial(_report, features))
-    return report(found, own, ranges, moments, options=options)
+    found = _search(rows, theta, targets, limits, features, penalty, options, runner)
+    point = runner.decide(_bound(_last_point, features))(found)
+    (loss,) = rows.row_sums((point, targets), _loss_terms(features))
+    report = runner.decide(_bound(_report, penalty))
+    return report(found, point, loss, own, ranges, moments, options=options)
+
+
+class _Limits(NamedTuple):
+    weight: jax.Array  # of all rows of a problem
+    largest: list[jax.Array]  # the largest absolute value of each function in a problem's rows
 
 
 def _start(
     features: Features, ranges: Any, moments: Any, given: Standardization | None, options: Options
-) -> tuple[Standardization, Targets, list[jax.Array]]:
-    """Coordinates, targets, and the start: the sigmoid of two normal densities."""
+) -> tuple[Standardization, Targets, list[jax.Array], _Limits]:
+    """Coordinates, targets, the start, which is the sigmoid of two normal densities, and limits."""
     n_pos, n_neg = (one_class.total for one_class in moments)
     make = objective.platt_targets if options.targets == "platt" else objective.plain_targets
     targets = make(n_pos, n_neg)
@@ -115,51 +133,74 @@ def _start(
     if line is not None:
         A, B = A + line[0], B + line[1]
     zero = jnp.zeros_like(A)
-    if features.own_coordinates and given is None:
-        return own, targets, [-B, -A, *[zero] * (features.number - 2)]
-    if given is None:
-        given = Standardization(zero, jnp.ones_like(A))
-    # The same line in the given coordinates; a constant where there is no line.
-    slope = -A * own.scale / given.scale
-    level = -B + A * own.scale * (own.center - given.center)
+    at = own
+    if not features.own_coordinates:
+        at = Standardization(zero, jnp.ones_like(A))
+    if given is not None:
+        at = given
+    # The same line in these coordinates; a constant where that is out of range.
+    slope = -A * own.scale / at.scale
+    level = -B + A * own.scale * (own.center - at.center)
     usable = jnp.isfinite(slope) & jnp.isfinite(level)
-    slope, level = jnp.where(usable, slope, 0), jnp.where(usable, level, 0)
+    slope, level = jnp.where(usable, slope, 0), jnp.where(usable, level, -B)
+    theta = [level, slope, *[zero] * (features.number - 2)]
     if features.not_negative:
-        slope = jnp.maximum(slope, 0)
-        return given, targets, [level, *[slope] * (features.number - 1)]
-    return given, targets, [level, slope, *[zero] * (features.number - 2)]
+        theta = [level, *[jnp.maximum(slope, 0)] * (features.number - 1)]
+    # Each function is largest at an end of the scores.
+    ends = [features.values((end - at.center) * at.scale) for end in ranges.overall()]
+    largest = [jnp.maximum(jnp.abs(x), jnp.abs(y)) for x, y in zip(*ends, strict=True)]
+    limits = _Limits(n_pos + n_neg, [jnp.ones_like(zero), *largest])
+    return at, targets, theta, jax.lax.stop_gradient(limits)
 
 
 @cache
 def _row_terms(features: Features) -> RowTerms:
-    """The loss of a row and its derivatives by the parameters: the lower triangle by rows."""
+    """The derivatives of a row's loss by the parameters; the second ones as a lower triangle."""
 
     def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
         theta, targets = numbers
         functions = features.values(row.f)
-        log_odds = theta[0] + sum(t * x for t, x in zip(theta[1:], functions, strict=True))
-        # With A = -1 and B = 0 the sigmoid's formulas are those of the log-odds.
-        point = -jnp.ones_like(theta[0]), jnp.zeros_like(theta[0])
-        row = row._replace(f=log_odds)
-        by_z = objective.analytic_derivatives(point, row, targets, arithmetic)
-        linear, odds = objective.loss(point, row, targets, arithmetic)
-        loss = jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)
+        row = row._replace(f=_log_odds(features, theta, row.f))
+        by_z = objective.analytic_derivatives(_identity(theta), row, targets, arithmetic)
         gradient = [-by_z.g_B, *(-by_z.g_B * x for x in functions)]
         hessian = [by_z.h_BB]
         for j, x in enumerate(functions):
             curved = by_z.h_BB * x
             hessian += [curved, *(curved * other for other in functions[: j + 1])]
-        present = [jnp.where(row.present, x, 0) for x in gradient + hessian]
-        return [loss, *present]
+        return [jnp.where(row.present, x, 0) for x in gradient + hessian]
 
     number = features.number
-    return RowTerms(terms, 1 + number + number * (number + 1) // 2)
+    return RowTerms(terms, number + number * (number + 1) // 2)
+
+
+@cache
+def _loss_terms(features: Features) -> RowTerms:
+    """The loss of a row."""
+
+    def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
+        theta, targets = numbers
+        row = row._replace(f=_log_odds(features, theta, row.f))
+        linear, odds = objective.loss(_identity(theta), row, targets, arithmetic)
+        return [jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)]
+
+    return RowTerms(terms, 1)
+
+
+def _log_odds(features: Features, theta: list[jax.Array], f: jax.Array) -> jax.Array:
+    functions = features.values(f)
+    return theta[0] + sum(t * x for t, x in zip(theta[1:], functions, strict=True))
+
+
+def _identity(theta: list[jax.Array]) -> objective.Point:
+    """The (A, B) with which the sigmoid's formulas are those of log-odds."""
+    return -jnp.ones_like(theta[0]), jnp.zeros_like(theta[0])
 
 
 def _search(
     rows: TermRows,
     start: list[jax.Array],
     targets: Targets,
+    limits: _Limits,
     features: Features,
     penalty: float,
     options: Options,
@@ -167,14 +208,15 @@ def _search(
 ) -> _State:
     """The last state of the search."""
     first = runner.decide(_first_state)(start)
-    decide = runner.decide(partial(_decide, features, penalty))
-    trial = runner.decide(partial(_trial, features))
+    decide = runner.decide(_bound(_decide, features, penalty))
+    trial = runner.decide(_bound(_trial, features))
     terms = _row_terms(features)
 
     def advance(state: _State, rows: TermRows, targets: Targets) -> _State:
         point = trial(state)
-        state_after: _State = decide(state, rows.row_sums((point, targets), terms), options=options)
-        return state_after
+        sums = rows.row_sums((point, targets), terms)
+        after: _State = decide(limits, state, sums, options=options)
+        return after
 
     if runner is not TRACED:
         state = first
@@ -197,7 +239,7 @@ def _first_state(start: list[jax.Array]) -> _State:
         theta=start,
         step=nothing,
         length=zero,
-        at=_Sums(jnp.full_like(zero, jnp.inf), nothing, [[zero] * (j + 1) for j in range(number)]),
+        at=_Sums(nothing, [[zero] * (j + 1) for j in range(number)]),
         aliased=[zero > 0] * number,
         status=running,
         iterations=jnp.zeros_like(running),
@@ -220,27 +262,24 @@ def _allowed(features: Features, theta: list[jax.Array]) -> list[jax.Array]:
 def _decide(
     features: Features,
     penalty: float,
+    limits: _Limits,
     state: _State,
     sums: Sequence[jax.Array],
     options: Options,
 ) -> _State:
     """Takes the step or halves it, given the sums over the rows at its end."""
     theta, number = _trial(features, state), features.number
-    loss, gradient, rest = sums[0], list(sums[1 : 1 + number]), list(sums[1 + number :])
+    gradient, rest = list(sums[:number]), list(sums[number:])
     hessian = [[rest.pop(0) for _ in range(j + 1)] for j in range(number)]
     for j in range(2, number):
-        loss = loss + penalty / 2 * theta[j] * theta[j]
         gradient[j] = gradient[j] + penalty * theta[j]
         hessian[j][j] = hessian[j][j] + penalty
-    at = _Sums(loss, gradient, hessian)
-    eps = jnp.finfo(loss.dtype).eps
-    total = loss + sum(gradient) + sum(sum(row) for row in hessian)
-    finite, first = jnp.isfinite(total), state.length == 0
-    # Near the optimum the change of the loss is rounding.
-    moves = (new - old for new, old in zip(theta, state.theta, strict=True))
-    descent = sum(g * x for g, x in zip(state.at.gradient, moves, strict=True))
-    allowed = _ARMIJO * descent + 4 * eps * jnp.abs(state.at.loss)
-    accepted = finite & (first | (loss <= state.at.loss + allowed))
+    at = _Sums(gradient, hessian)
+    eps = jnp.finfo(gradient[0].dtype).eps
+    finite = jnp.isfinite(sum(gradient) + sum(sum(row) for row in hessian))
+    first = state.length == 0
+    moves = [new - old for new, old in zip(theta, state.theta, strict=True)]
+    accepted = finite & (first | _proves_decrease(moves, state.at, at, limits))
 
     held = [jnp.zeros_like(first)] * number
     if features.not_negative:
@@ -250,12 +289,12 @@ def _decide(
     decrement = jnp.sqrt(jnp.maximum(downhill, 0))
     tol: Any = options.tol  # filled in by `with_tol`
     iterations = state.iterations + jnp.where(first, 0, 1)
-    near = decrement <= jnp.maximum(tol, jnp.sqrt(4 * eps * jnp.abs(loss)))
+    near = decrement <= jnp.maximum(tol, _ROUNDED * eps * jnp.sqrt(limits.weight))
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     moved = _State(
         theta,
         step,
-        jnp.ones_like(loss),
+        jnp.ones_like(state.length),
         at,
         aliased,
         jnp.where(near, int(Status.CONVERGED), exhausted),
@@ -270,12 +309,30 @@ def _decide(
     return jax.tree.map(partial(jnp.where, running), new, state)
 
 
+def _proves_decrease(
+    moves: list[jax.Array], before: _Sums, at: _Sums, limits: _Limits
+) -> jax.Array:
+    """Whether the derivatives at both ends of a step prove that the loss falls enough.
+
+    As `platt_jax.solver.newton`: no log-odds changes by more than the functions' largest values
+    allow, which bounds the third derivative along the step (Bach 2010, section 2).
+    """
+    number = range(len(moves))
+    rise = sum(g * x for g, x in zip(at.gradient, moves, strict=True))
+    curvature = sum(
+        moves[i] * moves[j] * at.hessian[max(i, j)][min(i, j)] for i in number for j in number
+    )
+    most: Any = sum(jnp.abs(x) * y for x, y in zip(moves, limits.largest, strict=True))
+    slope = sum(g * x for g, x in zip(before.gradient, moves, strict=True))
+    return rise - curvature * backward_share(most) <= _ARMIJO * slope
+
+
 def _newton_step(at: _Sums, held: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
     """-H^-1 g by an L D L' factorization; and which parameters are held or cannot be told apart."""
-    number, eps = len(held), jnp.finfo(at.loss.dtype).eps
+    number, eps = len(held), jnp.finfo(at.gradient[0].dtype).eps
     left = [[at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
     right, aliased = [-g for g in at.gradient], []
-    zero = jnp.zeros_like(at.loss)
+    zero = jnp.zeros_like(at.gradient[0])
     for k in range(number):
         lost = held[k] | (left[k][k] <= _ALIASED * eps * at.hessian[k][k])
         aliased.append(lost)
@@ -300,8 +357,10 @@ def _last_point(features: Features, state: _State) -> list[jax.Array]:
 
 
 def _report(
-    features: Features,
+    penalty: float,
     state: _State,
+    point: list[jax.Array],
+    loss: jax.Array,
     own: Standardization,
     ranges: Any,
     moments: Any,
@@ -309,30 +368,27 @@ def _report(
 ) -> FoundCurves:
     weight = moments[0].total + moments[1].total
     number, status = len(state.theta), state.status
-    separated = state.at.loss <= _SEPARATED * jnp.minimum(weight, 1)
     if options.targets != "platt":
-        status = jnp.where(
-            separated & (status != Status.NON_FINITE), int(Status.MAX_ITERATIONS), status
-        )
+        separated = loss <= _SEPARATED * jnp.minimum(weight, 1)
+        status = jnp.where(separated, int(Status.MAX_ITERATIONS), status)
     status = jnp.where(weight == 0, int(Status.EMPTY), status)
     status = jnp.where(ranges.bad, int(Status.NON_FINITE), status)
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
+    loss = loss + penalty / 2 * sum((x * x for x in point[2:]), start=jnp.zeros_like(loss))
     hessian = [
         jnp.stack([state.at.hessian[max(i, j)][min(i, j)] for j in range(number)], -1)
         for i in range(number)
     ]
     low, high = ranges.overall()
-    nan = jnp.full_like(state.at.loss, jnp.nan)
+    nan = jnp.full_like(loss, jnp.nan)
     return FoundCurves(
-        coefficients=jnp.stack(
-            [jnp.where(failed, nan, x) for x in _last_point(features, state)], -1
-        ),
+        coefficients=jnp.stack([jnp.where(failed, nan, x) for x in point], -1),
         hessian=jnp.stack(hessian, -2),
         aliased=jnp.stack(state.aliased, -1),
         status=status,
         flags=raised_flags(jnp.zeros_like(nan), ranges, moments, options),
         iterations=state.iterations,
-        nll=jnp.where(failed, nan, state.at.loss),
+        nll=jnp.where(failed, nan, loss),
         low=jnp.where(failed, nan, low),
         high=jnp.where(failed, nan, high),
         center=jnp.broadcast_to(own.center, nan.shape),

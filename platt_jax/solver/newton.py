@@ -228,11 +228,11 @@ def _proves_decrease(state: State, at: Derivatives, constants: ProblemConstants)
     d_A, d_B, s = state.step_A, state.step_B, state.step_size
     most = reach((d_A, d_B), constants)
     curvature = d_A * (d_A * at.h_AA + 2 * d_B * at.h_AB) + d_B * d_B * at.h_BB
-    bound = _slope(state, at) - s * curvature * _backward_share(s * most)
+    bound = _slope(state, at) - s * curvature * backward_share(s * most)
     return bound <= _ARMIJO * _slope(state)
 
 
-def _backward_share(x: jax.Array) -> jax.Array:
+def backward_share(x: jax.Array) -> jax.Array:
     """A lower bound of (exp(-x) + x - 1) / x^2: its Pade approximant at 0.
 
     The difference of the numerators times exp(x) has value and first two derivatives 0 at 0, and

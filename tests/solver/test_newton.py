@@ -125,7 +125,7 @@ def test_the_share_of_the_curvature_is_never_more_than_there_is(dtype, x64):
         exact = [0.5] + [
             float((mpmath.exp(-mpmath.mpf(v)) + v - 1) / mpmath.mpf(v) ** 2) for v in x[1:].tolist()
         ]
-    part = np.asarray(newton._backward_share(jnp.asarray(x))) / np.array(exact)
+    part = np.asarray(newton.backward_share(jnp.asarray(x))) / np.array(exact)
     assert np.max(part) <= 1 + 4 * np.finfo(dtype).eps
     assert np.min(part[x <= 1]) >= 0.9998 and np.min(part) >= 2 / 3
 
