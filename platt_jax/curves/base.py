@@ -100,7 +100,7 @@ def _sorted_rows(problems: Problems, context: Context, some: slice) -> SortedRow
     bad: Bools = before.sums((~finite & (w != 0)).astype(float)) > 0
     bad &= context.options.non_finite != "omit"
     used = finite & (w > 0) & ~before.by_row(bad)
-    order = _ascending(before, np.where(used, scores, np.nan))[: np.count_nonzero(used)]
+    order = _ascending(before, np.where(used, scores, np.inf))
     owner, scores = before.owner[order], scores[order]
     w, positive = w[order], w[order] * y[order]
     first = np.ones(len(owner), bool)
@@ -120,15 +120,17 @@ def _sorted_rows(problems: Problems, context: Context, some: slice) -> SortedRow
 
 
 def _ascending(groups: Groups, scores: NDArray[Any]) -> NDArray[np.intp]:
-    """The rows by group and score, those with NaN after all others."""
-    width = int(groups.sizes.max(initial=0))
-    if len(groups.sizes) * width > _MOST_PADDING * groups.rows:
-        return np.lexsort((scores, groups.owner + len(groups.sizes) * np.isnan(scores)))
-    # Lines of a matrix are sorted many times faster.
-    matrix = np.full((len(groups.sizes), width), np.nan, scores.dtype)
-    matrix[groups.owner, groups.place] = scores
-    order = np.argsort(matrix, axis=1)
-    here = np.arange(width) < groups.sums((~np.isnan(scores)).astype(int))[:, None]
-    found = (order + groups.starts[:, None])[here]
-    lost = np.flatnonzero(np.isnan(scores))
-    return np.concatenate([found, lost]) if len(lost) else found
+    """The finite rows by group and score."""
+    sizes, width = groups.sizes, int(groups.sizes.max(initial=0))
+    used = np.isfinite(scores)
+    if len(sizes) * width > _MOST_PADDING * groups.rows:
+        owner = np.where(used, groups.owner, len(sizes))
+        return np.lexsort((scores, owner))[: np.count_nonzero(used)]
+    # Lines of a matrix are sorted many times faster, and without NaN.
+    inside = np.arange(width) < sizes[:, None]
+    matrix = np.full(inside.shape, np.inf, scores.dtype)
+    matrix[inside] = np.where(used, scores, np.inf)
+    order = np.argsort(matrix, axis=1) + groups.starts[:, None]
+    counts = sizes if used.all() else groups.sums(used.astype(np.int64))
+    found: NDArray[np.intp] = order[np.arange(width) < counts[:, None]]
+    return found
