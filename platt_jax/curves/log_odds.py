@@ -82,14 +82,13 @@ def _curves(features: Features, found: FoundCurves) -> LogOddsCurves:
     aliased: NDArray[Any] = np.asarray(found.aliased)
     either = aliased[..., :, None] | aliased[..., None, :]
     one = np.eye(features.number)
-    bad = ~np.isfinite(found.hessian).all((-2, -1), keepdims=True)
-    hessian = np.where(either | bad, one, np.asarray(found.hessian, float))
-    covariance = np.where(either | bad, 0, np.linalg.inv(hessian))
-    covariance[either & (one > 0)] = np.inf
-    lost = np.isnan(found.nll)[:, None, None] | bad
+    failed = np.isnan(found.nll)[:, None, None]
+    covariance = np.linalg.inv(np.where(either | failed, one, np.asarray(found.hessian, float)))
+    covariance[either & ~failed] = 0
+    covariance[either & ~failed & (one > 0)] = np.inf
     return LogOddsCurves(
         features=features,
-        covariance=np.where(lost, np.nan, covariance).astype(found.coefficients.dtype),
+        covariance=np.where(failed, np.nan, covariance).astype(found.coefficients.dtype),
         **{name: x for name, x in found._asdict().items() if name not in ("hessian", "aliased")},
     )
 

@@ -1,0 +1,347 @@
+"""Curves other than the sigmoid, of ragged segments: against a loop, SciPy and scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, minimize_scalar
+from sklearn.isotonic import IsotonicRegression
+
+import platt_jax as pj
+from platt_jax import Status, curves
+
+NAMES = ("shift", "temperature", "quadratic", "beta", "spline", "isotonic", "bins", "venn_abers")
+LOG_ODDS = ("quadratic", "beta", "spline")
+SIZES = (1, 2, 3, 7, 40, 300, 700)
+
+
+def world(seed=0, sizes=SIZES, dtype=float):
+    """Rows of segments of these sizes, with ties, in random order; and weights."""
+    rng = np.random.default_rng(seed)
+    segments = np.repeat(np.arange(len(sizes)), sizes)
+    scores = rng.normal(size=len(segments)).round(1)
+    chances = 1 / (1 + np.exp(0.5 - 1.2 * scores - 0.3 * scores**2))
+    labels = (rng.random(len(scores)) < chances).astype(int)
+    order = rng.permutation(len(scores))
+    weights = rng.integers(1, 4, len(scores)).astype(dtype)
+    return scores[order].astype(dtype), labels[order], segments[order], weights
+
+
+@pytest.fixture(scope="module")
+def calibrators():
+    f, y, s, w = world()
+    return {name: pj.fit_segments(f, y, s, weights=w, curve=name) for name in NAMES}
+
+
+def platt(y, w):
+    n_pos, n_neg = w[y == 1].sum(), w[y == 0].sum()
+    return np.where(y == 1, (n_pos + 1) / (n_pos + 2), 1 / (n_neg + 2))
+
+
+def objective(z, t, w):
+    return (w * (np.logaddexp(0, -z) * t + np.logaddexp(0, z) * (1 - t))).sum()
+
+
+@pytest.mark.parametrize("name", LOG_ODDS)
+def test_parameters_are_the_optimum_by_scipy(name, calibrators):
+    f, y, s, w = world()
+    found = calibrators[name].curves
+    assert (found.status == Status.CONVERGED).all()
+    penalty = curves.Spline().penalty if name == "spline" else 0.0
+    for k in (4, 5, 6, len(SIZES)):  # the last is the curve of all rows
+        mine = s == k if k < len(SIZES) else np.ones(len(s), bool)
+        u = f[mine] if name == "beta" else (f[mine] - found.center[k]) * found.scale[k]
+        x = np.stack([np.ones_like(u), *found.features.values(u)], 1)
+        t = platt(y[mine], w[mine])
+
+        def loss(theta, x=x, t=t, mine=mine):
+            return objective(x @ theta, t, w[mine]) + penalty / 2 * (theta[2:] ** 2).sum()
+
+        bounds = [(None, None)] + [(0, None)] * (x.shape[1] - 1) if name == "beta" else None
+        best = minimize(
+            loss,
+            np.zeros(x.shape[1]),
+            bounds=bounds,
+            method="L-BFGS-B",
+            options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 5000},
+        )
+        assert loss(found.coefficients[k]) <= best.fun + 1e-9
+        assert found.nll[k] == pytest.approx(loss(found.coefficients[k]), rel=1e-10)
+        # In standard errors, as far as SciPy's search goes.
+        moved = found.coefficients[k] - best.x
+        errors = np.sqrt(np.diagonal(found.covariance[k]))
+        known = errors > 0
+        assert (np.abs(moved[known]) <= 2e-4 * errors[known] + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", LOG_ODDS)
+def test_covariances_are_inverse_hessians(name, calibrators):
+    f, _, s, w = world()
+    found, k = calibrators[name].curves, 6
+    mine = s == k
+    u = f[mine] if name == "beta" else (f[mine] - found.center[k]) * found.scale[k]
+    x = np.stack([np.ones_like(u), *found.features.values(u)], 1)
+    p = 1 / (1 + np.exp(-x @ found.coefficients[k]))
+    free = found.coefficients[k] != 0  # others are at beta's bound
+    hessian = (x * (w[mine] * p * (1 - p))[:, None]).T @ x
+    if name == "spline":
+        hessian += np.diag([0, 0, *[curves.Spline().penalty] * (len(free) - 2)])
+    expected = np.linalg.inv(hessian[np.ix_(free, free)])
+    np.testing.assert_allclose(found.covariance[k][np.ix_(free, free)], expected, rtol=1e-6)
+
+
+def test_shift_and_temperature_are_the_optimum_of_one_parameter(calibrators):
+    f, y, s, w = world()
+    for k in (3, 5, 6):
+        mine = s == k
+        t = platt(y[mine], w[mine])
+        rows = f[mine], t, w[mine]
+        best = minimize_scalar(lambda b, f, t, w: objective(f + b, t, w), args=rows, tol=1e-12)
+        fit = calibrators["shift"][k]
+        assert fit.A == -1 and -fit.B == pytest.approx(best.x, abs=1e-6)
+        assert fit.standard_errors[0] == 0
+        p = 1 / (1 + np.exp(fit.B - f[mine]))
+        assert fit.standard_errors[1] == pytest.approx((w[mine] * p * (1 - p)).sum() ** -0.5)
+    for k in (5, 6):
+        mine = s == k
+        rows = f[mine], y[mine], w[mine]
+        best = minimize_scalar(lambda b, f, t, w: objective(b * f, t, w), args=rows, tol=1e-12)
+        fit = calibrators["temperature"][k]
+        assert fit.B == 0 and -fit.A == pytest.approx(best.x, abs=1e-6)
+
+
+def test_isotonic_curves_are_scikit_learns(calibrators):
+    f, y, s, w = world()
+    at = np.linspace(-4, 4, 101)
+    for k in range(len(SIZES)):
+        mine = s == k
+        theirs = IsotonicRegression(out_of_bounds="clip").fit(f[mine], y[mine], w[mine])
+        mine_at = calibrators["isotonic"].predict_proba(at, k)
+        np.testing.assert_allclose(mine_at, theirs.predict(at), atol=1e-12)
+
+
+def test_centered_isotonic_curves_rise_strictly_and_keep_the_mean():
+    f, y, s, _ = world()
+    centered = pj.fit_segments(f, y, s, curve=curves.Isotonic(centered=True))
+    plain = pj.fit_segments(f, y, s, curve="isotonic")
+    k, inner = 6, np.sort(f[s == 6])[5:-5]
+    levels = plain.predict_proba(inner, k)
+    rising = np.diff(centered.predict_proba(inner, k))
+    between = (levels[1:] < levels[-1]) & (levels[:-1] > levels[0]) & (np.diff(inner) > 0)
+    assert (rising[between] > 0).all() and (np.diff(levels)[between] == 0).any()
+    # A plateau's point has the plateau's probability at its mean score.
+    middle = levels[len(levels) // 2]
+    block = f[(s == k)][plain.predict_proba(f[s == k], k) == middle]
+    assert centered.predict_proba([block.mean()], k)[0] == pytest.approx(middle, abs=1e-12)
+
+
+def test_venn_abers_by_two_isotonic_fits_a_row(calibrators):
+    f, y, s, w = world()
+    at = np.array([-9.0, -0.7, -0.65, 0.0, 0.31, 1.2, 9.0])
+    for k in (0, 1, 2, 3, 4):
+        mine = s == k
+        both = []
+        for label in (0, 1):
+            each = []
+            for score in at:
+                rows = [np.append(x[mine], new) for x, new in ((f, score), (y, label), (w, 1.0))]
+                each.append(IsotonicRegression().fit(*rows).predict([score])[0])
+            both.append(np.array(each))
+        found = calibrators["venn_abers"].curves.both(at, np.full(len(at), k))
+        np.testing.assert_allclose(found, both, atol=1e-12)
+        p0, p1 = both
+        merged = calibrators["venn_abers"].predict_proba(at, k)
+        np.testing.assert_allclose(merged, p1 / (1 - p0 + p1), atol=1e-12)
+
+
+def test_bins_have_the_share_of_their_rows():
+    f, y, s, w = world()
+    for strategy in ("quantile", "uniform"):
+        kind = curves.Bins(n_bins=5, strategy=strategy)
+        found = pj.fit_segments(f, y, s, weights=w, curve=kind)
+        for k in range(len(SIZES)):
+            mine = s == k
+            p = found.predict_proba(f[mine], k)
+            assert len(np.unique(p)) <= 5
+            for share in np.unique(p):
+                here = mine.copy()
+                here[mine] = p == share
+                assert np.average(y[here], weights=w[here]) == pytest.approx(share)
+            if k == 6 and strategy == "quantile":
+                masses = [w[mine][p == share].sum() for share in np.unique(p)]
+                assert min(masses) > 0.1 * sum(masses)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_is_a_loop_and_all_rows_are_for_unseen_segments(name, calibrators):
+    f, y, s, w = world()
+    at = np.linspace(-3, 3, 21)
+    # The knots of a spline are those of all rows.
+    for k in () if name == "spline" else (0, 1, 2, 5):
+        one = pj.fit_segments(f[s == k], y[s == k], s[s == k], weights=w[s == k], curve=name)
+        expected, found = (c.predict_proba(at, k) for c in (one, calibrators[name]))
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
+    together = pj.fit_segments(f, y, s, weights=w, curve=name, pooling="complete")
+    np.testing.assert_allclose(
+        together.predict_proba(at, 2), calibrators[name].predict_proba(at, -7), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ["quadratic", "isotonic", "venn_abers"])
+def test_bad_rows_cost_their_segment_only(name):
+    f, y, s, w = world()
+    f, w = f.copy(), w.copy()
+    f[np.flatnonzero(s == 4)[0]] = np.nan
+    w[s == 2] = 0
+    with pytest.warns(RuntimeWarning, match="not finite|NaN"):
+        found = pj.fit_segments(f, y, s, weights=w, curve=name)
+    status = [Status(int(x)).name for x in found.curves.status]
+    assert status[4] == "NON_FINITE" and status[2] == "EMPTY"
+    assert {*status[:2], status[3], *status[5:]} == {"CONVERGED"}
+    p = found.predict_proba([0.3] * 8, np.arange(8))
+    assert np.isnan(p).tolist() == [False, False, True, False, True, False, False, False]
+    whole = pj.fit_segments(*(x[s != 4] for x in (f, y, s)), weights=w[s != 4], curve=name)
+    np.testing.assert_allclose(p[5], whole.predict_proba([0.3], 5), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["quadratic", "beta", "spline"])
+def test_an_offset_is_known_log_odds(name):
+    f, y, s, _ = world()
+    offset = np.random.default_rng(1).normal(size=len(f))
+    found = pj.fit_segments(f, y, s, offset=offset, curve=name)
+    k, mine = 6, s == 6
+    z = found.curves.log_odds(f[mine], np.full(mine.sum(), k)) + offset[mine]
+    p = 1 / (1 + np.exp(-z))
+    # The optimum's condition for the constant.
+    assert (p - platt(y[mine], np.ones(mine.sum()))).sum() == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(found.predict_proba(f[mine], k, offset=offset[mine]), p)
+
+
+def test_offsets_are_refused_where_curves_have_no_log_odds():
+    f, y, s, _ = world()
+    with pytest.raises(ValueError, match="offset: expected None beside curve=Isotonic"):
+        pj.fit_segments(f, y, s, offset=f, curve="isotonic")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_and_json_keep_the_curves(name, calibrators, tmp_path):
+    from platt_jax.export import from_json, to_json
+
+    path = tmp_path / "calibrator"
+    pj.save(path, calibrators[name])
+    assert pj.load(path) == calibrators[name]
+    assert from_json(to_json(calibrators[name])) == calibrators[name]
+
+
+@pytest.mark.parametrize("name", ["quadratic", "isotonic", "bins", "venn_abers"])
+def test_a_shifted_rate_moves_the_log_odds(name, calibrators):
+    at = np.linspace(-1, 1, 9)
+    before, after = calibrators[name], calibrators[name].shift_prior(0.5, 0.1)
+    p, q = before.predict_proba(at, 6), after.predict_proba(at, 6)
+    np.testing.assert_allclose(q / (1 - q), p / (1 - p) / 9, rtol=1e-6)
+    np.testing.assert_allclose(after.unshifted().predict_proba(at, 6), p, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["quadratic", "isotonic", "venn_abers"])
+def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
+    f, y, s, _ = world()
+    calibrator = calibrators[name]
+    rows = f, y, s
+    from platt_jax import export, inference, plots
+
+    refused = [
+        lambda: pj.update(calibrator, *rows),
+        lambda: pj.triage(calibrator, *rows),
+        lambda: pj.Monitor.start(calibrator),
+        lambda: pj.estimate_rates(calibrator, f, s),
+        lambda: inference.robust_covariance(calibrator, *rows),
+        lambda: pj.leave_one_out(calibrator, f, y, segments=s),
+        lambda: plots.parameter_map(calibrator),
+        lambda: export.to_onnx(calibrator),
+        lambda: calibrator[3],
+    ]
+    for call in refused:
+        with pytest.raises(ValueError, match=f"expected sigmoids, got a .*{name}|of other curves"):
+            call()
+    table = pj.triage(calibrator, *rows, against="predictions")
+    assert table["segment"].tolist() == list(range(len(SIZES)))
+    night = pj.Monitor.start(calibrator, against="predictions").update(*rows)
+    assert len(night.table()["rows"]) == len(SIZES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_classes_are_segments(name):
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(300, 3))
+    labels = np.array(["b", "c", "a"])[(scores + rng.normal(size=(300, 3))).argmax(1)]
+    kwargs = dict(classes=["b", "c", "a"], curve=name)
+    found = pj.fit_one_vs_rest(scores, labels, **kwargs)
+    each = found.predict_proba(scores, normalize=False)
+    if name != "spline":
+        for i, class_ in enumerate("bca"):
+            one = pj.fit_segments(scores[:, i], labels == class_, np.zeros(300, int), curve=name)
+            np.testing.assert_allclose(each[:, i], one.predict_proba(scores[:, i], 0), rtol=1e-7)
+    rows = found.predict_proba(scores)
+    np.testing.assert_allclose(rows.sum(1), 1)
+    assert found.table()["class"].tolist() == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_gives_float32_and_nearly_the_same(name, calibrators):
+    f, y, s, w = world(dtype=np.float32)
+    found = pj.fit_segments(f, y, s, weights=w, curve=name)
+    at = np.linspace(-2, 2, 9, dtype=np.float32)
+    p = found.predict_proba(at, 6)
+    assert p.dtype == np.float32
+    np.testing.assert_allclose(p, calibrators[name].predict_proba(at, 6), atol=2e-4)
+
+
+def test_a_quadratic_goes_on_along_its_tangent(calibrators):
+    found = calibrators["quadratic"].curves
+    high = found.high[6]
+    z = found.log_odds(high + np.array([-1e-5, 0.0, 1.0, 2.0]), np.full(4, 6))
+    assert z[3] - z[2] == pytest.approx(z[2] - z[1], rel=1e-9)
+    assert z[2] - z[1] == pytest.approx((z[1] - z[0]) * 1e5, rel=1e-4)
+
+
+def test_without_platts_targets_a_separable_segment_has_no_optimum():
+    f, y, s = np.arange(6.0), np.array([0, 0, 0, 1, 1, 1]), np.zeros(6, int)
+    plain = pj.fit_segments(f, y, s, curve="quadratic", options=pj.Options(targets="none"))
+    assert plain.curves.status[0] == Status.MAX_ITERATIONS
+    with pytest.raises(RuntimeError, match="MAX_ITERATIONS"):
+        plain.raise_if_failed()
+    assert pj.fit_segments(f, y, s, curve="quadratic").curves.status[0] == Status.CONVERGED
+
+
+def test_a_problem_larger_than_a_call_is_read_in_blocks():
+    rows = 600_000
+    rng = np.random.default_rng(0)
+    f = rng.normal(size=rows)
+    y = rng.random(rows) < 1 / (1 + np.exp(-f))
+    found = pj.fit_segments(f, y, np.zeros(rows, int), curve="quadratic").curves
+    np.testing.assert_allclose(found.coefficients[0], found.coefficients[1], rtol=1e-8, atol=1e-10)
+    slope = found.coefficients[0][1] * found.scale[0]
+    assert slope == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(curve="cubic"), "curve: expected one of 'sigmoid'.*got 'cubic'"),
+        (dict(curve="isotonic", pooling="partial"), 'pooling: expected "none" or "complete"'),
+        (dict(curve="isotonic", start=(0.0, 0.0)), "start: expected None beside curve="),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    f, y, s, _ = world()
+    with pytest.raises(ValueError, match=message):
+        pj.fit_segments(f, y, s, **arguments)
+
+
+def test_options_of_curves_are_checked():
+    for make in (
+        lambda: curves.Bins(n_bins=0),
+        lambda: curves.Bins(strategy="x"),
+        lambda: curves.Spline(knots=2),
+        lambda: curves.Spline(penalty=-1),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            make()
