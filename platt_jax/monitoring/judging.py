@@ -10,14 +10,12 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend.threads import ordered_map
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.groups import Groups
+from platt_jax.execution.segment_rows import SegmentRows, laid_out, segment_rows
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums, terms_of
 from platt_jax.monitoring.shocks import Shocks
-from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.probabilities import UPPER, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -67,19 +65,15 @@ def read_night(
         ValueError: an argument is not as for `Monitor.update`.
     """
     if not isinstance(scores, SegmentRows):
+        validation.require_each(scores, labels=labels, segments=segments)
         scores = validation.scores(scores)
     share = None if reported is None else _shares(reported, scores)
     # The shares take the place of weights, which these rows cannot have.
     rows = segment_rows(scores, labels, segments, share, offset=offset)
-    keys, sizes = rows.keys[rows.largest_first], rows.sizes
-    taken = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
-    columns: Any = (x if x is None else x[: len(rows)] for x in taken)
-    f, y, w, o = columns
-    if w is not None and reported is None:
-        raise ValueError("scores: expected SegmentRows without weights")
-    owner = Groups(sizes).owner
+    without = ("weights",) if reported is None else ()
+    keys, groups, (f, y, w, o) = laid_out(rows, *without)
     w, o = (x if x is None else x.astype(float) for x in (w, o))
-    return NightRows(keys, owner, f.astype(float), y > 0, w, o)
+    return NightRows(keys, groups.owner, f.astype(float), y > 0, w, o)
 
 
 def _shares(reported: Column, scores: Any) -> Floats:
