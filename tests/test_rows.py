@@ -214,3 +214,30 @@ def test_rows_give_the_results_of_their_arrays(ids, tmp_path):
     report.to_html(tmp_path / "rows.html", calibrator, rows)
     report.to_html(tmp_path / "arrays.html", calibrator, SCORES, LABELS, ids)
     assert (tmp_path / "rows.html").read_bytes() == (tmp_path / "arrays.html").read_bytes()
+
+
+def test_weights_are_refused_where_they_would_be_ignored(tmp_path):
+    rows = pj.ClassRows(*TABLE, weights=np.ones(N))
+    calls = {name: WITH_CLASSES[name][0] for name in ("triage", "Monitor.update", "report.to_html")}
+    for call in calls.values():
+        with pytest.raises(ValueError, match="scores: expected ClassRows without weights"):
+            call(rows, tmp_path)
+    rows = pj.SegmentRows(SCORES, LABELS, SEGMENTS, offset=SCORES)
+    for name in ("estimate_rates", "report.to_html"):
+        with pytest.raises(ValueError, match="scores: expected SegmentRows without offset"):
+            WITH_SEGMENTS[name][0](rows, tmp_path)
+    with pytest.raises(ValueError, match="before: expected none beside SegmentRows"):
+        rows = pj.SegmentRows(SCORES, LABELS, SEGMENTS)
+        report.to_html(tmp_path / "page.html", by_segment(), rows, before=np.full(N, 0.5))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_missing_label_of_a_class_is_a_row_that_is_not_finite():
+    scores = RNG.normal(size=(N, 2))
+    labels = labels_of(RNG, scores).astype(float)
+    labels[5, 1] = np.nan
+    classes = pj.fit_one_vs_rest(scores, labels, classes=CLASSES)
+    left_out = pj.leave_one_out(classes, scores, labels)
+    assert np.isnan(left_out[:, 1]).all() and np.isfinite(left_out[:, 0]).all()
+    tested = pj.triage(classes, scores, labels, non_finite="omit")
+    assert dict(zip(tested["class"], tested["rows"], strict=True)) == {"cat": N, "dog": N - 1}
