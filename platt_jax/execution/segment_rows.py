@@ -100,7 +100,7 @@ class SegmentRows(GroupedRows, validation.HeldRows):
 
 
 class LaidOutRows(NamedTuple):
-    """All rows of S segments, those of the largest segment first."""
+    """All rows of S segments in memory, those of the largest segment first."""
 
     keys: NDArray[Any]  # (S,)
     groups: Groups
@@ -117,18 +117,19 @@ class RowArrays(NamedTuple):
     offset: NDArray[Any] | None
 
 
-def laid_out(rows: SegmentRows, *without: str) -> LaidOutRows:
-    """All rows in memory.
+def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> LaidOutRows:
+    """The rows of all segments, or of those at some places of the layout.
 
     Raises:
         ValueError: they have a column of a name in `without`.
     """
-    everything = slice(0, len(rows.keys)), slice(None), packing.Space(len(rows))
-    columns: Columns = jax.tree.map(lambda x: x[: len(rows)], rows.take(*everything))
+    groups, (first, last, _) = Groups(rows.sizes[some]), some.indices(len(rows.keys))
+    taken = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
+    columns: Columns = jax.tree.map(lambda x: x[: groups.rows], taken)
     for name in without:
         if getattr(columns, name) is not None:
             raise ValueError(f"scores: expected {type(rows).__name__} without {name}")
-    return LaidOutRows(rows.keys[rows.largest_first], Groups(rows.sizes), columns)
+    return LaidOutRows(rows.keys[rows.largest_first[some]], groups, columns)
 
 
 def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:

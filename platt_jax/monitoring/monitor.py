@@ -261,9 +261,11 @@ class Monitor:
             pairs = row_arrays(given, "weights")
             (scores, labels, segments), offset = pairs[:3], pairs.offset
             reported = given.repeat_rows(reported)
-        rows = read_night(scores, labels, segments, offset, reported)
-        settings = self.against, self.margin, self._shocks, non_finite
-        return judge_night(self._segments, rows, *settings, Caller())
+        settings, caller = (self.against, self.margin, self._shocks, non_finite), Caller()
+        parts = read_night(scores, labels, segments, offset, reported)
+        judged = [judge_night(self._segments, part, *settings, caller) for part in parts]
+        keys, sums = zip(*judged, strict=True)
+        return np.concatenate(keys), Night(*map(np.concatenate, zip(*sums, strict=True)))
 
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""
