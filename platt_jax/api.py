@@ -28,12 +28,7 @@ from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
-from platt_jax.execution.segment_rows import (
-    SegmentRows,
-    require_each,
-    require_none_beside,
-    segment_rows,
-)
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
@@ -201,12 +196,12 @@ def fit_segments(
         )
     more = prior, start, pooling, options, progress, caller
     if isinstance(scores, SegmentSource):
-        require_none_beside(scores, **columns)
+        validation.require_none_beside(scores, **columns)
         arguments = FitArguments(prior, start, pooling, mesh, options, progress)
         with scores.open_segments(arguments, caller) as by_segment:
             return fit_by_segment(by_segment, *more)
     if not isinstance(scores, SegmentRows):
-        require_each(labels=labels, segments=segments)
+        validation.require_each(scores, labels=labels, segments=segments)
     if accelerators.holds(scores):
         validation.no_mesh(mesh)
         there = DeviceSegmentRows(scores, **columns)

@@ -7,14 +7,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from platt_jax.cluster.meeting import Gather, GatherClient, Invitation
+from platt_jax.cluster.meeting import Invitation, MeetingByServer
 from platt_jax.cluster.tasks import EngineColumns, FittedPart, places, read_ids
+from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.ids import IdColumns, Ids, length
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
-# Fits the rows of a part, given how to gather bytes of all parts, and its number.
-FitPart: TypeAlias = Callable[[pa.Table, Gather, int], FittedPart]
+# Fits the rows of a part, given where it meets the others, and its number.
+FitPart: TypeAlias = Callable[[pa.Table, Meeting, int], FittedPart]
 # Makes a table of a part's calibrator, or of a part's calibrator and rows.
 MapPart: TypeAlias = Callable[[bytes], pa.Table]
 JoinPart: TypeAlias = Callable[[bytes, pa.Table], pa.Table]
@@ -66,8 +67,8 @@ class Engine(Protocol):
 
 def meet(task: FitPart, invitation: Invitation, part: int, rows: pa.Table) -> FittedPart:
     """Runs a task on the rows of a part, which meets the others."""
-    with GatherClient(invitation, part) as gather:
-        return task(rows, gather, part)
+    with MeetingByServer(invitation, part) as meeting:
+        return task(rows, meeting, part)
 
 
 _DIVIDED_AT_ONCE = 1 << 20  # rows, because larger arrays need new memory each time

@@ -124,7 +124,7 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
         return Local(partitions or cores()), pa.table(rows)
     raise ValueError(
         "rows: expected a DataFrame of Spark or Dask, a Dataset of Ray or a table in memory, "
-        f"got {type(rows).__name__}"
+        f"got {validation.named_with_takers(rows)}"
     )
 
 

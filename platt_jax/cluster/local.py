@@ -20,7 +20,7 @@ from platt_jax.cluster.engines import (
     meet,
     parts_of_rows,
 )
-from platt_jax.cluster.meeting import Server, alone
+from platt_jax.cluster.meeting import Alone, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 
 _HOST = "127.0.0.1"
@@ -55,7 +55,7 @@ class Local:
     def fit(self, rows: pa.Table, names: EngineColumns, task: FitPart) -> list[FittedPart]:
         """See `Engine`."""
         if self.partitions == 1:
-            return [task(rows, alone, 0)]
+            return [task(rows, Alone(), 0)]
         tables = [rows.take(pa.array(some)) for some in self._split(rows, names)]
         for tries in range(1, _TRIES + 1):
             with (

@@ -13,11 +13,13 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from platt_jax.arrays import Floats
+from platt_jax.distributed.exchange import Merge
+from platt_jax.distributed.shared_sums import Meeting
 
 _HEADER = struct.Struct("<QQQ")  # number of a round, of a part and of a way to merge
 _SECONDS_TO_CLOSE = 0.2  # for which a server may go on to accept after its end
@@ -35,52 +37,20 @@ _MERGES: list[Callable[[list[bytes]], list[bytes]]] = [
     partial(_reduced, np.add),
     partial(_reduced, np.minimum),
 ]
-_ALL, _SUM, _MINIMUM = range(3)
+_ALL = 0
+_NUMBERS: dict[Merge, int] = {"sum": 1, "minimum": 2}
 
 
-class Gather(Protocol):
-    """A round: merges what all parts say. The answer is the same in each part."""
-
-    def __call__(self, mine: bytes, merge: int = _ALL) -> list[bytes]:
-        """The bytes of all parts in the order of the parts; or one element, their reduction."""
-
-
-def alone(mine: bytes, merge: int = _ALL) -> list[bytes]:
-    """`Gather` of a single part."""
-    return [mine]
-
-
-class Meeting:
-    """Reductions over all parts, which must ask for the same ones in the same order.
-
-    Args:
-        gather: merges the bytes of all parts.
-        part: the number of this part.
-    """
-
-    def __init__(self, gather: Gather, part: int) -> None:
-        self._gather = gather
-        self.part = part
+class Alone(Meeting):
+    """The meeting of a single part."""
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
-        """The bytes of all parts, in the order of the parts."""
-        return self._gather(mine)
+        """See `Meeting`."""
+        return [mine]
 
-    def sums(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
-        """The sum over all parts of the results of `local`: float64 of this shape."""
-        return self._merged(local(), _SUM)
-
-    def minima(self, local: Callable[[], Floats], shape: tuple[int, ...]) -> Floats:
-        """The elementwise minimum; otherwise as `sums`."""
-        return self._merged(local(), _MINIMUM)
-
-    def total(self, mine: Floats) -> Floats:
-        """The sum of the arrays of all parts, of one shape."""
-        return self._merged(mine, _SUM)
-
-    def _merged(self, mine: Floats, merge: int) -> Floats:
-        in_bytes = np.ascontiguousarray(mine, np.float64).tobytes()
-        return np.frombuffer(self._gather(in_bytes, merge)[0]).reshape(np.shape(mine))
+    def merged(self, mine: Floats, merge: Merge) -> Floats:
+        """See `Meeting`."""
+        return np.asarray(mine, np.float64)
 
 
 class _Round:
@@ -192,8 +162,11 @@ class Server:
         threading.Thread(target=function, args=arguments, daemon=True).start()
 
 
-class GatherClient:
-    """`Gather` of a part by a server; a context manager."""
+class MeetingByServer(Meeting):
+    """The meeting of a part with the others by a server; a context manager.
+
+    Its methods raise a RuntimeError if the server or another part has ended.
+    """
 
     def __init__(self, invitation: Invitation, part: int) -> None:
         self._connection = _messages(socket.create_connection(invitation.address))
@@ -205,18 +178,22 @@ class GatherClient:
             raise
         self._part, self._parts, self._number = part, invitation.parts, 0
 
-    def __enter__(self) -> "GatherClient":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def __call__(self, mine: bytes, merge: int = _ALL) -> list[bytes]:
-        """See `Gather`.
+    def gather_bytes(self, mine: bytes) -> list[bytes]:
+        """See `Meeting`; in the order of the parts."""
+        return self._round(mine, _ALL)
 
-        Raises:
-            RuntimeError: the server or another part has ended.
-        """
+    def merged(self, mine: Floats, merge: Merge) -> Floats:
+        """See `Meeting`."""
+        in_bytes = np.ascontiguousarray(mine, np.float64).tobytes()
+        return np.frombuffer(self._round(in_bytes, _NUMBERS[merge])[0]).reshape(np.shape(mine))
+
+    def _round(self, mine: bytes, merge: int) -> list[bytes]:
         try:
             self._connection.send_bytes(_HEADER.pack(self._number, self._part, merge))
             self._connection.send_bytes(mine)

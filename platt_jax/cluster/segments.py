@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.api import fit
-from platt_jax.cluster.meeting import Meeting
 from platt_jax.distributed.segments import ProcessSegments
+from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
@@ -32,7 +32,8 @@ class PartSegments(ProcessSegments):
         large: (L,) the ids of the large segments, the same in all parts.
         dtype: the dtype of the scores.
         has_offset: whether the rows have offsets.
-        meeting: reductions over all parts.
+        meeting: where all parts exchange numbers.
+        part: the number of this part.
         caller: gets warnings about anything that makes this slower.
     """
 
@@ -44,17 +45,18 @@ class PartSegments(ProcessSegments):
         dtype: np.dtype[Any],
         has_offset: bool,
         meeting: Meeting,
+        part: int,
         caller: Caller,
     ) -> None:
         super().__init__(large, dtype, share, meeting, caller, has_offset, others=own)
         self._own = None if own is None else ChunkedSegments(own, caller)
-        self._number_large, self._is_owner = len(large), meeting.part == 0
+        self._number_large, self._is_owner = len(large), part == 0
         mine = [] if own is None else [own.keys]
         self._keys, self._order = ascending_order([*mine, large] if self._is_owner else mine, large)
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Segments`."""
-        return self._meeting.total(sums)
+        return self._meeting.merged(sums, "sum")
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
@@ -90,7 +92,7 @@ class PartSegments(ProcessSegments):
 
         def entries_of_owner(x: Any) -> Any:
             mine = x[own:] if self._is_owner else np.zeros((large, *x.shape[1:]))
-            return self._meeting.total(mine.astype(float)).astype(x.dtype)
+            return self._meeting.merged(mine.astype(float), "sum").astype(x.dtype)
 
         return own_inputs, jax.tree.map(entries_of_owner, placed_all)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from platt_jax.cluster.engines import FitPart, JoinPart, MapPart, MapTable
-from platt_jax.cluster.meeting import Gather, GatherClient, Server
+from platt_jax.cluster.meeting import MeetingByServer, Server
 from platt_jax.cluster.tasks import EngineColumns, FittedPart
 from platt_jax.ids import fields
 
@@ -82,8 +82,8 @@ class Spark:
             found = list(batches)
             table = pa.Table.from_batches(found, None if found else schema).cast(schema)
             part = context.partitionId()
-            with _meeting(context) as gather:
-                made = task(table, gather, part)
+            with _meeting(context) as meeting:
+                made = task(table, meeting, part)
             yield from _pieces(made, int(keys[part]))
 
         fitted = together.mapInArrow(fit, _SCHEMA, barrier=True)
@@ -174,8 +174,8 @@ def _whole(pieces: pa.Table, column: str) -> bytes:
 
 
 @contextmanager
-def _meeting(context: Any) -> Iterator[Gather]:
-    """Gathers bytes of all tasks, by a server in the first; Spark's own takes a second each."""
+def _meeting(context: Any) -> Iterator[MeetingByServer]:
+    """Where all tasks meet, by a server in the first; Spark's own takes a second each."""
     infos, part = context.getTaskInfos(), context.partitionId()
     with ExitStack() as stack:
         server, said = None, ""
@@ -184,8 +184,8 @@ def _meeting(context: Any) -> Iterator[Gather]:
             server = stack.enter_context(closing(Server(len(infos), host)))
             said = pickle.dumps(server.invitation).hex()
         invitation = pickle.loads(bytes.fromhex(context.allGather(said)[0]))
-        with GatherClient(invitation, part) as gather:
-            yield gather
+        with MeetingByServer(invitation, part) as meeting:
+            yield meeting
         if server:
             server.wait()
 

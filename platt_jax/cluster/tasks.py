@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.cluster.meeting import Gather, Meeting
 from platt_jax.cluster.segments import PartSegments
 from platt_jax.distributed.exchange import agree
+from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.hypothesis_tests.triage import triage
@@ -87,23 +87,23 @@ class FittedPart(NamedTuple):
     summary: bytes  # a pickle of its Summary, or of the ValueError that ended the fit
 
 
-def fit_part(call: Call, table: pa.Table, gather: Gather, part: int) -> FittedPart:
+def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> FittedPart:
     """The fit of one part of the rows. All parts run at the same time.
 
     Args:
         call: the arguments of the fit.
         table: the rows of this part.
-        gather: gathers bytes of all parts.
+        meeting: where all parts exchange numbers.
         part: the number of this part.
     """
-    meeting, caller, names = Meeting(gather, part), Caller(), call.names
+    caller, names = Caller(), call.names
     try:
         own, share = agree(meeting, lambda: _own_and_share(table, call))
     except ValueError as error:  # the same in all parts
         return FittedPart(b"", pickle.dumps(error))
     dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
     has_offset = names.offset is not None
-    segments = PartSegments(own, share, names.large, dtype, has_offset, meeting, caller)
+    segments = PartSegments(own, share, names.large, dtype, has_offset, meeting, part, caller)
     calibrator = fit_by_segment(
         segments, call.prior, None, call.pooling, call.options, False, caller
     )

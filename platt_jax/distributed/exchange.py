@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -16,14 +16,19 @@ from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
 from platt_jax import ids
+from platt_jax.arrays import Floats
 from platt_jax.backend import xla
 from platt_jax.ids.factorize import factorize
 from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 
 Made = TypeVar("Made")
 
-# Reduction of an array over the named axis: lax.psum or lax.pmin.
-_Reduction: TypeAlias = Callable[[jax.Array, str], jax.Array]
+# How numbers of all processes become one.
+Merge = Literal["sum", "minimum"]
+_OVER_AXIS: dict[Merge, Callable[[jax.Array, str], jax.Array]] = {
+    "sum": lax.psum,
+    "minimum": lax.pmin,
+}
 
 # Bytes of a message's length, and of a message that is sent at once, with its length.
 _HEADER, _SHORT = 8, 1024
@@ -70,17 +75,13 @@ class Exchange:
             for x, length in zip(gathered, lengths, strict=True)
         ]
 
-    def sums(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of the float64 arrays of all processes, of one shape; bitwise equal in each.
+    def merged(self, mine: Floats, merge: Merge) -> Floats:
+        """The elementwise sum or minimum of arrays of one shape; bitwise equal in each process.
 
         Raises:
             RuntimeError, TimeoutError: as in `gather`.
         """
-        return self._in_time(lambda: _reduce(mine, lax.psum))
-
-    def minima(self, mine: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The elementwise minimum; otherwise as `sums`."""
-        return self._in_time(lambda: _reduce(mine, lax.pmin))
+        return self._in_time(lambda: _reduce(mine, merge))
 
     def _in_time(self, exchange: Callable[[], Made]) -> Made:
         made: dict[str, Any] = {}
@@ -150,13 +151,13 @@ def _fitted(content: bytes, size: int) -> NDArray[np.uint8]:
     return np.frombuffer(content[:size].ljust(size, b"\0"), np.uint8)
 
 
-def _reduce(mine: NDArray[np.float64], how: _Reduction) -> NDArray[np.float64]:
+def _reduce(mine: Floats, merge: Merge) -> Floats:
     """The reduction of the arrays of all processes; each receives about twice an array's bytes."""
     with jax.enable_x64(True):
         mesh = _processes()
         spread = NamedSharding(mesh, Spec("process"))
         gathered = jax.make_array_from_process_local_data(spread, mine[None])
-        return np.asarray(_reduction(mesh, how)(gathered).addressable_data(0))
+        return np.asarray(_reduction(mesh, merge)(gathered).addressable_data(0))
 
 
 def _processes() -> Mesh:
@@ -168,9 +169,9 @@ def _processes() -> Mesh:
 
 
 @cache
-def _reduction(mesh: Mesh, how: _Reduction) -> Callable[[jax.Array], jax.Array]:
+def _reduction(mesh: Mesh, merge: Merge) -> Callable[[jax.Array], jax.Array]:
     def local(mine: jax.Array) -> jax.Array:
-        return how(mine[0], "process")
+        return _OVER_AXIS[merge](mine[0], "process")
 
     reduce = jax.shard_map(local, mesh=mesh, in_specs=Spec("process"), out_specs=Spec())
     return xla.jit(reduce)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from platt_jax.arrays import Floats
-from platt_jax.distributed.exchange import Exchange, agree
+from platt_jax.distributed.exchange import Exchange, Merge, agree
 from platt_jax.execution import checkpoint
 
 
@@ -40,20 +40,26 @@ class Journal:
         self._passes = 0
         kept = agree(exchange, self._kept)
         self._known = int(exchange.gather(np.array([kept or 0]))[0, 0])
-        self.gather_bytes, self.total = exchange.gather_bytes, exchange.sums
+        self.gather_bytes, self.merged = exchange.gather_bytes, exchange.merged
 
-    def sums(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
-        """The sum over all processes of the results of `local`: float64 of this shape.
+    def pass_over_rows(
+        self, local: Callable[[], Floats], merge: Merge, shape: tuple[int, int]
+    ) -> Floats:
+        """See `Meeting`.
 
         Raises:
-            RuntimeError, TimeoutError: as in `Exchange.sums`.
+            RuntimeError, TimeoutError: as in `Exchange.merged`.
             OSError: the file of this pass cannot be written.
         """
-        return self._next(self._exchange.sums, local, shape)
-
-    def minima(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
-        """The elementwise minimum; otherwise as `sums`."""
-        return self._next(self._exchange.minima, local, shape)
+        file = self._file(self._passes)
+        self._passes += 1
+        if self._passes <= self._known:
+            kept = checkpoint.read(file, self._call) if self._writes else None
+            return self._exchange.merged(np.zeros(shape) if kept is None else kept["sums"], "sum")
+        found = self._exchange.merged(local(), merge)
+        if self._writes:
+            checkpoint.write(file, self._call, {"sums": found})
+        return found
 
     def remove(self) -> None:
         """Remove the files at the end of a call, and the directory if nothing else is in it."""
@@ -63,22 +69,6 @@ class Journal:
             self._file(number).unlink(missing_ok=True)
         if not any(self._directory.iterdir()):
             self._directory.rmdir()
-
-    def _next(
-        self,
-        reduce: Callable[[Floats], Floats],
-        local: Callable[[], Floats],
-        shape: tuple[int, int],
-    ) -> Floats:
-        file = self._file(self._passes)
-        self._passes += 1
-        if self._passes <= self._known:
-            kept = checkpoint.read(file, self._call) if self._writes else None
-            return self._exchange.sums(np.zeros(shape) if kept is None else kept["sums"])
-        found = reduce(local())
-        if self._writes:
-            checkpoint.write(file, self._call, {"sums": found})
-        return found
 
     def _kept(self) -> int:
         """The number of passes with files."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -28,8 +28,10 @@ from platt_jax.solver.solution import ProblemInputs
 
 
 @dataclass(frozen=True, repr=False)
-class ProcessRows:
+class ProcessRows(validation.HeldRows):
     """Rows of this process, from `rows`, for `platt_jax.fit_segments` in all processes."""
+
+    _taken_by: ClassVar[str] = "fit_segments"
 
     _scores: Column
     _by_segment: Callable[[Any], SegmentRows]

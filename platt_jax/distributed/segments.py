@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.distributed.shared_sums import LocalRows, Reductions, SummedRows
+from platt_jax.distributed.shared_sums import LocalRows, Meeting, SummedRows
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.execution.segment_rows import SegmentRows
@@ -41,7 +41,7 @@ class ProcessSegments(SummedSegments):
         keys: NDArray[Any],
         dtype: np.dtype[Any],
         rows: SegmentRows | None,
-        meeting: Reductions,
+        meeting: Meeting,
         caller: Caller,
         has_offset: bool,
         others: SegmentRows | None = None,
@@ -55,7 +55,7 @@ class ProcessSegments(SummedSegments):
             places = get_indexer(keys, read(rows.keys))
             mine[places[rows.largest_first]] = rows.sizes
             by_segment = (LocalRows(rows.problems, places),)
-        sizes = meeting.total(mine).astype(np.int64)
+        sizes = meeting.merged(mine, "sum").astype(np.int64)
         self._number = sizes[-1:]
         summed = partial(
             SummedRows, dtype=dtype, meeting=meeting, caller=caller, has_offset=has_offset

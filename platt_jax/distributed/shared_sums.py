@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from platt_jax.arrays import Floats, Integers
-from platt_jax.distributed.exchange import Gathers
+from platt_jax.distributed.exchange import Gathers, Merge
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems
@@ -20,17 +20,17 @@ from platt_jax.passes.deferred import DeferredRows, Request
 from platt_jax.passes.protocol import Rows, RowTerms
 
 
-class Reductions(Gathers, Protocol):
-    """Reductions over all processes, which must ask for the same ones in the same order."""
+class Meeting(Gathers, Protocol):
+    """Where all processes exchange numbers; they must ask for the same in the same order."""
 
-    def sums(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
-        """The sum over all processes of the results of `local`: float64 of this shape."""
+    def merged(self, mine: Floats, merge: Merge) -> Floats:
+        """The elementwise sum or minimum of the float64 arrays of all processes, of one shape."""
 
-    def minima(self, local: Callable[[], Floats], shape: tuple[int, int]) -> Floats:
-        """The elementwise minimum; otherwise as `sums`."""
-
-    def total(self, mine: Floats) -> Floats:
-        """The sum of the arrays of all processes, of one shape, which no journal keeps."""
+    def pass_over_rows(
+        self, local: Callable[[], Floats], merge: Merge, shape: tuple[int, int]
+    ) -> Floats:
+        """The same of the results of `local`, of this shape, which a journal may keep."""
+        return self.merged(local(), merge)
 
 
 class LocalRows(NamedTuple):
@@ -58,7 +58,7 @@ class SummedRows(DeferredRows):
     local: tuple[LocalRows, ...]
     number: int
     dtype: np.dtype[Any]
-    meeting: Reductions
+    meeting: Meeting
     caller: Caller
     has_offset: bool = False
 
@@ -76,7 +76,7 @@ class SummedRows(DeferredRows):
                 mine[:, places] = np.minimum(mine[:, places], signs * made)
             return mine
 
-        least = self.meeting.minima(local, nothing.shape)
+        least = self.meeting.pass_over_rows(local, "minimum", nothing.shape)
         ranges = ScoreRanges(*(signs * least).astype(self.dtype))
         return ranges._replace(bad=ranges.bad > 0)
 
@@ -108,7 +108,7 @@ class SummedRows(DeferredRows):
                 mine[:, places] += made
             return mine
 
-        return self.meeting.sums(local, shape).astype(self.dtype)
+        return self.meeting.pass_over_rows(local, "sum", shape).astype(self.dtype)
 
     def _local(self, task: Task, given: Any, options: Options) -> Iterator[tuple[Floats, Integers]]:
         """The results of the task from each piece of this process's rows, and their places."""

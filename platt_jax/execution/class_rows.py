@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Problems
-from platt_jax.execution.segment_rows import SegmentRows, given_or_made
+from platt_jax.execution.segment_rows import RowArrays, SegmentRows, given_or_made, row_arrays
 from platt_jax.ids.factorize import ascending, factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.labels import labels_by_name
@@ -19,16 +19,6 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 from platt_jax.results import tables
-
-
-class Pairs(NamedTuple):
-    """Pairs of a class and a row, as rows of segments; fields are named as arguments are."""
-
-    scores: NDArray[Any]  # (C N,)
-    labels: NDArray[np.int8]  # (C N,), whether the row is of the class
-    segments: NDArray[Any]  # (C N,), the class
-    weights: NDArray[Any] | None
-    offset: NDArray[Any] | None
 
 
 class ClassRows(SegmentRows):
@@ -64,6 +54,11 @@ class ClassRows(SegmentRows):
         >>> fit_segments(rows).fit.n_pos.tolist()
         [2.0, 1.0]
     """
+
+    _taken_by: ClassVar[str] = (
+        "fit_one_vs_rest and, with a OneVsRestCalibrator, triage, update, Monitor.update, "
+        "leave_one_out, robust_covariance, plots.explore and report.to_html"
+    )
 
     def __init__(
         self,
@@ -140,11 +135,9 @@ class ClassRows(SegmentRows):
                 whole.update(b"" if column is None else np.ascontiguousarray(column).data)
         return whole.digest()
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> RowArrays:
         """All pairs of a class and a row: the rows of the first class, and so on."""
-        columns = self._of_classes(self._some(slice(None)), slice(None))
-        segments = np.repeat(self.keys, len(self._table))
-        return Pairs(columns.scores, columns.labels, segments, columns.weights, columns.offset)
+        return row_arrays(self)
 
     def repeat_rows(self, values: Column) -> Any:
         """Values (N,) of the rows, for all pairs; None and single numbers stay."""

@@ -34,6 +34,7 @@ def fitted_columns(
         raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
     require_sigmoids(calibrator, "calibrator")
     if isinstance(calibrator, SegmentCalibrator):
+        validation.require_each(scores, segments=segments)
         validation.require_flat(scores, "scores")
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
@@ -60,6 +61,7 @@ def rows_of_classes(
         if rows.classes.tolist() != calibrator.classes.tolist():
             raise ValueError("scores: expected ClassRows of the calibrator's classes, got others")
         return rows
+    validation.require_each(scores, labels=labels)
     scores, number = validation.scores_to_fit(scores), len(calibrator.classes)
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(

@@ -1,9 +1,11 @@
 """Rows of segments, for repeated fits."""
 
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
+import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
@@ -11,12 +13,13 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.given import given_columns
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.problems import Problems
+from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 
 
-class SegmentRows(GroupedRows):
+class SegmentRows(GroupedRows, validation.HeldRows):
     """Rows grouped by segment once, so that `fit_segments` can fit them repeatedly.
 
     The rows are copied: later changes of the arrays do not change the fits.
@@ -44,6 +47,12 @@ class SegmentRows(GroupedRows):
         >>> fit_segments(rows).keys.tolist()
         ['a', 'b']
     """
+
+    _taken_by: ClassVar[str] = (
+        "fit_segments, bootstrap, profile_spreads, metrics.by_segment and, with a "
+        "SegmentCalibrator, triage, update, Monitor.update, robust_covariance, estimate_rates, "
+        "estimate_drift, plots.explore and report.to_html"
+    )
 
     def __init__(
         self,
@@ -88,6 +97,50 @@ class SegmentRows(GroupedRows):
 
     def __repr__(self) -> str:
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
+
+
+class LaidOutRows(NamedTuple):
+    """All rows of S segments in memory, those of the largest segment first."""
+
+    keys: NDArray[Any]  # (S,)
+    groups: Groups
+    columns: Columns  # (N,) the score of a bad label is NaN
+
+
+class RowArrays(NamedTuple):
+    """Rows as arrays (N,), named as arguments are."""
+
+    scores: NDArray[Any]
+    labels: NDArray[np.bool_]
+    segments: NDArray[Any]
+    weights: NDArray[Any] | None
+    offset: NDArray[Any] | None
+
+
+def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> LaidOutRows:
+    """The rows of all segments, or of those at some places of the layout.
+
+    Raises:
+        ValueError: they have a column of a name in `without`.
+    """
+    groups, (first, last, _) = Groups(rows.sizes[some]), some.indices(len(rows.keys))
+    taken = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
+    columns: Columns = jax.tree.map(lambda x: x[: groups.rows], taken)
+    for name in without:
+        if getattr(columns, name) is not None:
+            raise ValueError(f"scores: expected {type(rows).__name__} without {name}")
+    return LaidOutRows(rows.keys[rows.largest_first[some]], groups, columns)
+
+
+def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:
+    """The rows given to a function of arrays, beside which there is no array.
+
+    Raises:
+        ValueError: there is one, or as by `laid_out`.
+    """
+    validation.require_none_beside(rows, **beside)
+    keys, groups, (scores, labels, weights, offset) = laid_out(rows.for_one_call(), *without)
+    return RowArrays(scores, labels > 0, groups.by_row(keys), weights, offset)
 
 
 _Kind = TypeVar("_Kind", bound=SegmentRows)
@@ -142,23 +195,7 @@ def given_or_made(
         ValueError: there are columns beside rows; one that is needed is None; or as for the kind.
     """
     if isinstance(scores, kind):
-        require_none_beside(scores, **others)
+        validation.require_none_beside(scores, **others)
         return scores.for_one_call()
-    require_each(**{name: others[name] for name in needed})
+    validation.require_each(scores, **{name: others[name] for name in needed})
     return kind(scores, **others)
-
-
-def require_none_beside(rows: object, **columns: Any) -> None:
-    """Refuses columns beside an object that holds the rows."""
-    for name, values in columns.items():
-        if values is not None:
-            raise ValueError(
-                f"{name}: expected none beside {type(rows).__name__}, which hold the rows"
-            )
-
-
-def require_each(**columns: Column | None) -> None:
-    """Refuses missing columns."""
-    for name, values in columns.items():
-        if values is None:
-            raise ValueError(f"{name}: expected one per row, got None")

@@ -11,7 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.clusters import clusters_of_segment_rows
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.segment_rows import SegmentRows, laid_out, row_arrays, segment_rows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
 from platt_jax.hypothesis_tests.posteriors import posteriors
@@ -20,7 +20,6 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.hashing import hashes
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.objective import Array
-from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
@@ -176,7 +175,7 @@ def triage(
         if have_no_rows(scores, labels):
             return tables.by_class(triage(calibrator.by_class, [], [], []))
         given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
-        pairs = given.pairs()
+        pairs = row_arrays(given, "weights")
         of_classes = triage(
             calibrator.by_class,
             *pairs[:3],
@@ -206,11 +205,8 @@ def triage(
         return _table(calibrator.keys[:0], none, none > 0, untested, fdr)
     caller = Caller()
     rows = segment_rows(scores, labels, segments, None, offset=offset)
-    keys, sizes = rows.keys[rows.largest_first], rows.sizes.astype(np.int64)
-    f, y, weights, o = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
-    if weights is not None:
-        raise ValueError("scores: expected SegmentRows without weights")
-    owner = Groups(sizes).owner
+    keys, groups, (f, y, _, o) = laid_out(rows, "weights")
+    sizes, owner = groups.sizes, groups.owner
     cluster = None
     if clusters is not None:
         if segments is None:

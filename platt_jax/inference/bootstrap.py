@@ -252,6 +252,7 @@ def bootstrap(
     rows: SegmentRows | DenseRows
     cluster: TakeClusters | None = None
     if segments is None and not isinstance(scores, SegmentRows):
+        validation.require_each(scores, labels=labels)
         rows = DenseRows(scores, labels, weights, offset=offset)
         keys, order, batch = None, np.arange(len(rows.sizes)), rows.batch
         ids = order.astype(np.uint64)

@@ -43,7 +43,7 @@ Made = TypeVar("Made")
 def leave_one_out(
     calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
-    labels: Column,
+    labels: Column = None,
     segments: Column = None,
     *,
     weights: Column = None,
@@ -63,7 +63,8 @@ def leave_one_out(
         calibrator: result of `fit`, `fit_segments` or `fit_one_vs_rest` for these rows. With
             pooling="partial" a row is left out of its segment's fit, whose prior is the population
             that was estimated with the row.
-        scores: the scores that were fitted, in the shape given to that function.
+        scores: the scores that were fitted, in the shape given to that function; for classes also
+            ClassRows. SegmentRows are refused: they do not keep the order of the rows.
         labels: the labels that were fitted.
         segments: (N,) segment ids that were fitted, for a SegmentCalibrator, or for a Fit (K,) of
             the segments in ascending order; else None.
@@ -97,6 +98,7 @@ def leave_one_out(
             options=options,
         )
         return given.as_table(found)
+    validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.roots import newton_roots
 from platt_jax.ids.factorize import split_columns
@@ -36,7 +37,7 @@ _TOLERANCE = 1e-10  # largest last step, relative to the rate and to its complem
 def estimate_rates(
     calibrator: SegmentCalibrator,
     scores: Column,
-    segments: Column,
+    segments: Column = None,
     *,
     from_rate: Column | None = None,
     level: float = 0.95,
@@ -60,7 +61,7 @@ def estimate_rates(
 
     Args:
         calibrator: result of `fit_segments`.
-        scores: (N,) scores of rows without labels.
+        scores: (N,) scores of rows without labels; or SegmentRows, whose labels are not used.
         segments: (N,) their segments, or one id for all. Segments that were not fitted are judged
             by the curve of all rows, without error or interval.
         from_rate: the share of positives at which the calibrator's probabilities hold: (K,) in the
@@ -84,7 +85,8 @@ def estimate_rates(
         - `status`: CONVERGED, MAX_ITERATIONS, or NON_FINITE for NaN.
 
     Raises:
-        ValueError: an argument is not as above, or `from_rate` is missing.
+        ValueError: an argument is not as above; SegmentRows have weights or an offset; or
+            `from_rate` is missing.
 
     Example:
         >>> import numpy as np
@@ -98,6 +100,10 @@ def estimate_rates(
         array([0.06, 0.1 , 0.19, 0.49])
     """
     require_segment_calibrator(calibrator, "calibrator")
+    if isinstance(scores, SegmentRows):
+        given = row_arrays(scores, "weights", "offset", segments=segments)
+        scores, segments = given.scores, given.segments
+    validation.require_each(scores, segments=segments)
     scores = validation.numbers(scores, "scores").astype(float)
     validation.require_flat(scores, "scores")
     owner, keys = distinct(ids.read_like(calibrator.keys, segments, len(scores)))

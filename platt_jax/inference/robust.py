@@ -15,6 +15,7 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.execution.given import shared_prior
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.objective import Array
@@ -55,7 +56,7 @@ class _CountedRows(NamedTuple):
 def robust_covariance(
     calibrator: Calibrator,
     scores: Column,
-    labels: Column,
+    labels: Column = None,
     segments: Column = None,
     *,
     weights: Column = None,
@@ -75,7 +76,8 @@ def robust_covariance(
 
     Args:
         calibrator: result of `fit`, `fit_segments` or `fit_one_vs_rest`.
-        scores: the scores that were fitted, in the shape given to that function.
+        scores: the scores that were fitted, in the shape given to that function; or, as there,
+            SegmentRows or ClassRows, which replace the arrays.
         labels: the labels that were fitted.
         segments: the segments that were fitted, for a SegmentCalibrator; else None.
         weights: the weights that were fitted. They count independent rows: weight 2 is the row
@@ -116,6 +118,11 @@ def robust_covariance(
             options=options,
         )
         return replace(calibrator, by_class=by_class)
+    if isinstance(calibrator, SegmentCalibrator) and isinstance(scores, SegmentRows):
+        beside = dict(labels=labels, segments=segments, weights=weights, offset=offset)
+        given = row_arrays(scores, **beside, clusters=clusters)
+        scores, labels, segments, weights, offset = given
+    validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize
 from platt_jax.results.tables import Table, keyed
@@ -35,8 +36,8 @@ class BySegment(NamedTuple):
 def by_segment(
     metric: Callable[..., Any],
     labels: Column,
-    proba: Column,
-    segments: Column,
+    proba: Column = None,
+    segments: Column = None,
     *,
     weights: Column = None,
     **options: Any,
@@ -49,7 +50,8 @@ def by_segment(
         metric: a function of this package, such as `log_loss`, but not `isotonic_curve` or
             `smooth_curve`, which take one problem; or a similar function of labels and
             probabilities (..., N) and `weights`, where weight 0 removes a row.
-        labels: (N,) bool, {0, 1} or {-1, +1}.
+        labels: (N,) bool, {0, 1} or {-1, +1}; or SegmentRows, which replace the arrays, with their
+            scores as `proba`.
         proba: (N,) argument of the metric: probabilities, logits or scores.
         segments: (N,) ids as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
@@ -59,7 +61,7 @@ def by_segment(
         A BySegment; `BySegment.table` makes it a table.
 
     Raises:
-        ValueError: an argument is not as above.
+        ValueError: an argument is not as above, or SegmentRows have an offset.
 
     Example:
         >>> from platt_jax import metrics
@@ -68,6 +70,10 @@ def by_segment(
         >>> brier.keys.tolist(), brier.values.round(2).tolist()
         (['a', 'b'], [0.01, 0.25])
     """
+    if isinstance(labels, SegmentRows):
+        beside = dict(proba=proba, segments=segments, weights=weights)
+        proba, labels, segments, weights, _ = row_arrays(labels, "offset", **beside)
+    validation.require_each(labels, "labels", proba=proba, segments=segments)
     p = validation.floating(proba, "proba")
     if p.ndim != 1 or not len(p):
         raise ValueError(f"proba: expected a flat array with rows, got shape {p.shape}")

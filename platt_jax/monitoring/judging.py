@@ -1,5 +1,6 @@
 """A night's rows with their predictions, and how far off these may be."""
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,14 +11,13 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend.threads import ordered_map
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.segment_rows import SegmentRows, laid_out, segment_rows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums, terms_of
 from platt_jax.monitoring.shocks import Shocks
-from platt_jax.passes import packing
 from platt_jax.results import tables
 from platt_jax.results.probabilities import UPPER, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -30,6 +30,7 @@ STANDARD_ERRORS = 4.0
 _LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 FARTHEST = 53 * np.log(2)  # the log-odds there
 WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
+_READ_AT_ONCE = 1 << 24  # rows on disk
 
 
 class NightRows(NamedTuple):
@@ -60,26 +61,23 @@ def read_night(
     segments: Column | None,
     offset: Column | None,
     reported: Column | None,
-) -> NightRows:
-    """The rows of a night by segment.
+) -> Iterator[NightRows]:
+    """The rows of a night by segment; those on disk some segments at a time.
 
     Raises:
         ValueError: an argument is not as for `Monitor.update`.
     """
     if not isinstance(scores, SegmentRows):
+        validation.require_each(scores, labels=labels, segments=segments)
         scores = validation.scores(scores)
     share = None if reported is None else _shares(reported, scores)
     # The shares take the place of weights, which these rows cannot have.
     rows = segment_rows(scores, labels, segments, share, offset=offset)
-    keys, sizes = rows.keys[rows.largest_first], rows.sizes
-    taken = rows.take(slice(0, len(keys)), slice(None), packing.Space(len(rows)))
-    columns: Any = (x if x is None else x[: len(rows)] for x in taken)
-    f, y, w, o = columns
-    if w is not None and reported is None:
-        raise ValueError("scores: expected SegmentRows without weights")
-    owner = Groups(sizes).owner
-    w, o = (x if x is None else x.astype(float) for x in (w, o))
-    return NightRows(keys, owner, f.astype(float), y > 0, w, o)
+    without = ("weights",) if reported is None else ()
+    for some in Groups(rows.sizes).slices(_READ_AT_ONCE if rows.reread else len(rows)):
+        keys, groups, (f, y, w, o) = laid_out(rows, *without, some=some)
+        w, o = (x if x is None else x.astype(float) for x in (w, o))
+        yield NightRows(keys, groups.owner, f.astype(float), y > 0, w, o)
 
 
 def _shares(reported: Column, scores: Any) -> Floats:

@@ -12,7 +12,7 @@ from platt_jax import ids, validation
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
-from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring import files
@@ -264,12 +264,14 @@ class Monitor:
             return self._segments.keys[:0], Night.without_rows(0, self.state.terms)
         if isinstance(self.calibrator, OneVsRestCalibrator):
             given = rows_of_classes(self.calibrator, scores, labels, segments, offset=offset)
-            pairs = given.pairs()
+            pairs = row_arrays(given, "weights")
             (scores, labels, segments), offset = pairs[:3], pairs.offset
             reported = given.repeat_rows(reported)
-        rows = read_night(scores, labels, segments, offset, reported)
-        settings = self.against, self.margin, self._shocks, non_finite
-        return judge_night(self._segments, rows, *settings, Caller())
+        settings, caller = (self.against, self.margin, self._shocks, non_finite), Caller()
+        parts = read_night(scores, labels, segments, offset, reported)
+        judged = [judge_night(self._segments, part, *settings, caller) for part in parts]
+        keys, sums = zip(*judged, strict=True)
+        return np.concatenate(keys), Night(*map(np.concatenate, zip(*sums, strict=True)))
 
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from platt_jax.columns import Column
 from platt_jax.execution.fitted_rows import rows_of_classes
+from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.extras import install_hint
 from platt_jax.plots import explorer, funnels
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
@@ -16,7 +17,7 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segm
 def explore(
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
-    labels: Column,
+    labels: Column = None,
     segments: Column = None,
 ) -> Any:
     """Show every segment in a notebook, as points of a funnel and as a table.
@@ -37,7 +38,8 @@ def explore(
     Args:
         calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are then the
             segments, and their scores (N, C) and labels as in that function.
-        scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. Rows
+        scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted; or
+            SegmentRows or ClassRows without weights and offset, which replace the arrays. Rows
             whose score or label is not finite are left out. A RuntimeWarning gives the number of
             segments that cannot be tested, as in `triage`.
         labels: (N,) bool, {0, 1} or {-1, +1}.
@@ -69,7 +71,8 @@ def explore(
     """
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments)
-        calibrator, (scores, labels, segments, *_) = calibrator.by_class, given.pairs()
+        calibrator = calibrator.by_class
+        scores, labels, segments, *_ = row_arrays(given, "weights", "offset")
     require_segment_calibrator(calibrator, "calibrator")
     widget = _widget()
     rows, judged = explorer.judged_rows(calibrator, scores, labels, segments, funnels.FDR)

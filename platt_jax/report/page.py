@@ -12,6 +12,7 @@ import numpy as np
 
 from platt_jax.columns import Column
 from platt_jax.execution.fitted_rows import rows_of_classes
+from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.extras import install_hint
 from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.plots import explorer, names
@@ -33,7 +34,7 @@ def to_html(
     path: str | os.PathLike[str],
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
-    labels: Column,
+    labels: Column = None,
     segments: Column = None,
     *,
     before: Column | Literal["logits"] = None,
@@ -60,14 +61,15 @@ def to_html(
             page's segments, with the pairs of a row and a class as rows.
         scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. A row
             whose score or label is not finite counts only in the number of rows. For classes
-            (N, C), as in `fit_one_vs_rest`.
+            (N, C), as in `fit_one_vs_rest`. Or SegmentRows or ClassRows without weights and offset,
+            which replace the arrays.
         labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
         segments: (N,) segment ids, as in `fit_segments`; None for classes. Fitted segments without
             rows, and segments that were not fitted, are allowed.
-        before: what the calibrator is compared with: probabilities, as many as scores; or "logits",
-            the scores taken as log-odds. None for the scores themselves if all lie in [0, 1]; else
-            for segments the sigmoid of all rows pooled, and for classes "logits". The page says
-            which.
+        before: what the calibrator is compared with: probabilities, as many as scores (not beside
+            SegmentRows, which do not keep their order); or "logits", the scores taken as log-odds.
+            None for the scores themselves if all lie in [0, 1]; else for segments the sigmoid of
+            all rows pooled, and for classes "logits". The page says which.
         title: title of the page, such as the name and the dates of the rows.
 
     Raises:
@@ -88,7 +90,7 @@ def to_html(
     """
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments)
-        scores, labels, segments, *_ = given.pairs()
+        scores, labels, segments, *_ = row_arrays(given, "weights", "offset")
         if before is None:
             finite = scores[np.isfinite(scores)]
             before = None if ((finite >= 0) & (finite <= 1)).all() else "logits"

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from platt_jax import metrics, validation
 from platt_jax.arrays import Floats, Integers
 from platt_jax.columns import Column
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.metrics.binned import binned
@@ -164,6 +165,8 @@ def read(
     fdr: float,
 ) -> tuple[ReportRows, JudgedSegments]:
     """The rows and their segments; `before` as in `to_html`."""
+    if isinstance(scores, SegmentRows) and not isinstance(before, str):
+        validation.require_none_beside(scores, before=before)
     rows, judged = judged_rows(calibrator, scores, labels, segments, fdr)
     earlier, source = _before(calibrator, rows.scores, before)
     rows = rows._replace(usable=rows.usable & np.isfinite(earlier))

@@ -209,7 +209,7 @@ class SegmentCalibrator(ComparedByValue, ById):
         return self._places(segments, "segments") >= 0
 
     def predict_proba(
-        self, scores: Column, segments: Column, *, offset: Column | None = None
+        self, scores: Column, segments: Column = None, *, offset: Column | None = None
     ) -> NDArray[Any]:
         """P(y=1) for each row by the curve of its segment.
 
@@ -235,6 +235,7 @@ class SegmentCalibrator(ComparedByValue, ById):
             ValueError: the two lengths differ, or an id is missing or has a type that no key can
                 equal: text among numbers, 1.5 among integers.
         """
+        validation.require_each(scores, segments=segments)
         if self.curves is not None:
             return self._by_row(self._curve_proba, 1, scores, segments, offset)[0]
         A, B = self._with_fallback((self.fit.A, self.fallback.A), (self.fit.B, self.fallback.B))
@@ -257,7 +258,7 @@ class SegmentCalibrator(ComparedByValue, ById):
     def band(
         self,
         scores: Column,
-        segments: Column,
+        segments: Column = None,
         level: float = 0.95,
         simultaneous: bool = False,
         *,
@@ -283,6 +284,7 @@ class SegmentCalibrator(ComparedByValue, ById):
         Raises:
             ValueError: the level is not between 0 and 1; or see `predict_proba`.
         """
+        validation.require_each(scores, segments=segments)
         critical = critical_value(level, simultaneous)
         if (other := self.curves) is not None:
             if simultaneous:

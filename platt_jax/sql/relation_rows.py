@@ -8,7 +8,7 @@ from functools import partial
 from glob import escape
 from numbers import Integral, Real
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -32,6 +32,7 @@ from platt_jax.sql.database import Database
 from platt_jax.sql.engines import DuckDB, QueryEngine, SparkSQL, numbers
 from platt_jax.sql.queries import RelationColumns
 from platt_jax.sql.query_rows import QueryRows
+from platt_jax.validation import HeldRows, named_with_takers
 
 _DTYPE = np.dtype(np.float64)
 # The class of engines of a relation, by the top package of the relation's type.
@@ -39,8 +40,10 @@ _ENGINES: dict[str, type[Any]] = {"duckdb": DuckDB, "_duckdb": DuckDB, "pyspark"
 
 
 @dataclass(frozen=True)
-class RelationRows:
+class RelationRows(HeldRows):
     """Rows of a relation, from `rows`, for `platt_jax.fit_segments` and the functions here."""
+
+    _taken_by: ClassVar[str] = "fit_segments, sql.predict and sql.monitor_sums (for Monitor.add)"
 
     engine: QueryEngine
     names: RelationColumns
@@ -131,7 +134,7 @@ def require_relation_rows(value: object) -> None:
     """Refuses anything but the rows of a relation."""
     if not isinstance(value, RelationRows):
         raise ValueError(
-            f"rows: expected the result of platt_jax.sql.rows, got {type(value).__name__}"
+            f"rows: expected the result of platt_jax.sql.rows, got {named_with_takers(value)}"
         )
 
 

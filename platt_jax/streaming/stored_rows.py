@@ -41,6 +41,8 @@ class StoredRows(SegmentRows):
     pooled fit, and the fit of a segment with more than half a million rows, read them in each pass.
     A fit that reads rows changed since they were written, such as by a disk's fault, is an error:
     each block of 16,384 rows has a checksum, compared when a call first reads the block.
+    `Monitor.update` reads the rows of some segments at a time. `triage`, `robust_covariance`,
+    `estimate_rates`, `estimate_drift`, metrics and pages read all rows into memory.
 
     Args:
         directory: the cache directory given to `rows`.

@@ -12,12 +12,10 @@ from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.execution.progress import Listener
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.groups import Groups
+from platt_jax.execution.segment_rows import SegmentRows, laid_out, segment_rows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
-from platt_jax.passes.packing import Space
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
 from platt_jax.results.equality import ComparedByValue
@@ -183,15 +181,14 @@ def drift_between(
 
 def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
     """Finite rows of the later period, with the earlier period's estimate of their log-odds."""
-    order = rows.largest_first
-    f, y, weights, offset = rows.take(slice(0, len(order)), slice(None), Space(len(rows)))
-    which = Groups(rows.sizes).owner
+    keys, groups, (f, y, weights, offset) = laid_out(rows)
+    which = groups.owner
     count = np.ones(len(f)) if weights is None else weights.astype(float)
     offset = np.zeros(len(f)) if offset is None else offset.astype(float)
     used = np.isfinite(f) & np.isfinite(count) & (count > 0) & np.isfinite(offset)
     f, positive, count, which = f[used].astype(float), y[used] > 0, count[used], which[used]
     population = _population(first)
-    place = get_indexer(first.keys, split_columns(rows.keys[order]))
+    place = get_indexer(first.keys, split_columns(keys))
     usable = np.asarray(first.fit.converged)
     own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
     posterior = own.under(normals(population.mean, population.covariance))

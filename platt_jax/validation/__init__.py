@@ -13,6 +13,13 @@ from platt_jax.validation.doubts import (
     probabilities_for_scores,
 )
 from platt_jax.validation.fits import no_mesh, options, pooling, prior, start
+from platt_jax.validation.held import (
+    HeldRows,
+    named_with_takers,
+    refuse_held,
+    require_each,
+    require_none_beside,
+)
 from platt_jax.validation.rows import (
     BAD_LABEL,
     LABEL_CODINGS,
@@ -51,6 +58,7 @@ __all__ = [
     "FEW",
     "IF_LOGITS",
     "LABEL_CODINGS",
+    "HeldRows",
     "UnitInterval",
     "a_problem_per_class",
     "array",
@@ -62,6 +70,7 @@ __all__ = [
     "labelled_rows",
     "labels",
     "labels_and_weights",
+    "named_with_takers",
     "negative_weight_error",
     "no_mesh",
     "numbers",
@@ -73,9 +82,12 @@ __all__ = [
     "pooling",
     "prior",
     "probabilities_for_scores",
+    "refuse_held",
+    "require_each",
     "require_flat",
     "require_fraction",
     "require_integer",
+    "require_none_beside",
     "require_not_negative",
     "require_one_of",
     "require_probabilities",

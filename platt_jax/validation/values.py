@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax import columns, ids
 from platt_jax.columns import Column
+from platt_jax.validation.held import refuse_held
 
 IF_LOGITS = "; for logits say from_logits=True"  # advice for numbers that are no probabilities
 MANY = 1000  # values searched for a message's example
@@ -34,9 +35,11 @@ def array(values: Column, name: str) -> NDArray[Any]:
         read = np.asarray(columns.narrowed(values))
         if read.dtype == object and (floats := columns.floats(values)) is not None:
             return floats
-        return read
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected an array ({error})") from None
+    if read.dtype == object and read.ndim == 0:
+        refuse_held(values, name)
+    return read
 
 
 def plain(values: Column) -> Any:

@@ -14,7 +14,7 @@ import platt_jax as pj
 from platt_jax import cluster
 from platt_jax.cluster import local
 from platt_jax.cluster.engines import parts_of
-from platt_jax.cluster.meeting import GatherClient, Server
+from platt_jax.cluster.meeting import MeetingByServer, Server
 
 pa = pytest.importorskip("pyarrow")
 
@@ -167,8 +167,8 @@ def test_a_part_that_runs_again_gets_the_same_answers():
     with closing(Server(2, "127.0.0.1")) as server, ThreadPoolExecutor() as pool:
 
         def part(number, rounds):
-            with GatherClient(server.invitation, number) as gather:
-                return [gather(b"%d of %d" % (i, number)) for i in range(rounds)]
+            with MeetingByServer(server.invitation, number) as met:
+                return [met.gather_bytes(b"%d of %d" % (i, number)) for i in range(rounds)]
 
         first = pool.submit(part, 0, 3)
         pool.submit(part, 1, 2).result()  # ends before the last round
@@ -182,18 +182,18 @@ def test_who_does_not_know_the_key_is_not_heard():
 
     with closing(Server(1, "127.0.0.1")) as server:
         with pytest.raises(AuthenticationError):
-            GatherClient(server.invitation._replace(key=b"other"), 0)
-        with GatherClient(server.invitation, 0) as gather:
-            assert gather(b"x") == [b"x"]
+            MeetingByServer(server.invitation._replace(key=b"other"), 0)
+        with MeetingByServer(server.invitation, 0) as met:
+            assert met.gather_bytes(b"x") == [b"x"]
 
 
 def test_an_end_of_the_meeting_ends_those_who_wait():
     with (
         closing(Server(2, "127.0.0.1")) as server,
         ThreadPoolExecutor() as pool,
-        GatherClient(server.invitation, 0) as gather,
+        MeetingByServer(server.invitation, 0) as met,
     ):
-        waiting = pool.submit(gather, b"")
+        waiting = pool.submit(met.gather_bytes, b"")
         server.close()
         with pytest.raises(RuntimeError, match="another part has ended"):
             waiting.result(timeout=20)
@@ -202,10 +202,10 @@ def test_an_end_of_the_meeting_ends_those_who_wait():
 def test_a_server_waits_until_all_have_left():
     with closing(Server(2, "127.0.0.1")) as server, ThreadPoolExecutor() as pool:
         waiting = pool.submit(server.wait)
-        with GatherClient(server.invitation, 0) as gather:
-            with GatherClient(server.invitation, 1) as other:
-                pool.submit(other, b"")
-                assert gather(b"") == [b"", b""]
+        with MeetingByServer(server.invitation, 0) as met:
+            with MeetingByServer(server.invitation, 1) as other:
+                pool.submit(other.gather_bytes, b"")
+                assert met.gather_bytes(b"") == [b"", b""]
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.3)
         waiting.result(timeout=20)

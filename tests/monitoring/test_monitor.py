@@ -9,6 +9,8 @@ import pytest
 from scipy.special import expit, logsumexp, zeta
 
 import platt_jax as pj
+from platt_jax import streaming
+from platt_jax.monitoring import judging
 from platt_jax.monitoring.evidence import (
     ALTERNATIVES,
     SHIFTS,
@@ -384,6 +386,22 @@ def test_reported_shares_make_up_for_late_labels(rng, calibrator):
     one = pj.Monitor.start(calibrator).update(scores, labels, ids, reported=1.0)
     gap = np.abs(np.sort(whole.table()["log_e_value"]) - np.sort(one.table()["log_e_value"]))
     assert gap.max() < 1e-5
+
+
+def test_rows_on_disk_are_read_some_segments_at_a_time(rng, calibrator, tmp_path, monkeypatch):
+    scores, labels, ids = night(rng)
+    whole = pj.Monitor.start(calibrator).update(scores, labels, ids)
+    monkeypatch.setattr(judging, "_READ_AT_ONCE", 2 * len(ids) // SEGMENTS)
+    rows, read = streaming.rows((scores, labels, ids), tmp_path / "rows"), []
+    take = streaming.StoredRows.take
+
+    def noted(self, problems, part, space):
+        read.append(space.length)
+        return take(self, problems, part, space)
+
+    monkeypatch.setattr(streaming.StoredRows, "take", noted)
+    assert same(pj.Monitor.start(calibrator).update(rows), whole)
+    assert sum(read) == len(ids) and max(read) <= 2 * len(ids) // SEGMENTS
 
 
 def test_offsets_and_segment_rows(rng, calibrator):

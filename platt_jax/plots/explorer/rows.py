@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats, Integers, Ints
 from platt_jax.columns import Column
-from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.ids.factorize import factorize
@@ -60,7 +60,11 @@ class JudgedSegments(NamedTuple):
 def judged_rows(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
 ) -> tuple[PredictedRows, JudgedSegments]:
-    """The rows and their segments, as in `fit_segments`."""
+    """The rows and their segments, as in `fit_segments`; without weights and offset."""
+    if isinstance(scores, SegmentRows):
+        beside = dict(labels=labels, segments=segments)
+        scores, labels, segments, *_ = row_arrays(scores, "weights", "offset", **beside)
+    validation.require_each(scores, labels=labels, segments=segments)
     f = validation.floating(scores, "scores").astype(float)
     largest = np.max(np.abs(f), where=np.isfinite(f), initial=0)
     if largest and not _LEAST <= largest <= _MOST:
