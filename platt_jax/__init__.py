@@ -8,6 +8,7 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.execution.solve import solve
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.inference.bootstrap import Bootstrap, bootstrap
+from platt_jax.inference.choose_curve import CurveChoice, choose_curve
 from platt_jax.inference.leave_one_out import leave_one_out
 from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
@@ -29,6 +30,7 @@ from platt_jax.version import __version__ as __version__
 __all__ = [
     "Bootstrap",
     "ClassRows",
+    "CurveChoice",
     "Drift",
     "Fit",
     "Flag",
@@ -42,6 +44,7 @@ __all__ = [
     "Sigmoid",
     "Status",
     "bootstrap",
+    "choose_curve",
     "estimate_drift",
     "estimate_rates",
     "fit",

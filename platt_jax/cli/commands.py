@@ -41,13 +41,16 @@ def fit(arguments: argparse.Namespace) -> int:
     """`platt-jax fit`."""
     outputs.check(arguments.out, *arguments.files, only_file=_BINARY)
     reading.check_classes(arguments)
-    if arguments.pooling and not arguments.segment and not arguments.scores:
-        raise ValueError("--pooling: expected only with --segment or --scores")
+    for name in ("pooling", "curve"):
+        if getattr(arguments, name) and not arguments.segment and not arguments.scores:
+            raise ValueError(f"--{name}: expected only with --segment or --scores")
     if arguments.distributed:
         from platt_jax.cli import job
 
         if arguments.pos_label is not None:  # a third value may be in another process's files
             raise ValueError("--pos-label: expected without --distributed")
+        if arguments.curve is not None:
+            raise ValueError("--curve: expected without --distributed")
         return job.ending_all(partial(_fit_in_job, arguments), lost=_PROCESS_LOST)
     for name in ("checkpoint", "time_limit"):
         if getattr(arguments, name) is not None:
@@ -58,6 +61,7 @@ def fit(arguments: argparse.Namespace) -> int:
     reading.tell_work(rows)
     options = Options(non_finite=arguments.non_finite)
     more: dict[str, Any] = {"pooling": arguments.pooling or "none", "progress": _bar()}
+    more["curve"] = arguments.curve or "sigmoid"
     if arguments.scores:
         classes = reading.named_classes(arguments)
         by_class = platt_jax.fit_one_vs_rest(**rows, classes=classes, **more, options=options)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, get_args
 import platt_jax
 from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
+from platt_jax.curves import NAMES
 from platt_jax.options import Pooling
 
 _Options: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
@@ -214,6 +215,7 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         "population (partial), for several columns to their prefixes (nested) or to the values of "
         "each column (crossed), or one curve for all (complete)",
     )
+    _add(fit, "--curve", choices=NAMES, help="kind of curve of segments or classes")
     _add(fit, "--non-finite", "--cache", "--json")
     several = fit.add_argument_group(
         "several processes",

@@ -32,7 +32,7 @@ def saved(
 ) -> int:
     """Save the calibrator and print a summary; returns the exit status."""
     save(arguments.out, calibrator)
-    found, _, _ = inspected(calibrator)
+    found, _, _ = inspected(calibrator, any_curve=True)
     if arguments.json:
         about = {
             "problems": int(np.size(found.A)),
@@ -55,7 +55,7 @@ def saved(
 
 def status(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> int:
     """The exit status, which says whether some fits or the search for a population failed."""
-    found, _, _ = inspected(calibrator)
+    found, _, _ = inspected(calibrator, any_curve=True)
     population = getattr(getattr(calibrator, "by_class", calibrator), "population", None)
     lost = population is not None and population.status == Status.MAX_ITERATIONS
     return _FITS_FAILED if lost or not np.all(found.status == Status.CONVERGED) else 0
@@ -77,7 +77,7 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
 
 
 def _tell_failures(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> None:
-    found, noun, keys = inspected(calibrator)
+    found, noun, keys = inspected(calibrator, any_curve=True)
     statuses = np.ravel(found.status)
     failed = np.flatnonzero(statuses != Status.CONVERGED)
     if not len(failed):  # the search for the population, of which a warning tells

@@ -12,7 +12,9 @@ _BY_NAME: dict[str, type[Curve]] = {
     x.name: x for x in (Quadratic, Beta, Spline, Isotonic, Bins, VennAbers)
 }
 # Curves that are sigmoids, which the core fits.
-SIGMOIDS = "sigmoid", "shift", "temperature"
+_SIGMOIDS = "sigmoid", "shift", "temperature"
+# The names that `curve` takes.
+NAMES = (*_SIGMOIDS, *_BY_NAME)
 
 
 def read_curve(curve: Any) -> Curve:
@@ -25,7 +27,7 @@ def read_curve(curve: Any) -> Curve:
         return curve
     if isinstance(curve, str) and curve in _BY_NAME:
         return _BY_NAME[curve]()
-    names = ", ".join(map(repr, (*SIGMOIDS, *_BY_NAME)))
+    names = ", ".join(map(repr, NAMES))
     raise ValueError(
         f"curve: expected one of {names}, or an object of platt_jax.curves, got {curve!r}"
     )

@@ -15,8 +15,10 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.results.fitted_curves import FittedCurves, LinearFeatures, LogOddsCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.status import Status
 
 
 def require_alone(curve: Any, pooling: str, **others: Any) -> None:
@@ -100,3 +102,29 @@ def with_curves(
     if calibrator.pooling == "complete":
         curves = curves.only(np.full(len(curves), len(curves) - 1))
     return replace(calibrator, curves=curves)
+
+
+def as_curves(calibrator: SegmentCalibrator) -> FittedCurves:
+    """The curves of the segments, and last that of unseen ones; sigmoids too."""
+    if calibrator.curves is not None:
+        return calibrator.curves
+    fit, fallback = calibrator.fit, calibrator.fallback
+    with_fallback = [np.append(x, y) for x, y in ((fit.A, fallback.A), (fit.B, fallback.B))]
+    A, B = (np.asarray(x, fit.A.dtype) for x in with_fallback)
+    covariance = np.concatenate([fit.covariance, calibrator.fallback_covariance[None]])
+    status = np.append(fit.status, Status.CONVERGED if np.isfinite(fallback.A) else Status.EMPTY)
+    unknown = np.full_like(A, np.nan)
+    return LogOddsCurves(
+        status=status,
+        low=unknown,
+        high=unknown,
+        features=LinearFeatures(),
+        center=np.zeros_like(A),
+        scale=np.ones_like(A),
+        coefficients=np.stack([-B, -A], -1),
+        # Signs cancel; B comes first.
+        covariance=covariance[:, ::-1, ::-1].astype(A.dtype),
+        flags=np.append(fit.flags, 0),
+        iterations=np.append(fit.iterations, 0),
+        nll=np.append(fit.nll, np.nan),
+    )

@@ -23,5 +23,7 @@ class ComparedByValue:
 def _equal(one: object, other: object) -> bool:
     if isinstance(one, ComparedByValue):
         return one == other
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
     one, other = np.asarray(one), np.asarray(other)
     return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")

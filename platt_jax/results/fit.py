@@ -65,14 +65,15 @@ class Inspectable:
         return _describe_html(type(self).__name__, fit, self._shared_rows, self.table())
 
 
-def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
+def inspected(fits: Any, *, any_curve: bool = False) -> tuple["Fit", str, NDArray[Any]]:
     """The fit of the argument `fits`, the noun for its problems, and their names.
 
     Raises:
         ValueError: it is no result of a fit; of a classifier the message names the attribute.
     """
-    if getattr(getattr(fits, "by_class", fits), "curves", None) is not None:
-        raise ValueError(f"fits: expected sigmoids, got a {type(fits).__name__} of other curves")
+    curves = getattr(getattr(fits, "by_class", fits), "curves", None)
+    if curves is not None and not any_curve:
+        raise ValueError(f"fits: expected sigmoids, got a calibrator with {curves.label} curves")
     if isinstance(fits, Inspectable):
         return fits._inspected()
     raise ValueError(

@@ -119,9 +119,7 @@ class SegmentCalibrator(ComparedByValue, ById):
         if status in (Status.MAX_ITERATIONS, Status.NOT_ESTIMATED):
             lines.append(f"population: {status.name}")
         if self.curves is not None:
-            counts = tables.status_counts(self.curves.status[:-1])
-            statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-            lines.append(f"curves: {self.curves.label}, {statuses or 'none'}")
+            lines.append(f"curves: {self.curves.label}")
         return lines
 
     def table(self) -> Table:
@@ -144,8 +142,6 @@ class SegmentCalibrator(ComparedByValue, ById):
         super().raise_if_failed()
         if self.population is not None and self.population.status == Status.MAX_ITERATIONS:
             raise RuntimeError(f"population: MAX_ITERATIONS. {Status.MAX_ITERATIONS.message}")
-        if self.curves is not None:
-            tables.raise_if_failed(self.curves.status[:-1], self.keys)
         return self
 
     def only(self, where: Column) -> "SegmentCalibrator":
@@ -518,7 +514,10 @@ class SegmentCalibrator(ComparedByValue, ById):
         return self.fit
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
-        return self.fit, "segment", self.keys
+        fit = self.fit
+        if self.curves is not None:  # whose ends count
+            fit = replace(fit, status=self.curves.status[:-1])
+        return fit, "segment", self.keys
 
 
 def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:

@@ -259,10 +259,10 @@ def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
         lambda: calibrator[3],
     ]
     for call in refused:
-        with pytest.raises(ValueError, match=f"expected sigmoids, got a .*{name}|of other curves"):
+        with pytest.raises(ValueError, match=f"expected sigmoids, got a calibrator with {name}"):
             call()
     table = pj.triage(calibrator, *rows, against="predictions")
-    assert table["segment"].tolist() == list(range(len(SIZES)))
+    assert sorted(table["segment"]) == list(range(len(SIZES)))
     night = pj.Monitor.start(calibrator, against="predictions").update(*rows)
     assert len(night.table()["rows"]) == len(SIZES)
 

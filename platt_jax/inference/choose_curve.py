@@ -1,0 +1,233 @@
+"""Which kind of calibration curve predicts left-out rows best, of all segments and of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.api import fit_segments
+from platt_jax.arrays import Floats, Integers
+from platt_jax.columns import Column
+from platt_jax.curves import Curve
+from platt_jax.curves.fitting import as_curves
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.options import Options
+from platt_jax.results import tables
+from platt_jax.results.fitted_curves import MixedCurves
+from platt_jax.results.probabilities import LEAST
+from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.tables import Table
+
+# How many errors better another kind must be for a segment to have it.
+_ERRORS = 2.0
+CANDIDATES = "sigmoid", "quadratic", "beta", "isotonic"
+
+
+@dataclass(frozen=True)
+class CurveChoice:
+    """What `choose_curve` found.
+
+    Attributes:
+        calibrator: the calibrator of all rows with the chosen curves.
+        chosen: the kind of curve that serves all segments together.
+        candidates: a line per kind: `curve`, its held-out `log_loss` a row, and `difference` from
+            the best with `standard_error`, segments as clusters.
+        segments: a line per segment: `curve`, and for each kind the `loss_` a row held out.
+    """
+
+    calibrator: SegmentCalibrator
+    chosen: str
+    candidates: Table
+    segments: Table
+
+    def __repr__(self) -> str:
+        kinds, counts = np.unique(self.segments["curve"], return_counts=True)
+        each = ", ".join(f"{n:,} {kind}" for kind, n in zip(kinds, counts, strict=True))
+        lines = "\n".join(f"  {line}" for line in self.candidates.lines(len(CANDIDATES) * 3))
+        return f"CurveChoice: {self.chosen} for all segments; each: {each}\n{lines}"
+
+
+def choose_curve(
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    *,
+    candidates: Sequence[str | Curve] = CANDIDATES,
+    weights: Column | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    options: Options = Options(),
+) -> CurveChoice:
+    """Choose the kind of calibration curve by the log loss of left-out rows.
+
+    Rows of each segment and label are dealt at random to folds. Each fold is predicted by curves of
+    the other folds' rows, all segments in one call per kind and fold.
+
+    For all segments the choice is the first candidate whose mean loss is at most a standard error
+    of the difference above the least (Breiman, Friedman, Olshen & Stone 1984, section 3.4.3): list
+    simple kinds first. A segment's own differences from that choice are shrunk towards their mean
+    over segments, by the variance between segments that is left beside the errors (an empirical
+    Bayes estimate). A segment has another kind than all only if that is better by two errors of the
+    estimate. So a segment with few rows has the choice of all.
+
+    Choices by segment gain little. In simulations with curvatures that differ between segments
+    (standard deviation 0.3 and 0.4, 100 to 500 rows each) they took away 0 to 1 % of the choice of
+    all's excess loss; where all segments have one kind of curve, they added 0 to 5 %.
+
+    Args:
+        scores: (N,) scores, as in `fit_segments`.
+        labels: (N,) labels, as in `fit_segments`.
+        segments: (N,) segment ids, as in `fit_segments`; one id for all rows.
+        candidates: two or more kinds of curves, as `curve` of `fit_segments`, the simplest first.
+        weights: (N,) weights or None, as in `fit_segments`.
+        folds: number of folds, 2 or more.
+        seed: seed of the folds.
+        options: as in `fit_segments`.
+
+    Returns:
+        A CurveChoice. Log losses are in nats, of probabilities clipped as in `metrics.log_loss`:
+        an isotonic curve that says 0 or 1 is heavily charged where it is wrong.
+
+    Raises:
+        ValueError: an argument is not as above; a score, label or weight is not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> shops, scores = np.arange(8000) % 8, rng.normal(size=8000)
+        >>> labels = rng.random(8000) < 1 / (1 + np.exp(1 - scores - scores**2))
+        >>> choose_curve(scores, labels, shops).chosen
+        'quadratic'
+    """
+    validation.require_integer(folds, "folds", 2)
+    kinds = list(candidates)
+    if len(kinds) < 2:
+        raise ValueError(f"candidates: expected two or more kinds of curves, got {kinds!r}")
+    f = validation.scores(scores)
+    validation.require_flat(f, "scores")
+    y, w, bad = validation.labelled_rows(f, labels, weights, "scores")
+    if bad.any():
+        raise ValueError(f"scores, labels, weights: expected finite rows, got {bad.sum():,} others")
+    named: Any = ids.read(segments)
+    found = {_name(x): _fitted(f, y, named, w, x, options) for x in kinds}
+    if len(found) < len(kinds):
+        raise ValueError(f"candidates: expected different kinds, got {kinds!r}")
+    keys = next(iter(found.values())).keys
+    owner = get_indexer(keys, split_columns(named), "segments")
+    part = _folds(owner, y, folds, seed)
+    losses = np.stack([_held_out(f, y, named, w, x, part, folds, options) for x in kinds])
+    total: Floats = np.stack([np.bincount(owner, w * x, len(keys)) for x in losses], 1)
+    mass: Floats = np.bincount(owner, w, len(keys)).astype(float)
+    place, difference, error = _choice_of_all(total, mass)
+    variances = _variances(losses - losses[place], owner, w, mass)
+    each = _choices(total / mass[:, None], variances, place)
+    names = np.array(list(found))
+    parts = tuple(as_curves(x) for x in found.values())
+    by_kind = {f"loss_{name}": x for name, x in zip(names, (total / mass[:, None]).T, strict=True)}
+    calibrator = found[names[place]]
+    if (each != place).any():
+        mixed = MixedCurves.chosen(parts, np.append(each, place))
+        calibrator = replace(calibrator, curves=mixed)
+    return CurveChoice(
+        calibrator=calibrator,
+        chosen=str(names[place]),
+        candidates=Table(
+            curve=names,
+            log_loss=total.sum(0) / mass.sum(),
+            difference=difference,
+            standard_error=error,
+        ),
+        segments=tables.keyed("segment", keys, {"curve": names[each], "rows": mass} | by_kind),
+    )
+
+
+def _name(curve: str | Curve) -> str:
+    return curve if isinstance(curve, str) else repr(curve)
+
+
+def _fitted(
+    f: NDArray[Any], y: NDArray[Any], named: Any, w: Floats, curve: Any, options: Options
+) -> SegmentCalibrator:
+    return fit_segments(f, y, named, weights=w, curve=curve, options=options)
+
+
+def _folds(owner: Integers, y: NDArray[Any], folds: int, seed: int) -> Integers:
+    """(N,) the fold of each row: rows of a segment and label are dealt in a random order."""
+    shuffled = np.random.default_rng(seed).permutation(len(owner))
+    group = (2 * owner + (y == 1))[shuffled]
+    order = np.argsort(group, kind="stable")
+    fold = np.empty(len(owner), np.int64)
+    fold[shuffled[order]] = np.arange(len(owner)) % folds
+    return fold
+
+
+def _held_out(
+    f: NDArray[Any],
+    y: NDArray[Any],
+    named: Any,
+    w: Floats,
+    curve: Any,
+    part: Integers,
+    folds: int,
+    options: Options,
+) -> Floats:
+    """(N,) the log loss of each row by curves of the other folds."""
+    p = np.empty(len(f))
+    for fold in range(folds):
+        test = part == fold
+        made = _fitted(f[~test], y[~test], named[~test], w[~test], curve, options)
+        p[test] = made.predict_proba(f[test], named[test])
+    p = np.clip(p, LEAST, 1 - LEAST)
+    return -np.where(y == 1, np.log(p), np.log1p(-p))
+
+
+def _choice_of_all(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
+    """The place of the choice; mean differences from the best kind, and their errors."""
+    best = int(total.sum(0).argmin())
+    apart = total - total[:, [best]]
+    difference = apart.sum(0) / mass.sum()
+    # A ratio of sums over segments.
+    rest = apart - difference * mass[:, None]
+    number = max(len(mass), 2)
+    error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
+    return int(np.argmax(difference <= error)), difference, error
+
+
+def _variances(apart: Floats, owner: Integers, w: Floats, mass: Floats) -> Floats:
+    """(K, C) variances of the segments' mean differences.
+
+    Rows vary alike in all segments. In simulations the variance of each segment's own few rows,
+    which is small where a mean is extreme by chance, cost 3 to 60 times the loss of one choice.
+    """
+    squares = np.bincount(owner, w * w, len(mass)) / mass**2
+    made = []
+    for x in apart:
+        rest = x - (np.bincount(owner, w * x, len(mass)) / mass)[owner]
+        freedom = max(len(x) - len(mass), 1)
+        made.append(squares * (w * rest**2).sum() / w.sum() * len(x) / freedom)
+    return np.stack(made, 1)
+
+
+def _choices(loss: Floats, variances: Floats, place: int) -> Integers:
+    """(K,) the kind of each segment, by shrunk differences from the choice of all."""
+    apart = loss - loss[:, [place]]
+    bound = np.zeros_like(apart)
+    for j in range(apart.shape[1]):
+        x, variance = apart[:, j], variances[:, j]
+        if j == place or len(x) < 2 or not (variance > 0).all():
+            continue
+        # Between segments, by moments (DerSimonian & Laird 1986).
+        weight = 1 / variance
+        mean = np.average(x, weights=weight)
+        excess = (weight * (x - mean) ** 2).sum() - (len(x) - 1)
+        between = max(excess / (weight.sum() - (weight**2).sum() / weight.sum()), 0.0)
+        own = between / (between + variance)
+        expected = mean + own * (x - mean)
+        error = np.sqrt(own * variance + (1 - own) ** 2 / weight.sum())
+        bound[:, j] = expected + _ERRORS * error
+    bound[:, place] = 0
+    return bound.argmin(1)
