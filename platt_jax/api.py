@@ -1,19 +1,21 @@
 """The fitting functions `fit`, `fit_segments` and `fit_one_vs_rest`: check, run, report."""
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
 from jax.sharding import Mesh
 
 from platt_jax import validation
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.curves import Curve, read_curve
+from platt_jax.curves import Curve, OtherName, SigmoidName, read_curve
 from platt_jax.curves.fitting import (
     SHIFT_PRIOR,
+    batch_curves,
     require_alone,
     require_no_offset,
     shifted,
+    shifted_fit,
     temperature_options,
     with_curves,
 )
@@ -36,10 +38,42 @@ from platt_jax.population.device_segments import DeviceSegments, on_device
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.population.segments import FitArguments, SegmentSource
 from platt_jax.results.fit import Fit, problem_names
+from platt_jax.results.fitted_curves import CurveBatch
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 _DEFAULT = Options()
+
+
+@overload
+def fit(
+    scores: Column,
+    labels: Column,
+    *,
+    weights: Column | None = None,
+    offset: Column | None = None,
+    pos_label: Any = None,
+    prior: GaussianPrior | None = None,
+    start: tuple[Column, Column] | None = None,
+    curve: SigmoidName = "sigmoid",
+    mesh: Mesh | None = None,
+    options: Options = _DEFAULT,
+    progress: bool | Listener = False,
+) -> Fit: ...
+
+
+@overload
+def fit(
+    scores: Column,
+    labels: Column,
+    *,
+    weights: Column | None = None,
+    offset: Column | None = None,
+    pos_label: Any = None,
+    curve: OtherName | Curve,
+    options: Options = _DEFAULT,
+    progress: bool | Listener = False,
+) -> CurveBatch: ...
 
 
 def fit(
@@ -51,11 +85,12 @@ def fit(
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
+    curve: str | Curve = "sigmoid",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
-) -> Fit:
-    """Fit one sigmoid to each problem of a batch.
+) -> Fit | CurveBatch:
+    """Fit one curve, by default a sigmoid, to each problem of a batch.
 
     Args:
         scores: (..., N) numbers; higher scores mean class 1. Leading axes are independent problems.
@@ -74,6 +109,7 @@ def fit(
         start: the start (A, B) of the search, each broadcastable to the leading axes of scores, for
             example from an earlier fit of similar rows. It saves passes, and changes no result by
             more than `Options.tol`. A bad start costs one pass. NaN means the usual start.
+        curve: the kind of curve, as in `fit_segments`, without prior, start and mesh.
         mesh: a `jax.sharding.Mesh` of devices of this process; None for JAX's default device. Its
             axes are named "problems", "rows" or both. Along "problems" each device fits its own
             problems; along "rows" each device sums over its share of each problem's rows. A problem
@@ -83,7 +119,8 @@ def fit(
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A Fit of NumPy arrays with the batch shape (...). If the scores are an array of JAX, CuPy or
+        A Fit of NumPy arrays with the batch shape (...); a `CurveBatch` of other curves than
+        sigmoids, shifts and temperatures. If the scores are an array of JAX, CuPy or
         torch on a GPU, the rows are fitted there and not copied to the host, and the Fit has JAX
         arrays, unless it is of float64 while JAX's 64-bit types are off.
 
@@ -111,10 +148,21 @@ def fit(
         caller.warn(doubt)
     if (doubt := rows.doubtful_scores) is not None:
         caller.warn_once(doubt)
+    if curve == "temperature":
+        options = temperature_options(options)
+    elif curve != "sigmoid":
+        other = curve if curve == "shift" else read_curve(curve)
+        require_alone(other, "none", prior=prior, start=start, mesh=mesh)
+        if not isinstance(rows, DenseRows):
+            raise ValueError(f"scores: expected an array on the host beside curve={other!r}")
+        if isinstance(other, Curve):
+            require_no_offset(other, offset is not None)
+            return batch_curves(rows, other, options, caller)
+        prior = SHIFT_PRIOR
     given = problem_inputs(rows.batch, rows.dtype, prior, start)
     result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
     report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
-    return result
+    return shifted_fit(result) if curve == "shift" else result
 
 
 def fit_segments(

@@ -1,6 +1,6 @@
 """Calibration curves other than the sigmoid, for `curve=` of the fitting functions."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from platt_jax.curves.base import Curve
 from platt_jax.curves.log_odds import Beta, Quadratic, Spline
@@ -8,13 +8,14 @@ from platt_jax.curves.sorting import Bins, Isotonic, VennAbers
 
 __all__ = ["Beta", "Bins", "Curve", "Isotonic", "Quadratic", "Spline", "VennAbers"]
 
+# Curves that are sigmoids, which the core fits, and others.
+SigmoidName: TypeAlias = Literal["sigmoid", "shift", "temperature"]
+OtherName: TypeAlias = Literal["quadratic", "beta", "spline", "isotonic", "bins", "venn_abers"]
+NAMES = (*get_args(SigmoidName), *get_args(OtherName))
+
 _BY_NAME: dict[str, type[Curve]] = {
     x.name: x for x in (Quadratic, Beta, Spline, Isotonic, Bins, VennAbers)
 }
-# Curves that are sigmoids, which the core fits.
-_SIGMOIDS = "sigmoid", "shift", "temperature"
-# The names that `curve` takes.
-NAMES = (*_SIGMOIDS, *_BY_NAME)
 
 
 def read_curve(curve: Any) -> Curve:

@@ -11,11 +11,14 @@ from platt_jax.curves.base import Curve
 from platt_jax.curves.log_odds import LogOddsCurve
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import ClassRows
+from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.non_finite import ARE_NAN
 from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
-from platt_jax.results.fitted_curves import FittedCurves, LinearFeatures, LogOddsCurves
+from platt_jax.results.fit import Fit
+from platt_jax.results.fitted_curves import CurveBatch, FittedCurves, LinearFeatures, LogOddsCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
@@ -55,24 +58,28 @@ SHIFT_PRIOR = GaussianPrior(np.array([-1.0, 0.0]), np.diag([_PINNED, 0.0]))
 
 def shifted(sigmoids: SegmentCalibrator) -> SegmentCalibrator:
     """The calibrator that was fitted with `SHIFT_PRIOR`, with A of exactly -1."""
-    fit, fallback = sigmoids.fit, sigmoids.fallback
-    only_B = np.array([[False, False], [False, True]])
-    each, one = (
-        _pinned(fit.A, fit.B, fit.covariance),
-        _pinned(fallback.A, fallback.B, sigmoids.fallback_covariance),
-    )
+    fallback, covariance = sigmoids.fallback, sigmoids.fallback_covariance
     return replace(
         sigmoids,
-        fit=replace(
-            fit,
-            A=each[0],
-            B=each[1],
-            gradient=np.where([False, True], fit.gradient, 0),
-            hessian=np.where(only_B, fit.hessian, 0),
-            covariance=np.where(only_B, fit.covariance, 0),
-        ),
-        fallback=Sigmoid(*one),
-        fallback_covariance=np.where(only_B, sigmoids.fallback_covariance, 0),
+        fit=shifted_fit(sigmoids.fit),
+        fallback=Sigmoid(*_pinned(fallback.A, fallback.B, covariance)),
+        fallback_covariance=np.where(_ONLY_B, covariance, 0),
+    )
+
+
+_ONLY_B = np.array([[False, False], [False, True]])
+
+
+def shifted_fit(fit: Fit) -> Fit:
+    """The fits (...) that were made with `SHIFT_PRIOR`, with A of exactly -1."""
+    A, B = _pinned(fit.A, fit.B, fit.covariance)
+    return replace(
+        fit,
+        A=A,
+        B=B,
+        gradient=np.where(_ONLY_B[1], fit.gradient, 0),
+        hessian=np.where(_ONLY_B, fit.hessian, 0),
+        covariance=np.where(_ONLY_B, fit.covariance, 0),
     )
 
 
@@ -83,6 +90,17 @@ def _pinned(A: Any, B: Any, covariance: Any) -> tuple[NDArray[Any], NDArray[Any]
         slope = covariance[..., 0, 1] / covariance[..., 0, 0]
         moved = (B - np.nan_to_num(slope) * (A + 1)).astype(B.dtype)
     return np.where(np.isnan(A), A, -np.ones_like(A)), moved
+
+
+def batch_curves(rows: DenseRows, curve: Curve, options: Options, caller: Caller) -> CurveBatch:
+    """The curves of the problems of a batch."""
+    curves = curve.fit(rows.problems, Context(validation.options(options), caller))
+    bad = np.flatnonzero(curves.status == Status.NON_FINITE)
+    if len(bad):
+        if options.non_finite == "raise":
+            raise ValueError(f"scores, labels, weights: not finite in {len(bad):,} problems")
+        caller.warn(f"rows that are not finite in {len(bad):,} problems: {ARE_NAN}")
+    return CurveBatch(rows.batch, curves)
 
 
 def with_curves(

@@ -13,10 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.arrays import Bools, Integers
+from platt_jax.columns import Column
 from platt_jax.groups import Groups
+from platt_jax.results import tables
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import expit, log_expit, logit
+from platt_jax.status import Status
 
 # Scores per curve at which is checked whether it is monotone.
 _CHECKED = 65
@@ -492,6 +496,55 @@ class MixedCurves(FittedCurves):
         for number, part in enumerate(self.parts):
             own |= {f"{number}_{name}": x for name, x in part.arrays().items()}
         return own
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurveBatch(ComparedByValue):
+    """The curves of a batch of problems, from `platt_jax.fit` with another curve than the sigmoid.
+
+    Attributes:
+        batch: the batch shape (...).
+        curves: the curves of the problems, in the order of a flat batch.
+    """
+
+    batch: tuple[int, ...]
+    curves: FittedCurves
+
+    @property
+    def status(self) -> NDArray[Any]:
+        """(...) int, how each fit ended: a `Status`."""
+        return np.asarray(self.curves.status).reshape(self.batch)
+
+    @property
+    def converged(self) -> NDArray[np.bool_]:
+        """(...) bool, whether each fit converged."""
+        return np.asarray(self.status == Status.CONVERGED)
+
+    def predict_proba(self, scores: Column) -> NDArray[Any]:
+        """P(y=1 | score): (..., N) for scores (..., N), or for one (N,) for all problems.
+
+        Raises:
+            ValueError: scores are not numbers, or their shape does not match the problems.
+
+        Example:
+            >>> from platt_jax import fit
+            >>> fitted = fit([[1.0, 2.0, 3.0, 4.0]], [[0, 1, 0, 1]], curve="isotonic")
+            >>> fitted.predict_proba([0.0, 1.5, 2.5, 3.5])
+            array([[0.  , 0.25, 0.5 , 0.75]])
+        """
+        f = validation.floating(scores, "scores")
+        if not f.ndim or f.shape[:-1] not in ((), self.batch):
+            raise ValueError(
+                f"scores: expected (..., N) for problems of shape {self.batch}, got {f.shape}"
+            )
+        rows = np.broadcast_to(f, (*self.batch, f.shape[-1]))
+        which = np.repeat(np.arange(len(self.curves)), f.shape[-1])
+        return self.curves.proba(rows.ravel(), which).reshape(rows.shape)
+
+    def __repr__(self) -> str:
+        counts = tables.status_counts(self.status)
+        statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+        return f"{type(self).__name__}: {len(self.curves):,} {self.curves.label}: {statuses}"
 
 
 _KINDS: dict[str, type[FittedCurves]] = {

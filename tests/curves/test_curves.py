@@ -345,3 +345,80 @@ def test_options_of_curves_are_checked():
     ):
         with pytest.raises(ValueError, match="expected"):
             make()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_of_problems_is_its_segments(name):
+    rng = np.random.default_rng(5)
+    f = rng.normal(size=(2, 3, 50))
+    y = rng.random(f.shape) < 1 / (1 + np.exp(-f))
+    found = pj.fit(f, y, curve=name)
+    assert found.status.shape == (2, 3) and found.converged.all()
+    segments = np.repeat(np.arange(6), 50)
+    each = pj.fit_segments(f.ravel(), y.ravel(), segments, curve=name)
+    expected = each.predict_proba(f.ravel(), segments).reshape(f.shape)
+    np.testing.assert_allclose(found.predict_proba(f), expected, rtol=1e-9)
+    at = np.linspace(-1, 1, 5)
+    assert found.predict_proba(np.tile(at, (2, 3, 1))).shape == (
+        2,
+        3,
+        5,
+    )
+
+
+def test_a_curve_is_chosen_by_left_out_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    s, f = np.arange(8000) % 8, rng.normal(size=8000)
+    for curvature, expected in ((1.0, "quadratic"), (0.0, "sigmoid")):
+        y = rng.random(8000) < 1 / (1 + np.exp(1 - f - curvature * f * f))
+        choice = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic", "isotonic"))
+        assert choice.chosen == expected
+        assert set(choice.segments["curve"]) == {expected}
+        again = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic", "isotonic"))
+        np.testing.assert_array_equal(again.candidates["log_loss"], choice.candidates["log_loss"])
+        pj.save(tmp_path / "c", choice.calibrator)
+        assert pj.load(tmp_path / "c") == choice.calibrator
+
+
+def test_segments_that_differ_clearly_get_their_own_kind(tmp_path):
+    rng = np.random.default_rng(0)
+    s, f = np.arange(40_000) % 8, rng.normal(size=40_000)
+    curvature = np.where(np.arange(8) < 2, 1.5, 0.0)[s]
+    y = rng.random(len(f)) < 1 / (1 + np.exp(1 - f - curvature * f * f))
+    choice = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic"))
+    kinds = choice.segments["curve"]
+    assert (kinds[:2] == "quadratic").all()
+    part = np.flatnonzero(kinds == "sigmoid")
+    if len(part):  # the curves are then of several kinds
+        pj.save(tmp_path / "c", choice.calibrator)
+        assert pj.load(tmp_path / "c") == choice.calibrator
+        table = choice.calibrator.table()
+        assert table["curve"].tolist() == kinds.tolist()
+    for kind in set(kinds):
+        alone = pj.fit_segments(f, y, s, curve=kind)
+        for k in np.flatnonzero(kinds == kind):
+            np.testing.assert_allclose(
+                choice.calibrator.predict_proba([0.5], k), alone.predict_proba([0.5], k)
+            )
+
+
+def test_the_command_line_fits_and_applies_other_curves(tmp_path):
+    from platt_jax.cli.main import main
+
+    f, y, s, _ = world()
+    rows = tmp_path / "rows.csv"
+    lines = [f"{a},{b},{c}" for a, b, c in zip(f, y, s, strict=True)]
+    rows.write_text("score,label,shop\n" + "\n".join(lines) + "\n")
+    out, applied = tmp_path / "c.npz", tmp_path / "applied.csv"
+    columns = ["--score", "score", "--label", "label", "--segment", "shop"]
+    command = ["fit", str(rows), *columns, "--curve", "isotonic", "--out", str(out)]
+    assert main(command) == 0
+    expected = pj.fit_segments(f, y, s.astype(str), curve="isotonic")
+    loaded = pj.load(out)
+    np.testing.assert_allclose(
+        loaded.predict_proba(f, loaded.keys[s]), expected.predict_proba(f, s.astype(str))
+    )
+    columns = ["--score", "score", "--segment", "shop"]
+    command = ["apply", str(rows), "--calibrator", str(out), *columns, "--out", str(applied)]
+    assert main(command) == 0
+    assert len(applied.read_text().splitlines()) == len(f) + 1
