@@ -49,8 +49,7 @@ def assert_near(found, expected, errors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", [None, "w"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("dtype", "weight"), [(np.float32, "w"), (np.float64, None)])
 def test_the_bits_of_memory(rng, threads, dtype, weight):
     columns = made(rng, dtype=dtype)
     found = cluster.fit_segments(pa.table(columns), **NAMES, weight=weight, partitions=3)
@@ -64,8 +63,7 @@ def test_the_bits_of_memory(rng, threads, dtype, weight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
-@pytest.mark.parametrize("share", [0, 0.9])
+@pytest.mark.parametrize(("pooling", "share"), [("none", 0.9), ("partial", 0.9), ("complete", 0)])
 def test_answers_are_those_of_memory(rng, threads, pooling, share):
     columns = made(rng, share=share)
     found = cluster.fit_segments(pa.table(columns), **NAMES, pooling=pooling, partitions=3)
@@ -103,8 +101,7 @@ def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0, 0.9])
-@pytest.mark.parametrize("against", ["fit", "predictions"])
+@pytest.mark.parametrize(("against", "share"), [("fit", 0), ("predictions", 0.9)])
 def test_triage_is_that_of_memory(rng, threads, against, share):
     columns = made(rng, share=share)
     found = cluster.fit_segments(pa.table(columns), **NAMES, partitions=3)

@@ -11,7 +11,6 @@ from data import ragged
 
 import platt_jax as pj
 from platt_jax import Flag, Status
-from platt_jax.backend import xla
 from platt_jax.execution import planning
 from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization
@@ -79,14 +78,13 @@ def rows_shape(rows):
     return rows.grid if hasattr(rows, "grid") else rows.size.shape
 
 
-@pytest.mark.parametrize("sizes, problems_per_group", [(LARGE, 1), (SMALL, 4)])
 @pytest.mark.parametrize(
-    "dtype, weighted, non_finite",
+    "sizes, problems_per_group, dtype, weighted, non_finite",
     [
-        (np.float64, True, "flag"),
-        (np.float32, False, "omit"),
-        (np.float64, False, "flag"),
-        (np.float32, True, "omit"),
+        (LARGE, 1, np.float64, True, "flag"),
+        (LARGE, 1, np.float32, False, "omit"),
+        (SMALL, 4, np.float64, False, "flag"),
+        (SMALL, 4, np.float32, True, "omit"),
     ],
 )
 def test_all_sums_are_those_of_tiles(
@@ -119,23 +117,21 @@ def test_all_sums_are_those_of_tiles(
     assert not np.any(ours["some"].h_BB[~active])
 
 
-def statuses_and_flags(rng, small):
+def statuses_and_flags(rng):
     """Rows of segments with all statuses that one call can have, and with all flags."""
-    sizes = [9_000, 500, 400, 600, 300, 700, 350, 280, 5_000, *([30, 100, 20] if small else [])]
+    sizes = [9_000, 500, 400, 600, 300, 700, 350, 280, 5_000, 30, 100, 20]
     scores, labels, segments = ragged(rng, sizes)
     weights = rng.integers(0, 4, len(scores)).astype(float)
     of = [segments == i for i in range(len(sizes))]
     for i, value in ((1, np.nan), (7, 1e6), (9, np.inf)):
-        if i < len(sizes):
-            scores[np.argmax(of[i])], weights[np.argmax(of[i])] = value, 1
+        scores[np.argmax(of[i])], weights[np.argmax(of[i])] = value, 1
     scores[of[2]] = 7
     labels[of[3]] = 1
     labels[of[4]] = scores[of[4]] > 0
     labels[of[5]] = 1 - labels[of[5]]
     scores[of[8]] *= 1e-8
     weights[of[6]] = 0
-    if small:
-        weights[of[11]] = 0
+    weights[of[11]] = 0
     return {"scores": scores, "labels": labels, "segments": segments, "weights": weights}
 
 
@@ -150,25 +146,17 @@ OPTIONS = {
 
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
 @pytest.mark.parametrize(
-    "kernels, small, options",
+    "kernels, options",
     [
-        ("interpreter", True, "default"),
-        ("interpreter", True, "one step"),
-        ("interpreter+search", False, "default"),
-        *(
-            (f"interpreter{more}", True, options)
-            for more in ("", "+search")
-            for options in OPTIONS
-            if more or options not in ("default", "one step")
-        ),
+        ("interpreter", "default"),
+        ("interpreter", "monotone"),
+        *(("interpreter+search", options) for options in OPTIONS),
     ],
 )
-def test_fits_are_those_of_tiles_and_vectors(rng, monkeypatch, small, options, kernels):
-    arrays, options = statuses_and_flags(rng, small), OPTIONS[options]
-    with monkeypatch.context() as patch:
-        if small:  # else by vectors: tiles take long to compile
-            patch.setattr(xla, "fused_cpu_supported", lambda: False)
-        theirs = pj.fit_segments(**arrays, options=options).fit
+def test_fits_are_those_of_vectors(rng, monkeypatch, options, kernels):
+    """Tiles take longer to compile; test_vectors.py compares them with vectors."""
+    arrays, options = statuses_and_flags(rng), OPTIONS[options]
+    theirs = pj.fit_segments(**arrays, options=options).fit
     monkeypatch.setenv("PLATT_JAX_KERNELS", kernels)
     ours = pj.fit_segments(**arrays, options=options).fit
     if options == Options():

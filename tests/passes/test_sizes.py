@@ -36,14 +36,7 @@ def assert_same_fits(got, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "weighted"),
-    [
-        (np.float64, True),
-        (np.float64, False),
-        (np.float32, False),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "weighted"), [(np.float64, True), (np.float32, False)])
 def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
     sizes = np.r_[3_000, 9_000, rng.integers(1, 400, 60)]
     scores, labels, segments = ragged(rng, sizes, dtype)
