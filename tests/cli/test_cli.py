@@ -549,6 +549,7 @@ def test_files_that_are_not_there_or_empty_are_named_first(in_tmp, capsys):
     np.testing.assert_array_equal(platt_jax.load("u.npz").fit.A, platt_jax.load("c.npz").fit.A)
 
 
+@pytest.mark.slow
 def test_triage_of_rows_that_depend_on_each_other_names_their_clusters(in_tmp, capsys):
     rng = np.random.default_rng(0)
     days, segments = np.repeat(np.arange(40), 30), np.tile(np.arange(3), 400)

@@ -23,7 +23,11 @@ NAMES = {"score": "f", "label": "y", "segment": "s"}
 
 @pytest.fixture
 def threads(monkeypatch):
-    monkeypatch.setattr(local, "ProcessPoolExecutor", lambda parts, _: ThreadPoolExecutor(parts))
+    in_threads(monkeypatch)
+
+
+def in_threads(patch):
+    patch.setattr(local, "ProcessPoolExecutor", lambda parts, _: ThreadPoolExecutor(parts))
 
 
 def made(rng, rows=8_000, segments=60, share=0.0, dtype=np.float64):
@@ -265,9 +269,11 @@ def _killed_once(marker):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_changes_nothing(rng, tmp_path):
+def test_a_process_that_is_killed_changes_nothing(rng, tmp_path, monkeypatch):
     columns = made(rng)
-    expected = cluster.fit_segments(pa.table(columns), **NAMES, pooling="partial", partitions=2)
+    with monkeypatch.context() as patch:
+        in_threads(patch)
+        expected = cluster.fit_segments(pa.table(columns), **NAMES, pooling="partial", partitions=2)
     marker = tmp_path / "killed"
     found = cluster.fit_segments(
         pa.table(columns), **NAMES, pooling="partial", pos_label=_Killed(marker), partitions=2

@@ -17,7 +17,7 @@ from .worlds import plain_world, world
 
 INTERFACE = Path(__file__).parents[1] / "public_api.txt"
 # In small worlds these are quick; others compile programs of many shapes. A world has every fifth.
-QUICK = [name for name, line in LINES.items() if line.every <= 2]
+QUICK = [name for name, line in LINES.items() if line.every == 1]
 
 
 def small_world(seed):
@@ -34,7 +34,7 @@ def shares_programs(seed):
     return rows.weights is None and rows.offset is None and rows.scores.dtype == np.float64
 
 
-@pytest.mark.parametrize("seed", filter(shares_programs, range(36)))
+@pytest.mark.parametrize("seed", [*filter(shares_programs, range(30))])
 def test_a_small_world_breaks_nothing(seed):
     small = small_world(seed)
     _, broken = broken_cells(Bench(small), QUICK[seed % 5 :: 5])

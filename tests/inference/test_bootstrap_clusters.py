@@ -95,6 +95,7 @@ def test_replicates_of_an_oversized_problem(rng, sizes):
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_bca_intervals_know_of_clusters(rng):
     """Each cluster's rows as one: a row four times in a cluster is a row of weight 4."""
     scores, labels = batch(rng, 2, 50)

@@ -128,8 +128,9 @@ def test_weights_count_rows_and_the_whole_row_is_left_out(rng, refits):
 
 @pytest.mark.parametrize(
     "scale, offset",
-    [(1.0, 1e6), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((1e-8, 0.0), (1e30, -1e30)))],
+    [(1.0, 1e6), (1e-8, 0.0), (1e30, -1e30)],
 )
+@pytest.mark.slow
 def test_scores_of_any_scale_and_level(rng, refits, scale, offset):
     scores, labels = batch(rng, 2, 120)
     assert_exact(scores * scale + offset, labels, atol=1e-5 if offset == 1e6 else 1e-6)
@@ -293,6 +294,7 @@ def test_what_is_refused(change, message):
         pj.leave_one_out(**given)
 
 
+@pytest.mark.slow
 def test_of_segments_shrunk_to_their_population(rng):
     scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))
     calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")

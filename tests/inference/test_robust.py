@@ -114,6 +114,7 @@ def test_weight_2_is_the_row_twice_and_weight_0_the_row_gone(rng, clustered):
     np.testing.assert_allclose(weighted.covariance, repeated.covariance, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_segments_and_classes_are_fits_of_their_own(rng):
     scores, labels = problem(rng, 63)
     segments, clusters = np.array(["b", "a", "c"])[np.arange(63) % 3], rng.integers(0, 20, 63)
@@ -210,6 +211,7 @@ def test_problems_without_a_covariance(rng):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_are_fitted_exactly_leave_no_negative_variance(rng):
     """Two rows, two parameters: before, bands warned of an invalid value in sqrt."""
     scores = 1e5 * rng.normal(size=(2_000, 2))

@@ -89,6 +89,7 @@ def test_of_segments_a_start_is_in_the_order_of_the_keys(rng):
     assert (warm.fit.passes == 1).all() and warm.keys.tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_of_an_oversized_problem(rng, sizes):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     sizes(problem_rows=32_768, block_rows=32_768)

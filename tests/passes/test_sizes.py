@@ -53,7 +53,8 @@ def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
     assert (got.flags & Flag.ONE_CLASS).any() and (got.flags & Flag.CONSTANT_SCORES).any()
 
 
-@pytest.mark.parametrize("shape", [(30, 90), pytest.param((3, 3_000), marks=pytest.mark.slow)])
+@pytest.mark.slow  # not least as all other programs have to be traced again
+@pytest.mark.parametrize("shape", [(30, 90), (3, 3_000)])
 def test_solve_of_dense_problems(accelerator, rng, x64, shape):
     scores, labels = batch(rng, *shape)
     expected = pj.fit(scores, labels)

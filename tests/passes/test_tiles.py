@@ -52,13 +52,14 @@ def one_pass(rows, A, B, options):
     return loss, rows.derivatives((A, B), targets, options), change, before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "weighted", "derivatives"),
     [
         (np.float64, True, "analytic"),
-        pytest.param(np.float64, False, "autodiff", marks=pytest.mark.slow),
-        pytest.param(np.float32, True, "autodiff", marks=pytest.mark.slow),
-        pytest.param(np.float32, False, "analytic", marks=pytest.mark.slow),
+        (np.float64, False, "autodiff"),
+        (np.float32, True, "autodiff"),
+        (np.float32, False, "analytic"),
     ],
 )
 def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):

@@ -89,7 +89,7 @@ def test_a_logarithm_of_a_product_is_exact_to_a_few_units(dtype, x64):
     np.testing.assert_allclose(jax.jit(elementary.log1p)(x), exact, rtol=5 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("rows", [30, 20_000])
+@pytest.mark.parametrize("rows", [30, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_losses_far_below_rounding_are_summed_up(rows):
     """Of a product of 1 + 1e-13, half the digits would be gone."""
     scores = np.where(np.arange(rows) % 3, 1.0, -1.0)
