@@ -12,6 +12,12 @@ from platt_jax.execution import device_segments
 pytestmark = pytest.mark.slow  # compiles many programs
 
 
+@pytest.fixture
+def dtype():
+    """That of most tests; 64-bit types take programs of their own, and the same way."""
+    return np.float32
+
+
 @pytest.fixture(autouse=True)
 def on_accelerator(monkeypatch, dtype):
     """JAX arrays are taken for arrays on an accelerator."""
@@ -50,8 +56,15 @@ def assert_same(found, expected, dtype):
         assert abs(jax.device_get(x) - y) < error * (1e-9 if dtype == np.float64 else 1e-3)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "weighted", "grouped"),
+    [
+        (np.float64, False, True),
+        (np.float64, True, False),
+        (np.float32, False, False),
+        (np.float32, True, True),
+    ],
+)
 def test_as_on_the_host(rows, dtype, weighted, grouped):
     if grouped:
         order = np.argsort(rows[2], kind="stable")
@@ -67,7 +80,7 @@ def test_no_row_is_copied(monkeypatch, rows):
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, rows)), 5_000)
 
 
-@pytest.mark.parametrize("pooling", ["complete", "partial"])
+@pytest.mark.parametrize(("pooling", "dtype"), [("complete", np.float32), ("partial", np.float64)])
 def test_pooling(monkeypatch, rows, dtype, pooling):
     found = fit(*map(jnp.asarray, rows[:3]), pooling=pooling)
     expected = fit(*rows[:3], pooling=pooling)
@@ -113,6 +126,7 @@ def test_prior_and_start(rows, dtype):
     assert_same(found, expected, dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_non_finite_rows(rows, dtype):
     scores, labels, segments, _ = rows
     scores[np.flatnonzero(segments == -6)[:2]] = np.nan, np.inf
@@ -130,6 +144,7 @@ def test_oversized_segments(rng, dtype):
     assert_same(found, fit(scores, labels, segments), dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.float64])
 def test_results_are_used_as_the_hosts(rows, tmp_path, dtype):
     found, expected = fit(*map(jnp.asarray, rows[:3])), fit(*rows[:3])
     assert repr(found) == repr(expected)
