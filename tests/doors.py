@@ -21,9 +21,12 @@ COLUMNS = ("scores", "labels", "segments", "weights")
 
 
 def rows():
-    """Scores, labels, ids and weights of a dozen segments of different sizes."""
+    """Scores, labels, ids and weights of a dozen segments of different sizes.
+
+    So few that all of them together are as small a problem: one program is compiled, not two.
+    """
     rng = np.random.default_rng(0)
-    segments = np.repeat(np.arange(12), rng.integers(15, 60, 12))
+    segments = np.repeat(np.arange(12), rng.integers(12, 28, 12))
     scores = rng.normal(size=len(segments))
     slope, intercept = rng.normal([1.5, -0.5], 0.5, (12, 2))[segments].T
     labels = labels_of(rng, slope * scores + intercept).astype(int)

@@ -67,15 +67,7 @@ def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, sha
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("length", "at_once"),
-    [
-        (16, 64),
-        (64, 16_000),
-        (16, 16_000),
-        (64, 64),
-    ],
-)
+@pytest.mark.parametrize(("length", "at_once"), [(16, 64), (64, 16_000)])
 def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, at_once, length):
     """A call of few tiles takes several for one problem."""
     monkeypatch.setattr(row_tiles, "_AT_ONCE", at_once)
@@ -100,16 +92,15 @@ def test_to_50_digits(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
+    ("options", "prior"),
     [
-        Options(targets="none"),
-        Options(intercept=False),
-        Options(intercept=False, targets="none"),
-        Options(monotone=True),
+        (Options(targets="none"), None),
+        (Options(intercept=False), PRIOR),
+        (Options(intercept=False, targets="none"), None),
+        (Options(monotone=True), PRIOR),
     ],
     ids=["no targets", "no intercept", "temperature", "monotone"],
 )
-@pytest.mark.parametrize("prior", [None, PRIOR], ids=["", "prior"])
 def test_other_fits(rng, options, prior):
     scores, labels = batch(rng, 3, 120)
     assert_exact(3 + 2 * scores, labels, prior=prior, options=options)
@@ -126,11 +117,8 @@ def test_weights_count_rows_and_the_whole_row_is_left_out(rng, refits):
     assert refits[0] < 0.5 * scores.size
 
 
-@pytest.mark.parametrize(
-    "scale, offset",
-    [(1.0, 1e6), (1e-8, 0.0), (1e30, -1e30)],
-)
 @pytest.mark.slow
+@pytest.mark.parametrize("scale, offset", [(1.0, 1e6), (1e-8, 0.0), (1e30, -1e30)])
 def test_scores_of_any_scale_and_level(rng, refits, scale, offset):
     scores, labels = batch(rng, 2, 120)
     assert_exact(scores * scale + offset, labels, atol=1e-5 if offset == 1e6 else 1e-6)
