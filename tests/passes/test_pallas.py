@@ -11,6 +11,7 @@ from data import ragged
 
 import platt_jax as pj
 from platt_jax import Flag, Status
+from platt_jax.backend import xla
 from platt_jax.execution import planning
 from platt_jax.model import objective
 from platt_jax.model.standardization import Standardization
@@ -156,14 +157,16 @@ OPTIONS = {
     "kernels, options",
     [
         ("interpreter", "default"),
-        ("interpreter", "monotone"),
         *(("interpreter+search", options) for options in OPTIONS),
     ],
 )
-def test_fits_are_those_of_vectors(rng, monkeypatch, options, kernels):
+def test_fits_are_those_of_vectors_or_tiles(rng, monkeypatch, options, kernels):
     """Tiles take longer to compile; test_vectors.py compares them with vectors."""
     arrays, options = statuses_and_flags(rng, options != "default"), OPTIONS[options]
-    theirs = pj.fit_segments(**arrays, options=options).fit
+    with monkeypatch.context() as patch:
+        if options.targets == "none":  # a search without an optimum ends where rounding decides
+            patch.setattr(xla, "fused_cpu_supported", lambda: False)
+        theirs = pj.fit_segments(**arrays, options=options).fit
     monkeypatch.setenv("PLATT_JAX_KERNELS", kernels)
     ours = pj.fit_segments(**arrays, options=options).fit
     if options == Options():

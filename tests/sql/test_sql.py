@@ -104,11 +104,14 @@ def in_memory(columns, given):
 
 
 PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
-OPTIONS = (
-    Options(targets="none", max_iter=30),
-    Options(non_finite="omit", monotone=True),
-    Options(intercept=False),
-    Options.libsvm(),
+PRIORS = GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))
+MORE = (
+    {"prior": PRIORS},
+    {"start": (-1.0, 0.0), "weight": "w"},
+    {"options": Options(targets="none", max_iter=30)},
+    {"options": Options(non_finite="omit", monotone=True)},
+    {"options": Options(intercept=False)},
+    {"options": Options.libsvm()},
 )
 
 
@@ -118,10 +121,8 @@ OPTIONS = (
         {},
         {"weight": "w"},
         {"prior": PRIOR},
-        {"prior": GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))},
-        {"start": (-1.0, 0.0), "weight": "w"},
         {"pooling": "complete"},
-        *(pytest.param({"options": options}, marks=pytest.mark.slow) for options in OPTIONS),
+        *(pytest.param(given, marks=pytest.mark.slow) for given in MORE),
     ],
     ids=lambda given: ", ".join(map(str, given)) or "plain",
 )
