@@ -81,7 +81,8 @@ def segments():
     scores, labels, ids = ragged(rng, 70_000)
     weights = rng.integers(0, 3, len(scores)).astype(float)
     expected = pj.fit_segments(scores, labels, ids, weights=weights)
-    for name, mesh in MESHES.items():
+    for name in ("rows", "both", "three"):
+        mesh = MESHES[name]
         found = pj.fit_segments(scores, labels, ids, weights=weights, mesh=mesh)
         check(found.fit, expected.fit, name)
         again = pj.fit_segments(scores, labels, ids, weights=weights, mesh=mesh)

@@ -83,6 +83,7 @@ def line_of(warning):
     return Path(warning.filename).read_text(encoding="utf-8").splitlines()[warning.lineno - 1]
 
 
+@pytest.mark.slow
 def test_no_wrong_sums_are_told_of_our_own_programs(wrong_sums, recwarn):
     pj.solve(SCORES, LABELS)
     pj.fit(SCORES, LABELS)

@@ -240,13 +240,8 @@ def test_normalising_keeps_order_in_the_tails_and_nan_where_it_belongs(rng):
 # --- real data -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        "seg_tailnum",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("seg_flight", "seg_route")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("column", ["seg_tailnum", "seg_flight", "seg_route"])
 def test_nycflights(real_data, column):
     data = real_data("nycflights")
     ids = data[column]

@@ -446,6 +446,7 @@ def test_apply_to_standard_output_where_a_stream_is_closed(in_tmp, closed, statu
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, out, err)
 
 
+@pytest.mark.slow
 def test_a_name_that_the_terminal_cannot_show(in_tmp):
     write(in_tmp / "in.csv", "f\n0\n")
     platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
@@ -461,6 +462,7 @@ def test_a_name_that_the_terminal_cannot_show(in_tmp):
     assert ended.stdout == "1 rows written to gr\\xf6\\xdfe.csv\n"
 
 
+@pytest.mark.slow
 def test_apply_does_not_append_to_the_file_it_reads(in_tmp):
     content = "f\n" + "1\n" * 10_000
     write(in_tmp / "in.csv", content)

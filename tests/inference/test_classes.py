@@ -234,6 +234,7 @@ def test_labels_of_several_classes_by_name():
         pj.fit_one_vs_rest(scores, labels, pos_label="fig")
 
 
+@pytest.mark.slow
 def test_start_prior_and_rows_in_any_order_of_classes():
     scores, labels = table_of(0)
     precision = np.eye(2) * np.array([1.0, 50, 2, 3])[:, None, None]

@@ -58,7 +58,12 @@ def refits(monkeypatch):
 
 @pytest.mark.parametrize(
     ("rows", "share"),
-    [(5, 1), (50, 0.6), pytest.param(200, 0.1, marks=pytest.mark.slow), (1000, 3e-3)],
+    [
+        pytest.param(5, 1, marks=pytest.mark.slow),
+        (50, 0.6),
+        pytest.param(200, 0.1, marks=pytest.mark.slow),
+        pytest.param(1000, 3e-3, marks=pytest.mark.slow),
+    ],
 )
 def test_every_row_gets_what_a_fit_of_the_others_gives_it(rng, refits, rows, share):
     scores, labels = batch(rng, 4, rows)

@@ -222,6 +222,7 @@ def test_rows_that_are_fitted_exactly_leave_no_negative_variance(rng):
     assert (lower <= upper).all()
 
 
+@pytest.mark.slow
 def test_a_slope_held_at_0_has_no_variance(rng):
     scores, labels = problem(rng, 80)
     held = Options(monotone=True)

@@ -228,6 +228,7 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks,
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 
+@pytest.mark.slow
 def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(small_blocks, rng, monkeypatch):
     small_blocks()
     scores, labels = rows(rng)

@@ -59,7 +59,6 @@ def one_pass(rows, A, B, options):
         (np.float64, True, "analytic"),
         (np.float64, False, "autodiff"),
         (np.float32, True, "autodiff"),
-        (np.float32, False, "analytic"),
     ],
 )
 def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):

@@ -518,6 +518,7 @@ def test_words_on_one_class_hold_for_pooled_fits_too():
     assert re.search(without, line, re.I)
 
 
+@pytest.mark.slow
 def test_rows_of_weight_0_do_not_move_the_unit_of_the_prior():
     scores, labels, which = population_rows(0, 20, 10)
     weights = np.ones(200)

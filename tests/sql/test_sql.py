@@ -155,6 +155,7 @@ def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
         np.testing.assert_allclose(off / unit, 0, atol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_no_population_of_one_segment(put):
     columns = plain(rows=50, number=1)
     with pytest.warns(RuntimeWarning, match="no population to estimate"):

@@ -125,6 +125,7 @@ def test_labels_of_two_names_are_so_in_all_batches(small, tmp_path):
         streaming.rows(batches, tmp_path / "others", pos_label="yes")
 
 
+@pytest.mark.slow
 def test_weights_bad_labels_and_rows_that_are_not_finite(small, tmp_path):
     f, y, s = made_up(5000, 40)
     y = y.astype(float)

@@ -107,6 +107,7 @@ def test_forgotten_rows_of_one_class_keep_its_target():
     np.testing.assert_allclose(after.predict_proba([-1.0, 1.0], [0, 0]), 1 / 12, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_prior_of_other_than_rows_does_not_move_with_their_target():
     """A precision of 100 that is not of the 10 rows: a prior of the first fit."""
     scores, labels, which = np.linspace(-1, 1, 10), np.zeros(10), np.zeros(10, int)
@@ -289,6 +290,7 @@ def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling, monkeypatch)
         assert again[9] == once[9]
 
 
+@pytest.mark.slow
 def test_a_bad_row_costs_itself_if_it_is_omitted():
     scores, labels, which = (column.copy() for column in NIGHTS[1])
     before = pj.fit_segments(*NIGHTS[0])
@@ -621,6 +623,7 @@ def test_the_drift_of_two_periods():
         update(pj.fit_segments(*first), *second, drift=drift)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_float32_rows_far_from_0_are_learnt(pooling):
     """Before, the precision of what is known was indefinite: 'overflowing numbers in 1 of 60'."""
