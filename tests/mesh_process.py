@@ -81,7 +81,7 @@ def segments():
     scores, labels, ids = ragged(rng, 70_000)
     weights = rng.integers(0, 3, len(scores)).astype(float)
     expected = pj.fit_segments(scores, labels, ids, weights=weights)
-    for name in ("rows", "both", "three"):
+    for name in ("both", "three"):
         mesh = MESHES[name]
         found = pj.fit_segments(scores, labels, ids, weights=weights, mesh=mesh)
         check(found.fit, expected.fit, name)
@@ -89,7 +89,7 @@ def segments():
         for x, y in zip(*map(jax.tree.leaves, (found.fit, again.fit)), strict=True):
             np.testing.assert_array_equal(x, y, name)
         shared = any("all-reduce" in text for text, _ in programs)
-        assert shared == (name in ("rows", "both"))
+        assert shared == (name == "both")
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-12)
         check_programs()
 
@@ -100,9 +100,9 @@ def dense():
     prior = pj.GaussianPrior(rng.normal(size=(3, 2)), np.broadcast_to(np.eye(2), (3, 2, 2)))
     cases = (
         ("problems", {}),
-        ("both", {}),
+        ("rows", {}),
         ("problems", {"prior": prior}),
-        ("both", {"start": (np.array([-1.0, np.nan, 5.0]), 0.5)}),
+        ("rows", {"start": (np.array([-1.0, np.nan, 5.0]), 0.5)}),
         ("problems", {"options": pj.Options(targets="none", monotone=True)}),
         ("both", {"options": pj.Options(intercept=False, line_search="loss")}),
         ("both", {"options": pj.Options(non_finite="omit")}),
@@ -145,10 +145,11 @@ def solve():
         return jax.grad(lambda f: slopes(f, labels).sum())(scores)
 
     expected = slopes(scores, labels), gradient(jax.numpy.asarray(scores), labels)
-    auto = (("p", "r"), (None, ("p", "r")))
-    explicit = (*auto, (None, "r"), ("p", None))
-    kinds = *((AxisType.Auto, x) for x in auto), *((AxisType.Explicit, x) for x in explicit)
-    for kind, (problems, rows) in kinds:
+    for kind, problems, rows in (
+        (AxisType.Auto, "p", "r"),
+        (AxisType.Explicit, "p", "r"),
+        (AxisType.Explicit, None, ("p", "r")),
+    ):
         mesh = jax.make_mesh((2, 4), ("p", "r"), axis_types=(kind,) * 2)
         over = NamedSharding(mesh, PartitionSpec(problems, rows))
         f, y = (jax.device_put(jax.numpy.asarray(x), over) for x in (scores, labels))
