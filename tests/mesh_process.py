@@ -39,10 +39,8 @@ def recorded(columns, where, given, **static):
 solve_on_mesh, run._solve_on_mesh = run._solve_on_mesh, recorded
 
 
-def ragged(rng, largest):
-    """Rows of segments of 1 to 400 rows and a few more, in any order."""
-    sizes = rng.integers(1, 400, 700)
-    sizes[:5] = 20_000, 9_000, largest, 3, 1
+def ragged(rng, sizes):
+    """Rows of segments of these sizes, in any order."""
     segments = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     return rows_of(rng, segments, A=-rng.uniform(0.2, 2, len(sizes)))
 
@@ -78,7 +76,8 @@ def where_problems(where):
 
 def segments():
     rng = np.random.default_rng(0)
-    scores, labels, ids = ragged(rng, 70_000)
+    sizes = np.r_[20_000, 9_000, 70_000, 3, 1, rng.integers(1, 400, 695)]
+    scores, labels, ids = ragged(rng, sizes)
     weights = rng.integers(0, 3, len(scores)).astype(float)
     expected = pj.fit_segments(scores, labels, ids, weights=weights)
     for name in ("both", "three"):
@@ -122,7 +121,7 @@ def dense():
 def oversized():
     """A problem that fits no chunk is shared by all devices; a population."""
     rng = np.random.default_rng(2)
-    scores, labels, ids = ragged(rng, 600_000)
+    scores, labels, ids = ragged(rng, np.r_[600_000, np.full(60, 300)])
     for pooling, name in (("none", "problems"), ("partial", "both")):
         expected = pj.fit_segments(scores, labels, ids, pooling=pooling)
         found = pj.fit_segments(scores, labels, ids, pooling=pooling, mesh=MESHES[name])
