@@ -255,8 +255,15 @@ def first_curve_of_all(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["none", "partial"])
-@pytest.mark.parametrize("bad", ["NaN", "all NaN, omitted", "weight 0"])
+@pytest.mark.parametrize(
+    ("bad", "pooling"),
+    [
+        ("NaN", "none"),
+        ("NaN", "partial"),
+        ("all NaN, omitted", "none"),
+        ("weight 0", "partial"),
+    ],
+)
 def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling, monkeypatch):
     scores, labels, which = (column.copy() for column in NIGHTS[1])
     before = pj.fit_segments(*NIGHTS[0], pooling=pooling)
@@ -584,8 +591,7 @@ def test_likelihoods_after_a_walk_give_the_posterior_of_a_chain(share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["none", "partial"])
-@pytest.mark.parametrize("rows", [10, 50])
+@pytest.mark.parametrize(("pooling", "rows"), [("none", 50), ("partial", 10)])
 def test_bands_hold_curves_that_move(pooling, rows):
     """Without drift, they hold .60 to .64 of them by 10 rows a week, and .33 by 50."""
     rng = np.random.default_rng(0)
