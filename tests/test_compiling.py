@@ -98,7 +98,7 @@ ENTRIES = {
     "metrics": all_metrics,
 }
 # Which other tests do not compile.
-_OWN_PROGRAMS = "non-finite", "non-finite, partial", "metrics"
+_OWN_PROGRAMS = "non-finite", "non-finite, partial", "bootstrap, clusters", "metrics"
 
 
 @pytest.mark.on_cpu

@@ -69,7 +69,11 @@ SCORES, LABELS = np.array([5.0, -4.0, 1.0], np.float32), np.array([1, 0, 0])
         pytest.param(lambda: jax.make_jaxpr(pj.solve)(SCORES, LABELS), id="traced itself"),
         pytest.param(lambda: jax.make_jaxpr(lambda f: pj.solve(f, LABELS))(SCORES), id="within"),
         pytest.param(lambda: jax.make_jaxpr(lambda: pj.solve(SCORES, LABELS))(), id="constants"),
-        pytest.param(lambda: jax.vmap(lambda f: pj.solve(f, LABELS))(SCORES[None]), id="vmap"),
+        pytest.param(
+            lambda: jax.vmap(lambda f: pj.solve(f, LABELS))(SCORES[None]),
+            id="vmap",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_wrong_sums_are_told_once_at_the_users_line(wrong_sums, traced):

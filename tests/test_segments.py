@@ -97,7 +97,7 @@ def segmented(rng, dtype=np.float64):
     return scores[order], labels[order], ids[order]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_segments_are_fits_of_their_rows(rng, dtype):
     scores, labels, ids = segmented(rng, dtype)
     weights = rng.uniform(0.5, 2, len(ids))

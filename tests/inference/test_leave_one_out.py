@@ -139,6 +139,7 @@ def test_a_row_that_decides_the_slope_alone(rng, refits):
     assert 0 < refits[0] < 0.5 * scores.size
 
 
+@pytest.mark.slow
 def test_saturated_scores_cost_no_refits(rng, refits):
     """Most of these rows are far off, and have no curvature left."""
     scores = rng.normal(size=(2, 1000)) * 30

@@ -39,7 +39,7 @@ def oracle(one, scores, labels, weights=None, clusters=None, precision=0.0, kind
         (False, False, "platt", None),
         (False, True, "platt", None),
         (True, False, "none", None),
-        (True, True, "platt", PRIOR),
+        pytest.param(True, True, "platt", PRIOR, marks=pytest.mark.slow),
     ],
 )
 def test_row_by_row(rng, weighted, clustered, targets, prior):

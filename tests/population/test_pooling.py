@@ -530,6 +530,7 @@ def test_rows_of_weight_0_do_not_move_the_unit_of_the_prior():
         np.testing.assert_allclose(*off, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_many_segments_without_a_spread_of_slopes():
     """Positions between passes must not be taken for better ones: the search then ended nowhere."""
     rng = np.random.default_rng(1)

@@ -64,7 +64,10 @@ def difference(one, other, X):
 
 
 @pytest.mark.parametrize("ensemble", [True, False])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    ["sigmoid", *(pytest.param(method, marks=pytest.mark.slow) for method in TEMPERATURE)],
+)
 @pytest.mark.parametrize("name", ["breast cancer", "digits", "thirty"])
 def test_agrees_with_scikit_learn(problems, name, method, ensemble):
     X, y = problems[name]

@@ -106,6 +106,7 @@ def in_memory(columns, given):
 PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
 PRIORS = GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))
 MORE = (
+    {"prior": PRIOR},
     {"prior": PRIORS},
     {"start": (-1.0, 0.0), "weight": "w"},
     {"options": Options(targets="none", max_iter=30)},
@@ -120,7 +121,6 @@ MORE = (
     [
         {},
         {"weight": "w"},
-        {"prior": PRIOR},
         {"pooling": "complete"},
         *(pytest.param(given, marks=pytest.mark.slow) for given in MORE),
     ],

@@ -645,6 +645,7 @@ def test_float32_rows_far_from_0_are_learnt(pooling):
     assert np.isfinite(updated.fit.A).all()
 
 
+@pytest.mark.slow
 def test_a_row_near_the_only_earlier_one_is_learnt():
     """The Hessian of one row has no information on the slope; rounding in float32 made it < 0."""
     rng = np.random.default_rng(0)
