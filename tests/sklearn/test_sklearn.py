@@ -28,7 +28,6 @@ import platt_jax as pj
 from platt_jax.sklearn import PlattCalibratedClassifier, TemperatureCalibrator
 
 TEMPERATURE = [] if sklearn.__version__.startswith("1.7.") else ["temperature"]
-METHODS = ["sigmoid", *TEMPERATURE]
 
 
 @pytest.fixture(scope="module")
