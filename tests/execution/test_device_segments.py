@@ -27,8 +27,17 @@ def on_accelerator(monkeypatch, dtype):
 
 @pytest.fixture
 def rows(rng, dtype):
-    """Scores, labels, segments of 1 to 12,000 rows, and weights."""
-    sizes = np.array([9_000, 1, 300, 40, 2, 12_000, 270, 5, 5, 5])
+    """Scores, labels, segments of 1 to 700 rows, and weights."""
+    return made(rng, dtype, [600, 1, 300, 40, 2, 700, 270, 5, 5, 5])
+
+
+@pytest.fixture
+def many_rows(rng, dtype):
+    """The same of segments of up to 12,000 rows, which compile one program more."""
+    return made(rng, dtype, [9_000, 1, 300, 40, 2, 12_000, 270, 5, 5, 5])
+
+
+def made(rng, dtype, sizes):
     segments = rng.permutation(np.repeat(rng.permutation(10) * 7 - 20, sizes))
     scores = rng.normal(size=len(segments)).astype(dtype)
     labels = rng.random(len(segments)) < 1 / (1 + np.exp(-scores * (1 + segments / 50)))
@@ -73,11 +82,15 @@ def test_as_on_the_host(rows, dtype, weighted, grouped):
     assert_same(fit(*map(jnp.asarray, rows)), fit(*rows), dtype)
 
 
-def test_no_row_is_copied(monkeypatch, rows):
+def test_segments_of_many_rows(many_rows, dtype):
+    assert_same(fit(*map(jnp.asarray, many_rows)), fit(*many_rows), dtype)
+
+
+def test_no_row_is_copied(monkeypatch, many_rows):
     def job(*rows):
         return fit(*rows).fit.A
 
-    assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, rows)), 5_000)
+    assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, many_rows)), 5_000)
 
 
 @pytest.mark.parametrize(("pooling", "dtype"), [("complete", np.float32), ("partial", np.float64)])
