@@ -221,14 +221,13 @@ def test_columns_are_a_pytree():
     assert jax.tree.map(len, columns) == Columns(3, 3, None, 3)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_tiles_as_on_a_gpu(rng, monkeypatch, sizes, weighted):
+def test_tiles_as_on_a_gpu(rng, monkeypatch, sizes):
     """Small problems side by side, a larger one, and one in blocks; and their replicates."""
     lengths = np.array([5_000, 600, 90, 40, 40, 7])
     segments = np.repeat(np.arange(len(lengths)), lengths)
     scores, offset = rng.normal(size=(2, len(segments)))
     labels = labels_of(rng, scores + offset)
-    weights = rng.integers(0, 3, len(scores)) if weighted else None
+    weights = rng.integers(0, 3, len(scores))
     offset[-3] = np.nan
     options = pj.Options(non_finite="omit")
     given = dict(weights=weights, offset=offset, options=options)
