@@ -123,9 +123,9 @@ def statuses_and_flags(rng, one_shape):
 
     With `one_shape` they are of similar sizes, for which one program is compiled, and not three.
     """
-    sizes = [9_000, 500, 400, 600, 300, 700, 350, 280, 4_000, 30, 100, 20]
+    sizes = [9_000, 500, 400, 600, 300, 700, 350, 280, 5_000, 30, 100, 20]
     if one_shape:
-        sizes = [450, *sizes[1:9]]
+        sizes = [450, *sizes[1:8], 4_000]
     scores, labels, segments = ragged(rng, sizes)
     weights = rng.integers(0, 4, len(scores)).astype(float)
     of = [segments == i for i in range(len(sizes))]
@@ -162,7 +162,8 @@ OPTIONS = {
 )
 def test_fits_are_those_of_vectors_or_tiles(rng, monkeypatch, options, kernels):
     """Tiles take longer to compile; test_vectors.py compares them with vectors."""
-    arrays, options = statuses_and_flags(rng, options != "default"), OPTIONS[options]
+    one_shape = options not in ("default", "monotone")
+    arrays, options = statuses_and_flags(rng, one_shape), OPTIONS[options]
     with monkeypatch.context() as patch:
         if options.targets == "none":  # a search without an optimum ends where rounding decides
             patch.setattr(xla, "fused_cpu_supported", lambda: False)
