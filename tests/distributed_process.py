@@ -27,7 +27,7 @@ def rows_of_all():
     return (f, y, s.astype(str), w), np.where(s < 8, 0, rng.integers(0, 2, 12_000))
 
 
-def compare(number, more):
+def compare(number):
     (f, y, s, w), owner = rows_of_all()
     mine = owner == number
     prior = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
@@ -37,7 +37,7 @@ def compare(number, more):
         {"options": Options.libsvm(), "start": (-1.0, 0.0)},
         {"options": Options(non_finite="omit"), "pooling": "partial"},
     )
-    for arguments in given if more else given[:1]:
+    for arguments in given:
         found = fit_in_processes(f[mine], y[mine], s[mine], weights=w[mine], **arguments)
         expected = pj.fit_segments(f, y, s, weights=w, **arguments)
         assert (found.keys == expected.keys).all()
@@ -50,9 +50,8 @@ def compare(number, more):
             np.testing.assert_allclose(*pair, rtol=tol, atol=tol)
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
     print("bits", found.fit.A.tobytes().hex()[:400])
-    if more:
-        single = fit_in_processes(f[mine].astype(np.float32), y[mine], s[mine])
-        assert single.fit.A.dtype == np.float32
+    single = fit_in_processes(f[mine].astype(np.float32), y[mine], s[mine])
+    assert single.fit.A.dtype == np.float32
 
     for wrong, message in (
         ((np.where(number == 0, 7, y[mine]), s[mine]), "got 7; .*in process 0"),
@@ -216,8 +215,8 @@ def differing(number, directory):
 if __name__ == "__main__":
     number, count, port = map(int, sys.argv[1:4])
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number, heartbeat_timeout_seconds=10)
-    if sys.argv[4] in ("one fit", "several fits"):
-        compare(number, more=sys.argv[4] == "several fits")
+    if sys.argv[4] == "fits":
+        compare(number)
     elif sys.argv[4] == "levels":
         compare_levels(number)
     elif sys.argv[4].startswith("checkpoint"):

@@ -20,10 +20,13 @@ STORED = Path(__file__).parents[1] / "docs" / "reference" / "doors.md"
 COLUMNS = ("scores", "labels", "segments", "weights")
 
 
-def rows():
-    """Scores, labels, ids and weights of a dozen segments of different sizes."""
+def rows(fewest=12, most=28):
+    """Scores, labels, ids and weights of a dozen segments of different sizes.
+
+    So few that all of them together are as small a problem: one program is compiled, not two.
+    """
     rng = np.random.default_rng(0)
-    segments = np.repeat(np.arange(12), rng.integers(15, 60, 12))
+    segments = np.repeat(np.arange(12), rng.integers(fewest, most, 12))
     scores = rng.normal(size=len(segments))
     slope, intercept = rng.normal([1.5, -0.5], 0.5, (12, 2))[segments].T
     labels = labels_of(rng, slope * scores + intercept).astype(int)
@@ -31,6 +34,11 @@ def rows():
     weights = rng.integers(0, 4, len(segments)).astype(float)
     columns = (scores, labels, segments, weights)
     return dict(zip(COLUMNS, (x[order] for x in columns), strict=True))
+
+
+def _rows_of_levels():
+    """More rows, which tell the spreads of levels."""
+    return rows(15, 60)
 
 
 # --- the doors ------------------------------------------------------------------------------------
@@ -223,11 +231,11 @@ def several_columns(rows, folder):
 
 
 def nested(rows, folder):
-    return several_columns(rows, folder)[0], {"pooling": "nested"}
+    return several_columns(_rows_of_levels(), folder)[0], {"pooling": "nested"}
 
 
 def crossed(rows, folder):
-    return several_columns(rows, folder)[0], {"pooling": "crossed"}
+    return several_columns(_rows_of_levels(), folder)[0], {"pooling": "crossed"}
 
 
 def pos_label(rows, folder):

@@ -45,16 +45,20 @@ _MOST_PIXELS, _MOST_GREY = 100, 51
 _NUMBER = re.compile(r"([-+]?\d+(?:,\d{3})*(?:\.\d*)?(?:e[-+]?\d+)?)")
 
 
-def executed(path: Path):
-    """The notebook with today's outputs, without times and paths that differ from run to run."""
+def executed(path: Path, *, compiled: bool = False):
+    """The notebook with today's outputs, without times and paths that differ from run to run.
+
+    With `compiled` it shares compiled programs with other processes. One that is stored has the
+    times of first calls instead.
+    """
     notebook = nbformat.read(path, as_version=4)
     metadata = nbformat.from_dict(notebook.metadata)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     with tempfile.TemporaryDirectory() as folder:
-        # The kernel shares the GPU, if there is one, with other processes; but not their compiled
-        # programs: a notebook has the times of first calls.
+        # The kernel shares the GPU, if there is one, with other processes.
         settings = {"IPYTHONDIR": folder, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        environment = {x: os.environ[x] for x in os.environ if x != "JAX_COMPILATION_CACHE_DIR"}
+        own = () if compiled else ("JAX_COMPILATION_CACHE_DIR",)
+        environment = {x: os.environ[x] for x in os.environ if x not in own}
         client = nbclient.NotebookClient(
             notebook,
             timeout=_SECONDS,

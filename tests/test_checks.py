@@ -170,6 +170,7 @@ class Tensor:
         return np.asarray(self.values, np.float32)
 
 
+@pytest.mark.slow
 def test_tensors_that_numpy_does_not_take():
     scores = np.array([1, 5, 2, 3, 4, 9], np.float32)
     expected = pj.fit(scores, LABELS)

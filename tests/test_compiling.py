@@ -21,7 +21,7 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 # Numbers of segments, and of rows on average; all fit the smallest chunk.
 _SIZES = (40, 30), (150, 20), (47, 31)
-_OMIT = pj.Options(non_finite="omit")
+_USUAL, _OMIT = pj.Options(), pj.Options(non_finite="omit")
 
 
 def made_up(segments, rows, seed=0, bad=False):
@@ -33,7 +33,7 @@ def made_up(segments, rows, seed=0, bad=False):
     return scores, labels, ids
 
 
-def fitted(data, pooling="none", options=_OMIT):
+def fitted(data, pooling="none", options=_USUAL):
     return pj.fit_segments(*data, pooling=pooling, options=options)
 
 
@@ -76,8 +76,8 @@ ENTRIES = {
     "none": fitted,
     "complete": lambda data: fitted(data, "complete"),
     "partial": lambda data: fitted(data, "partial"),
-    "non-finite": lambda data: fitted(nonfinite(data)),
-    "non-finite, partial": lambda data: fitted(nonfinite(data), "partial"),
+    "non-finite": lambda data: fitted(nonfinite(data), "none", _OMIT),
+    "non-finite, partial": lambda data: fitted(nonfinite(data), "partial", _OMIT),
     "predictions": lambda data: fitted(data, "partial").predict_proba(data[0], data[2]),
     "update": lambda data: pj.update(fitted(data), *data),
     "update, partial": lambda data: pj.update(fitted(data, "partial"), *data),
@@ -97,11 +97,15 @@ ENTRIES = {
     "judge_pooling": judge_pooling,
     "metrics": all_metrics,
 }
+# Which other tests do not compile.
+_OWN_PROGRAMS = "non-finite", "non-finite, partial", "bootstrap, clusters", "metrics"
 
 
 @pytest.mark.on_cpu
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize(
+    "entry", [pytest.param(x, marks=[pytest.mark.slow] * (x in _OWN_PROGRAMS)) for x in ENTRIES]
+)
 def test_other_sizes_compile_nothing(entry):
     first, *others = (made_up(*size) for size in _SIZES)
     ENTRIES[entry](first)
@@ -111,9 +115,10 @@ def test_other_sizes_compile_nothing(entry):
     assert _PROGRAMS[compiled:] == []
 
 
+@pytest.mark.slow  # not least as all other programs have to be traced again
 def test_partial_pooling_compiles_four_programs():
     """The fit of all rows, those of the segments, and their losses on two grids."""
     jax.clear_caches()
     compiled = len(_PROGRAMS)
-    fitted(made_up(40, 30), "partial", pj.Options())
+    fitted(made_up(40, 30), "partial")
     assert 0 < len(_PROGRAMS[compiled:]) <= 4

@@ -151,7 +151,13 @@ def every_public_function(path):
         yield
 
 
-@pytest.mark.parametrize("x64", [nullcontext(), jax.enable_x64(True)], ids=["as-it-is", "x64"])
+@pytest.mark.parametrize(
+    "x64",
+    [
+        pytest.param(nullcontext(), id="as-it-is"),
+        pytest.param(jax.enable_x64(True), id="x64", marks=pytest.mark.slow),
+    ],
+)
 def test_no_global_state_is_touched(tmp_path, capsys, x64):
     with x64, warnings.catch_warnings(), np.errstate(over="print"):
         warnings.simplefilter("ignore")

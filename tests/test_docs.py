@@ -34,11 +34,7 @@ INSTALLING = [
 ]
 DOCUMENTS = [README, *INSTALLING, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.S)
-EXAMPLES = [
-    example
-    for page in (README, TOUR)
-    for example in EXAMPLE.findall(page.read_text(encoding="utf-8"))
-]
+EXAMPLES, OF_TOUR = (EXAMPLE.findall(x.read_text(encoding="utf-8")) for x in (README, TOUR))
 DOCS = ROOT / "docs"
 # That of leaving SVC(probability=True) is run where its method is tested.
 PAGES = [
@@ -76,11 +72,13 @@ def test_is_installed_from_a_checkout(document):
     assert [what for what in commands if not re.match(r"'?\.", what)] == []
 
 
-def test_readme_has_examples():
-    assert len(EXAMPLES) >= 5
+def test_readme_and_tour_have_examples():
+    assert EXAMPLES and len(OF_TOUR) >= 5
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize(
+    "example", [*EXAMPLES, *(pytest.param(x, marks=pytest.mark.slow) for x in OF_TOUR)]
+)
 def test_an_example_of_readme_or_tour_runs_by_itself(example, tmp_path, monkeypatch):
     if "plots.explore" in example:
         pytest.importorskip("anywidget")

@@ -69,7 +69,11 @@ SCORES, LABELS = np.array([5.0, -4.0, 1.0], np.float32), np.array([1, 0, 0])
         pytest.param(lambda: jax.make_jaxpr(pj.solve)(SCORES, LABELS), id="traced itself"),
         pytest.param(lambda: jax.make_jaxpr(lambda f: pj.solve(f, LABELS))(SCORES), id="within"),
         pytest.param(lambda: jax.make_jaxpr(lambda: pj.solve(SCORES, LABELS))(), id="constants"),
-        pytest.param(lambda: jax.vmap(lambda f: pj.solve(f, LABELS))(SCORES[None]), id="vmap"),
+        pytest.param(
+            lambda: jax.vmap(lambda f: pj.solve(f, LABELS))(SCORES[None]),
+            id="vmap",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_wrong_sums_are_told_once_at_the_users_line(wrong_sums, traced):
@@ -83,6 +87,7 @@ def line_of(warning):
     return Path(warning.filename).read_text(encoding="utf-8").splitlines()[warning.lineno - 1]
 
 
+@pytest.mark.slow
 def test_no_wrong_sums_are_told_of_our_own_programs(wrong_sums, recwarn):
     pj.solve(SCORES, LABELS)
     pj.fit(SCORES, LABELS)

@@ -97,7 +97,7 @@ def segmented(rng, dtype=np.float64):
     return scores[order], labels[order], ids[order]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_segments_are_fits_of_their_rows(rng, dtype):
     scores, labels, ids = segmented(rng, dtype)
     weights = rng.uniform(0.5, 2, len(ids))
@@ -240,13 +240,8 @@ def test_normalising_keeps_order_in_the_tails_and_nan_where_it_belongs(rng):
 # --- real data -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        "seg_tailnum",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("seg_flight", "seg_route")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("column", ["seg_tailnum", "seg_flight", "seg_route"])
 def test_nycflights(real_data, column):
     data = real_data("nycflights")
     ids = data[column]

@@ -92,6 +92,7 @@ def test_the_slope_to_30_digits():
     np.testing.assert_allclose(pj.fit(f, y, options=HELD).A, float(A), rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [2.0**-100, 1e-8, 3.0, 1e30])
 def test_scaled_scores_have_the_same_probabilities(data, dtype, factor):
     scores, labels = data[0].astype(dtype), data[1]
@@ -112,6 +113,7 @@ def test_far_from_zero_the_level_of_the_scores_counts(rng, offset):
         np.testing.assert_allclose(fit.A[k] * offset, best * offset, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [3.0, -0.01, 1e9])
 def test_constant_scores_leave_the_slope_that_fits_the_mean_target(level):
     fit = pj.fit(np.full(5, level), [1, 0, 0, 0, 1], options=PLAIN).raise_if_failed()
@@ -119,6 +121,7 @@ def test_constant_scores_leave_the_slope_that_fits_the_mean_target(level):
     np.testing.assert_allclose(fit.predict_proba(np.full(5, level)), 0.4, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [HELD, PLAIN, AS_IN_THE_PAPER], ids=["platt", "none", "paper"])
 def test_scores_that_are_all_zero_leave_it_undetermined(options):
     fit = pj.fit(np.zeros(4), [1, 0, 0, 1], options=options)
@@ -135,6 +138,7 @@ def test_one_class_has_a_slope_of_its_own(rng):
     assert fit.flags == Flag.ONE_CLASS
 
 
+@pytest.mark.slow
 def test_where_zero_splits_the_classes_only_targets_or_a_prior_bound_the_slope(rng):
     scores = np.abs(rng.normal(size=(3, 40)))
     labels = rng.random((3, 40)) < 0.5
@@ -151,6 +155,7 @@ def test_where_zero_splits_the_classes_only_targets_or_a_prior_bound_the_slope(r
     assert (one_class.status == Status.MAX_ITERATIONS).all()
 
 
+@pytest.mark.slow
 def test_statuses_come_out_of_one_call(data):
     scores, labels = data[0][:4].copy(), data[1][:4]
     scores[1, 3], weights = np.nan, np.ones(scores.shape)
@@ -166,6 +171,7 @@ def test_statuses_come_out_of_one_call(data):
     assert np.isnan(fit.B[1:3]).all() and fit.B[0] == 0
 
 
+@pytest.mark.slow
 def test_monotone_holds_the_slope_at_zero(data):
     scores, labels = data
     fit = pj.fit(-scores, labels, options=Options(intercept=False, monotone=True))
@@ -173,6 +179,7 @@ def test_monotone_holds_the_slope_at_zero(data):
     assert (fit.covariance == 0).all()
 
 
+@pytest.mark.slow
 def test_a_prior_counts_for_B_of_zero(data):
     scores, labels = data
     mean, precision = np.array([-2.0, 1.0]), np.array([[40.0, 25.0], [25.0, 30.0]])
@@ -193,6 +200,7 @@ OTHERS = Options(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [AS_IN_THE_PAPER, OTHERS], ids=["paper", "others"])
 def test_other_options_lead_to_the_same_slope(data, options):
     scores, labels = data
@@ -201,6 +209,7 @@ def test_other_options_lead_to_the_same_slope(data, options):
     np.testing.assert_allclose(found.A, expected.A, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_start_saves_passes_and_its_B_is_held_all_the_same(data):
     scores, labels = data
     cold = pj.fit(scores, labels, options=HELD)

@@ -446,6 +446,7 @@ def test_apply_to_standard_output_where_a_stream_is_closed(in_tmp, closed, statu
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, out, err)
 
 
+@pytest.mark.slow
 def test_a_name_that_the_terminal_cannot_show(in_tmp):
     write(in_tmp / "in.csv", "f\n0\n")
     platt_jax.save("c.npz", platt_jax.Sigmoid(-1.0, 0.0))
@@ -461,6 +462,7 @@ def test_a_name_that_the_terminal_cannot_show(in_tmp):
     assert ended.stdout == "1 rows written to gr\\xf6\\xdfe.csv\n"
 
 
+@pytest.mark.slow
 def test_apply_does_not_append_to_the_file_it_reads(in_tmp):
     content = "f\n" + "1\n" * 10_000
     write(in_tmp / "in.csv", content)
@@ -549,6 +551,7 @@ def test_files_that_are_not_there_or_empty_are_named_first(in_tmp, capsys):
     np.testing.assert_array_equal(platt_jax.load("u.npz").fit.A, platt_jax.load("c.npz").fit.A)
 
 
+@pytest.mark.slow
 def test_triage_of_rows_that_depend_on_each_other_names_their_clusters(in_tmp, capsys):
     rng = np.random.default_rng(0)
     days, segments = np.repeat(np.arange(40), 30), np.tile(np.arange(3), 400)

@@ -23,7 +23,11 @@ NAMES = {"score": "f", "label": "y", "segment": "s"}
 
 @pytest.fixture
 def threads(monkeypatch):
-    monkeypatch.setattr(local, "ProcessPoolExecutor", lambda parts, _: ThreadPoolExecutor(parts))
+    in_threads(monkeypatch)
+
+
+def in_threads(patch):
+    patch.setattr(local, "ProcessPoolExecutor", lambda parts, _: ThreadPoolExecutor(parts))
 
 
 def made(rng, rows=8_000, segments=60, share=0.0, dtype=np.float64):
@@ -49,8 +53,7 @@ def assert_near(found, expected, errors):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", [None, "w"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("dtype", "weight"), [(np.float32, "w"), (np.float64, None)])
 def test_the_bits_of_memory(rng, threads, dtype, weight):
     columns = made(rng, dtype=dtype)
     found = cluster.fit_segments(pa.table(columns), **NAMES, weight=weight, partitions=3)
@@ -64,8 +67,7 @@ def test_the_bits_of_memory(rng, threads, dtype, weight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
-@pytest.mark.parametrize("share", [0, 0.9])
+@pytest.mark.parametrize(("pooling", "share"), [("none", 0.9), ("partial", 0.9), ("complete", 0)])
 def test_answers_are_those_of_memory(rng, threads, pooling, share):
     columns = made(rng, share=share)
     found = cluster.fit_segments(pa.table(columns), **NAMES, pooling=pooling, partitions=3)
@@ -103,8 +105,7 @@ def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0, 0.9])
-@pytest.mark.parametrize("against", ["fit", "predictions"])
+@pytest.mark.parametrize(("against", "share"), [("fit", 0), ("predictions", 0.9)])
 def test_triage_is_that_of_memory(rng, threads, against, share):
     columns = made(rng, share=share)
     found = cluster.fit_segments(pa.table(columns), **NAMES, partitions=3)
@@ -268,9 +269,11 @@ def _killed_once(marker):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_changes_nothing(rng, tmp_path):
+def test_a_process_that_is_killed_changes_nothing(rng, tmp_path, monkeypatch):
     columns = made(rng)
-    expected = cluster.fit_segments(pa.table(columns), **NAMES, pooling="partial", partitions=2)
+    with monkeypatch.context() as patch:
+        in_threads(patch)
+        expected = cluster.fit_segments(pa.table(columns), **NAMES, pooling="partial", partitions=2)
     marker = tmp_path / "killed"
     found = cluster.fit_segments(
         pa.table(columns), **NAMES, pooling="partial", pos_label=_Killed(marker), partitions=2

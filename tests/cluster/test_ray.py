@@ -45,10 +45,6 @@ def test_same_bits_as_in_memory(tmp_path):
     in_engines.check_same_bits(WAYS, tmp_path / "fits")
 
 
-def test_partial_pooling():
-    in_engines.check_partial(WAYS)
-
-
 def test_most_rows_in_one_segment():
     in_engines.check_skew(WAYS)
 
@@ -67,8 +63,8 @@ def test_more_parts_than_cpus():
         in_engines.cluster.fit_segments(rows, **in_engines.NAMES, partitions=3)
 
 
-def test_a_killed_worker_changes_nothing(monkeypatch):
-    in_engines.check_killed(WAYS, lambda: os.kill(_a_part(), signal.SIGKILL), monkeypatch)
+def test_partial_pooling_where_a_worker_is_killed(monkeypatch):
+    in_engines.check_partial(WAYS, lambda: os.kill(_a_part(), signal.SIGKILL), monkeypatch)
 
 
 def _a_part():

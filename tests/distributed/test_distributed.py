@@ -37,11 +37,10 @@ def run_processes(count, what, seconds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count, what", [(2, "one fit"), (4, "several fits")])
-def test_the_answers_are_those_of_one_process(count, what):
-    """Of four processes two have no rows."""
-    written, codes = run_processes(count, what, seconds=240)
-    assert codes == [0] * count, written
+def test_the_answers_are_those_of_one_process():
+    """Of three processes one has no rows."""
+    written, codes = run_processes(3, "fits", seconds=240)
+    assert codes == [0] * 3, written
     told = [[x for x in w.splitlines() if x.startswith(("bits", "refused"))] for w in written]
     assert len(told[0]) == 3 and all(x == told[0] for x in told)
     assert "got 7" in told[0][1] and "in process 0" in told[0][1]
@@ -65,7 +64,7 @@ def test_a_lost_process_ends_the_others_in_time(what, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at, killed", [(2, 0), (8, 1), (11, 0)])
+@pytest.mark.parametrize("at, killed", [(2, 0), (8, 1)])
 def test_a_killed_fit_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, at, killed):
     directory = tmp_path / "sums"
     written, codes = run_processes(2, f"checkpoint {directory} {at} {killed}", seconds=150)

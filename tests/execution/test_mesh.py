@@ -43,6 +43,7 @@ def test_bad_meshes_are_refused():
             pj.fit_segments([1.0, 0.0], [1, 0], ["a", "a"], mesh=mesh)
 
 
+@pytest.mark.slow
 def test_one_device_is_a_mesh_too(rng):
     scores = rng.normal(size=(3, 50))
     labels = rng.random((3, 50)) < 0.4

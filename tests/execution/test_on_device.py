@@ -18,6 +18,12 @@ pytestmark = pytest.mark.slow  # compiles many programs
 
 
 @pytest.fixture
+def dtype():
+    """That of most tests; 64-bit types take programs of their own, and the same way."""
+    return np.float32
+
+
+@pytest.fixture
 def on_accelerator(monkeypatch, dtype):
     """JAX arrays are taken for arrays on an accelerator."""
     with accelerated(monkeypatch, dtype):
@@ -65,7 +71,7 @@ def label_codings():
 
 @pytest.mark.usefixtures("on_accelerator")
 class TestFit:
-    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize(("dtype", "weighted"), [(np.float64, True), (np.float32, False)])
     def test_as_on_the_host(self, rows, weighted, dtype):
         scores, labels, weights = rows
         weights = weights if weighted else None
@@ -105,7 +111,7 @@ class TestFit:
             np.testing.assert_array_equal(columns.labels, expected.labels)
             np.testing.assert_array_equal(columns.scores, np.where(bad, np.nan, scores))
 
-    @pytest.mark.parametrize("axis", [0, 1])
+    @pytest.mark.parametrize(("axis", "dtype"), [(0, np.float64), (1, np.float32)])
     def test_labels_and_weights_are_broadcast(self, rows, dtype, axis):
         scores, labels, weights = (x[0] for x in rows)
         some = (slice(None, 1), slice(None)) if axis == 0 else (slice(None), slice(None, 1))
@@ -180,6 +186,7 @@ class TestFit:
         with pytest.warns(RuntimeWarning, match="scores: all lie in"):
             pj.fit(*map(jnp.asarray, (rng.random(120), np.arange(120) % 2)))
 
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
     def test_integers_get_jax_usual_dtype(self, dtype):
         found = DeviceRows(jnp.arange(40), jnp.arange(40) == 3)
         assert found.dtype == found.columns.scores.dtype == dtype
@@ -210,6 +217,7 @@ class TestFit:
         with pytest.raises(MemoryError, match="the device's memory is too small"):
             pj.fit(*map(jnp.asarray, rows[:2]))
 
+    @pytest.mark.parametrize("dtype", [np.float64])
     def test_within_a_users_program(self, rows, dtype):
         scores, labels, _ = map(jnp.asarray, rows)
         found = {}

@@ -45,6 +45,7 @@ def test_a_problem_too_large_for_a_chunk_counts(rng, sizes):
     assert [x[:5] for x in seen] == [("fit", 1, 1, 60, 60)]
 
 
+@pytest.mark.slow
 def test_classes_and_replicates_are_problems(rng):
     scores = rng.normal(size=(60, 3))
     seen = reports_of(pj.fit_one_vs_rest, scores, np.arange(60) % 3)

@@ -66,10 +66,11 @@ def test_labels_and_segments_are_asked_for(columns):
         pj.fit_segments(*columns[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "tile_shapes", [pytest.param(shapes.TILE_SHAPES, marks=pytest.mark.slow), shapes.VECTOR_SHAPES]
+    ("tile_shapes", "size"),
+    [(shapes.TILE_SHAPES, 40), (shapes.VECTOR_SHAPES, 40), (shapes.VECTOR_SHAPES, 1000)],
 )
-@pytest.mark.parametrize("size", [40, 1000])
 def test_problems_over_the_same_rows(rng, tile_shapes, size):
     """Each is fitted as if it had rows of its own; here they differ by their prior."""
     scores, labels = (x.ravel() for x in batch(rng, 2, size))

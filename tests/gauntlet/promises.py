@@ -134,7 +134,7 @@ LINES = {
     "to_python": Line(writing.python, ("export.to_python",), 3),
     "to_sql": Line(writing.in_engine, ("export.to_sql", "sql.predict"), 5),
     "to_onnx": Line(writing.onnx, ("export.to_onnx",), 5),
-    "report": Line(writing.page, ("report.to_html",), 20),
+    "report": Line(writing.page, ("report.to_html",), 10),
 }
 
 _FIT_ALONE = "a fit without segments: tests/solver, tests/test_fit.py"

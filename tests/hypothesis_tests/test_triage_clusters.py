@@ -26,6 +26,7 @@ def calibrator():
     return pj.fit_segments(*days(1, 150, 60, 30, 0.6)[0])
 
 
+@pytest.mark.slow
 def test_days_that_differ_are_no_change(calibrator):
     rows, day = days(2, 150, 10, 30, 0.6)
     assert pj.triage(calibrator, *rows)["flagged"].sum() > 2  # as if rows were independent

@@ -22,8 +22,9 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
     ids = np.asarray(ids, np.uint64)
     which = np.repeat(ids, number), np.tile(np.arange(number), len(ids))
     stream = replicated.Stream(*(x[:, None] for x in replicated.streams(seed, *which)))
+    draw = jax.jit(replicated.draw, static_argnums=(0, 3))
     with jax.enable_x64(True):
-        drawn = replicated.draw(kind, stream, jnp.arange(rows, dtype=jnp.int32)[None], dtype)
+        drawn = draw(kind, stream, jnp.arange(rows, dtype=jnp.int32)[None], dtype)
     return np.asarray(drawn).reshape(len(ids), number, rows).swapaxes(0, 1)
 
 
@@ -31,7 +32,7 @@ def weights(kind, number, ids, rows, seed=0, dtype=np.float64):
     ("tile_shapes", "size", "kind", "weighted"),
     [
         (shapes.VECTOR_SHAPES, 40, "poisson", True),
-        (shapes.VECTOR_SHAPES, 700, "bayesian", False),
+        pytest.param(shapes.VECTOR_SHAPES, 700, "bayesian", False, marks=pytest.mark.slow),
         pytest.param(shapes.VECTOR_SHAPES, 40, "bayesian", False, marks=pytest.mark.slow),
         pytest.param(shapes.VECTOR_SHAPES, 1000, "poisson", False, marks=pytest.mark.slow),
         pytest.param(shapes.VECTOR_SHAPES, 1000, "bayesian", True, marks=pytest.mark.slow),
@@ -143,6 +144,7 @@ def test_the_counts_of_poisson_weights():
         assert abs((drawn == count).mean() - share) < 4 * spread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_standard_errors_are_those_of_the_hessian(rng, kind):
     scores, labels = batch(rng, 10, 2000)

@@ -48,6 +48,7 @@ def test_a_replicate_is_the_fit_with_its_clusters_weights(rng, sizes, tile_shape
     np.testing.assert_allclose(made.B[used], expected.B[used], rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_are_their_own_clusters_are_drawn_as_rows(rng, monkeypatch):
     """By the same scheme: with their numbers for hashes, the replicates are the same."""
     scores, labels = batch(rng, 4, 300)
@@ -95,6 +96,7 @@ def test_replicates_of_an_oversized_problem(rng, sizes):
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_bca_intervals_know_of_clusters(rng):
     """Each cluster's rows as one: a row four times in a cluster is a row of weight 4."""
     scores, labels = batch(rng, 2, 50)

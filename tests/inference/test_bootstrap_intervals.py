@@ -35,15 +35,7 @@ def added_by_rows(fit, scores, labels, weights, smooth=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("smooth", "weighted"),
-    [
-        (False, False),
-        (True, True),
-        (False, True),
-        (True, False),
-    ],
-)
+@pytest.mark.parametrize(("smooth", "weighted"), [(False, False), (True, True)])
 def test_bca_intervals_against_a_loop(rng, weighted, smooth):
     scores, labels = batch(rng, 3, 60)
     weights = rng.integers(0, 3, scores.shape).astype(float) if weighted else np.ones(scores.shape)

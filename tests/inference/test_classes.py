@@ -27,12 +27,12 @@ def pairs(scores, labels):
     return scores.ravel(), np.repeat(labels, len(NAMES)) == names, names
 
 
-@pytest.fixture(params=["none", "partial", "complete"])
+@pytest.fixture(scope="module", params=["none", "partial", "complete"])
 def pooling(request):
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fitted(pooling):
     rows = table_of(0)
     return (
@@ -80,6 +80,7 @@ def test_probabilities_and_bands_are_those_of_segments(fitted):
     close(p, own / own.sum(1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_rows_of_classes_are_rows_of_segments(rng):
     """Whole, in parts, with weights, offsets and bad values, in columns of any order."""
     scores, labels = table_of(0, 50)
@@ -113,6 +114,7 @@ def test_a_class_is_tested_as_a_segment(fitted):
         close(found["p_value"], expected["p_value"], rtol=0.05 if "against" in given else 1e-6)
 
 
+@pytest.mark.slow
 def test_an_update_is_that_of_segments(fitted):
     classes, segments = fitted
     rows = table_of(3, 100)
@@ -127,6 +129,9 @@ def test_an_update_is_that_of_segments(fitted):
         pj.update(classes, rows[0], np.where(rows[1] == "fig", "plum", rows[1]))
 
 
+@pytest.mark.parametrize(
+    "pooling", ["none", pytest.param("partial", marks=pytest.mark.slow)], indirect=True
+)
 def test_a_monitor_of_classes_is_that_of_segments(fitted, tmp_path):
     classes, segments = fitted
     mine, its = Monitor.start(classes), Monitor.start(segments)
@@ -143,6 +148,7 @@ def test_a_monitor_of_classes_is_that_of_segments(fitted, tmp_path):
     assert again.with_calibrator(updated).update(*table_of(21)).night == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none"], indirect=True)
 def test_rows_that_were_fitted_are_those_of_segments(fitted):
     classes, segments = fitted
@@ -186,6 +192,7 @@ def test_files_keep_classes_and_their_order(fitted, tmp_path):
     assert swapped != classes
 
 
+@pytest.mark.parametrize("pooling", ["none"], indirect=True)
 def test_a_report_and_the_explorer_show_classes(fitted, tmp_path):
     classes, _ = fitted
     rows = table_of(4, 200)
@@ -196,6 +203,7 @@ def test_a_report_and_the_explorer_show_classes(fitted, tmp_path):
     shown.selected = "fig"
 
 
+@pytest.mark.slow
 def test_partial_pooling_helps_rare_classes():
     """60 classes of alike curves; the rare ones have two or three positives."""
     rng = np.random.default_rng(0)
@@ -226,6 +234,7 @@ def test_labels_of_several_classes_by_name():
         pj.fit_one_vs_rest(scores, labels, pos_label="fig")
 
 
+@pytest.mark.slow
 def test_start_prior_and_rows_in_any_order_of_classes():
     scores, labels = table_of(0)
     precision = np.eye(2) * np.array([1.0, 50, 2, 3])[:, None, None]

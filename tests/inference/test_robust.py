@@ -39,7 +39,7 @@ def oracle(one, scores, labels, weights=None, clusters=None, precision=0.0, kind
         (False, False, "platt", None),
         (False, True, "platt", None),
         (True, False, "none", None),
-        (True, True, "platt", PRIOR),
+        pytest.param(True, True, "platt", PRIOR, marks=pytest.mark.slow),
     ],
 )
 def test_row_by_row(rng, weighted, clustered, targets, prior):
@@ -114,6 +114,7 @@ def test_weight_2_is_the_row_twice_and_weight_0_the_row_gone(rng, clustered):
     np.testing.assert_allclose(weighted.covariance, repeated.covariance, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_segments_and_classes_are_fits_of_their_own(rng):
     scores, labels = problem(rng, 63)
     segments, clusters = np.array(["b", "a", "c"])[np.arange(63) % 3], rng.integers(0, 20, 63)
@@ -210,6 +211,7 @@ def test_problems_without_a_covariance(rng):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_are_fitted_exactly_leave_no_negative_variance(rng):
     """Two rows, two parameters: before, bands warned of an invalid value in sqrt."""
     scores = 1e5 * rng.normal(size=(2_000, 2))
@@ -220,6 +222,7 @@ def test_rows_that_are_fitted_exactly_leave_no_negative_variance(rng):
     assert (lower <= upper).all()
 
 
+@pytest.mark.slow
 def test_a_slope_held_at_0_has_no_variance(rng):
     scores, labels = problem(rng, 80)
     held = Options(monotone=True)

@@ -215,6 +215,7 @@ def test_another_scale_of_scores_is_another_unit_of_A():
     np.testing.assert_allclose(scaled["p_value"], found["p_value"], rtol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [5.0, 1000.0])
 def test_a_shift_of_the_scores_changes_only_what_is_at_score_0(shift):
     scores, labels, which = segments(1, 20, 30)

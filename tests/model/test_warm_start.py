@@ -39,6 +39,7 @@ def test_a_start_near_the_optimum_of_skewed_scores_saves_passes(rng):
 
 @pytest.mark.parametrize("A", [-1e30, -1e6, -10.0, -1.0, 0.0, 1.0, 1e6, np.nan, np.inf])
 @pytest.mark.parametrize("B", [0.0, 1e9])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_no_start_keeps_a_fit_from_its_optimum(rng, dtype, A, B):
     scores, labels = batch(rng, 20, 60)
     scores = (7 + 3 * scores).astype(dtype)
@@ -89,6 +90,7 @@ def test_of_segments_a_start_is_in_the_order_of_the_keys(rng):
     assert (warm.fit.passes == 1).all() and warm.keys.tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_of_an_oversized_problem(rng, sizes):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     sizes(problem_rows=32_768, block_rows=32_768)

@@ -51,7 +51,9 @@ def rows(rng, count=ROWS):
     [
         pj.Options(),
         pytest.param(pj.Options.libsvm(), marks=pytest.mark.slow),
-        pj.Options(monotone=True, targets="none", start="prior"),
+        pytest.param(
+            pj.Options(monotone=True, targets="none", start="prior"), marks=pytest.mark.slow
+        ),
         pytest.param(pj.Options(derivatives="autodiff", sigma="dynamic"), marks=pytest.mark.slow),
     ],
     ids=["default", "libsvm", "monotone", "autodiff"],
@@ -154,6 +156,7 @@ def test_among_other_problems(small_blocks, rng):
         assert_same(alone, jax.tree.map(lambda x: x[i], dense))  # noqa: B023
 
 
+@pytest.mark.slow
 def test_float32_counts_are_exact(sizes, rng):
     """Sums of float32 over all the rows would lose some; over a block they are whole numbers."""
     sizes(problem_rows=1_000, block_rows=128)
@@ -164,6 +167,7 @@ def test_float32_counts_are_exact(sizes, rng):
     assert fit.n_neg == np.float32(13_001 * (ROWS - labels.sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1e35, 1e36])
 def test_sums_that_overflow_say_so_by_the_status_alone(small_blocks, rng, weight):
     small_blocks()
@@ -176,10 +180,10 @@ def test_sums_that_overflow_say_so_by_the_status_alone(small_blocks, rng, weight
     assert all("overflowing numbers in 1" in str(w.message) for w in said)
 
 
-def test_same_input_same_bits(small_blocks, rng, dtype):
+def test_same_input_same_bits(small_blocks, rng):
     small_blocks()
     scores, labels = rows(rng)
-    one, other = (pj.fit(scores.astype(dtype), labels) for _ in range(2))
+    one, other = (pj.fit(scores, labels) for _ in range(2))
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
@@ -224,6 +228,7 @@ def test_a_loss_that_is_not_wanted_is_nan_outside_of_programs_only(small_blocks,
     assert fit.status == Status.CONVERGED and np.isnan(fit.nll)
 
 
+@pytest.mark.slow
 def test_the_pooled_fit_of_segments_makes_no_pass_for_the_loss(small_blocks, rng, monkeypatch):
     small_blocks()
     scores, labels = rows(rng)

@@ -36,20 +36,12 @@ def assert_same_fits(got, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "weighted"),
-    [
-        (np.float64, True),
-        (np.float64, False),
-        (np.float32, False),
-    ],
-)
-def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
+def test_fits_of_ragged_problems(accelerator, rng):
     sizes = np.r_[3_000, 9_000, rng.integers(1, 400, 60)]
-    scores, labels, segments = ragged(rng, sizes, dtype)
+    scores, labels, segments = ragged(rng, sizes)
     labels[segments == 3], scores[segments == 4] = 1, 2.5
     scores[np.flatnonzero(segments == 5)[:1]] = np.nan
-    weights = rng.integers(1, 4, len(scores)) if weighted else None
+    weights = rng.integers(1, 4, len(scores))
     with pytest.warns(RuntimeWarning, match="in 1 of 62 segments"):
         expected = pj.fit_segments(scores, labels, segments, weights=weights).fit
     accelerator()
@@ -60,7 +52,8 @@ def test_fits_of_ragged_problems(accelerator, rng, dtype, weighted):
     assert (got.flags & Flag.ONE_CLASS).any() and (got.flags & Flag.CONSTANT_SCORES).any()
 
 
-@pytest.mark.parametrize("shape", [(30, 90), pytest.param((3, 3_000), marks=pytest.mark.slow)])
+@pytest.mark.slow  # not least as all other programs have to be traced again
+@pytest.mark.parametrize("shape", [(30, 90), (3, 3_000)])
 def test_solve_of_dense_problems(accelerator, rng, x64, shape):
     scores, labels = batch(rng, *shape)
     expected = pj.fit(scores, labels)

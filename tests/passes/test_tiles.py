@@ -52,11 +52,15 @@ def one_pass(rows, A, B, options):
     return loss, rows.derivatives((A, B), targets, options), change, before
 
 
-@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "derivatives", ["analytic", pytest.param("autodiff", marks=pytest.mark.slow)]
+    ("dtype", "weighted", "derivatives"),
+    [
+        (np.float64, True, "analytic"),
+        (np.float64, False, "autodiff"),
+        (np.float32, True, "autodiff"),
+    ],
 )
-@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_ragged_pass_is_the_six_sums(dtype, weighted, derivatives, rng, x64):
     scores, labels, _ = ragged(rng, SIZES, dtype)
     weights = rng.uniform(0, 3, len(scores)).astype(dtype) if weighted else None

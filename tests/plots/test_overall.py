@@ -99,6 +99,7 @@ def test_a_summary_has_four_titled_panels(rows, calibrator):
     assert not plt.figure().axes  # no other figure was drawn on
 
 
+@pytest.mark.slow
 def test_a_summary_of_weighted_rows(rows):
     scores, labels, segments = rows
     weights = np.arange(len(scores)) % 3

@@ -48,8 +48,7 @@ def test_spreads_of_both_levels_are_found():
 
 
 @pytest.mark.slow
-@KINDS
-@pytest.mark.parametrize("rows", [3, 30])
+@pytest.mark.parametrize(("kind", "rows"), [("nested", 3), ("crossed", 30)])
 def test_bands_hold_the_truth(kind, rows):
     """Seen cities, unseen cities of seen countries, and unseen countries."""
     held = {"seen": [], "new city": [], "new country": []}

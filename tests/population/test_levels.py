@@ -209,6 +209,7 @@ def test_slopes_without_spread_leave_the_spread_of_intercepts_free(correlation, 
     np.testing.assert_allclose(step.covariance[1, 1], brentq(slope, 1e-3, 1), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alike", [True, False])
 def test_errors_of_spreads_are_those_of_all_levels_at_once(alike, rng):
     """Against the curvature of the log density, by the covariance of all rows' pulls."""

@@ -55,20 +55,19 @@ def log_prior(mean, factor, scores, labels):
 
 @pytest.fixture(scope="module")
 def few():
-    """60 segments of 20 rows, and the maximum of their marginal density by brute force."""
-    data = population_rows(4, 60, 20)
-    found = minimize(lambda x: -log_marginal(x, data, 60), [-1, 0, -1, 0, -1], method="BFGS")
-    mean_A, mean_B, log_a, b, log_c = found.x
-    factor = np.array([[np.exp(log_a), 0], [b, np.exp(log_c)]])
-    return data, np.array([mean_A, mean_B]), factor @ factor.T
+    """60 segments of 20 rows."""
+    return population_rows(4, 60, 20)
 
 
+@pytest.mark.slow
 def test_the_population_is_the_most_probable_one(few):
-    data, mean, covariance = few
-    population = pj.fit_segments(*data, pooling="partial").population
+    """The maximum of its marginal density by brute force."""
+    best = minimize(lambda x: -log_marginal(x, few, 60), [-1, 0, -1, 0, -1], method="BFGS").x
+    factor = np.array([[np.exp(best[2]), 0], [best[3], np.exp(best[4])]])
+    population = pj.fit_segments(*few, pooling="partial").population
     assert population.status == Status.CONVERGED
-    np.testing.assert_allclose(population.mean, mean, atol=0.01 * population.mean_errors.max())
-    off = np.abs(population.covariance - covariance) / population.covariance_errors
+    np.testing.assert_allclose(population.mean, best[:2], atol=0.01 * population.mean_errors.max())
+    off = np.abs(population.covariance - factor @ factor.T) / population.covariance_errors
     assert off.max() < 0.02
 
 
@@ -81,7 +80,7 @@ def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypa
         )
 
     monkeypatch.setattr(estimate, "plausible_populations", given)
-    (scores, labels, which), *_ = few
+    scores, labels, which = few
     population = pj.fit_segments(scores, labels, which, pooling="partial").population
     factor = np.linalg.cholesky(population.covariance)
     u = np.linspace(-6, 6, 121)
@@ -107,7 +106,7 @@ def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypa
 def test_it_finds_the_population_that_segments_were_drawn_from(rows):
     found = [
         pj.fit_segments(*population_rows(seed, 4000, rows), pooling="partial").population
-        for seed in range(4)
+        for seed in range(2)
     ]
     spreads = np.mean([np.sqrt(np.diag(x.covariance)) for x in found], axis=0)
     np.testing.assert_allclose(spreads, [0.7, 0.5], rtol=0.08)
@@ -128,7 +127,7 @@ def test_many_segments_take_no_more_passes():
 def test_its_standard_errors_are_those_of_repetition():
     found = [
         pj.fit_segments(*population_rows(seed, 300, 30), pooling="partial").population
-        for seed in range(60)
+        for seed in range(40)
     ]
     spread = np.std([x.mean for x in found], axis=0)
     np.testing.assert_allclose(np.mean([x.mean_errors for x in found], axis=0), spread, rtol=0.3)
@@ -159,7 +158,7 @@ def test_predictions_beat_those_of_no_pooling_and_of_complete_pooling():
 
 
 def test_a_segment_never_seen_has_the_mean_probability_of_the_population(few):
-    calibrator = pj.fit_segments(*few[0], pooling="partial")
+    calibrator = pj.fit_segments(*few, pooling="partial")
     population = calibrator.population
     for score in (-3.0, 0.0, 2.5):
         row = np.array([score, 1])
@@ -214,13 +213,13 @@ def test_rare_positives_are_as_many_as_predicted():
 
 
 def test_the_mode_has_the_curves_of_the_fits(few):
-    pooled = pj.fit_segments(*few[0], pooling="partial")
+    pooled = pj.fit_segments(*few, pooling="partial")
     assert pooled.at_mode().predict_proba([0.3], [7]) == pooled[7].predict_proba(0.3)
     assert pooled.at_mode().predict_proba([0.3], [-1]) == pooled.fallback.predict_proba(0.3)
 
 
 def test_shifting_and_scaling_the_scores_changes_no_probability(few):
-    scores, labels, which = few[0]
+    scores, labels, which = few
     one = pj.fit_segments(scores, labels, which, pooling="partial")
     other = pj.fit_segments(1e4 * scores - 3e5, labels, which, pooling="partial")
     new = np.r_[which[:50], [10_000] * 50]
@@ -230,9 +229,10 @@ def test_shifting_and_scaling_the_scores_changes_no_probability(few):
     np.testing.assert_allclose(one.shrinkage, other.shrinkage, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_count_rows(few):
     """Before, each row counted once in the unit of the prior."""
-    scores, labels, which = few[0]
+    scores, labels, which = few
     weights = np.random.default_rng(0).integers(0, 4, len(scores))
     weighted = pj.fit_segments(scores, labels, which, weights=weights, pooling="partial")
     repeated = (np.repeat(x, weights) for x in (scores, labels, which))
@@ -243,7 +243,7 @@ def test_weights_count_rows(few):
 
 @pytest.mark.slow
 def test_float32_agrees(few):
-    scores, labels, which = few[0]
+    scores, labels, which = few
     double = pj.fit_segments(scores, labels, which, pooling="partial")
     single = pj.fit_segments(scores.astype(np.float32), labels, which, pooling="partial")
     assert single.fit.A.dtype == np.float32
@@ -478,7 +478,7 @@ def test_same_rows_same_bits_in_any_run(seed):
 
 
 def test_it_is_saved_and_loaded(few, tmp_path):
-    calibrator = pj.fit_segments(*few[0], pooling="partial")
+    calibrator = pj.fit_segments(*few, pooling="partial")
     pj.save(tmp_path / "c.npz", calibrator)
     loaded = pj.load(tmp_path / "c.npz")
     assert loaded == calibrator and loaded.population.status is Status.CONVERGED
@@ -499,7 +499,7 @@ def test_it_is_saved_and_loaded(few, tmp_path):
 )
 def test_what_does_not_go_with_pooling_is_refused(few, arguments, message):
     with pytest.raises(ValueError, match=message):
-        pj.fit_segments(*few[0], **{"pooling": "partial", **arguments})
+        pj.fit_segments(*few, **{"pooling": "partial", **arguments})
 
 
 def test_words_on_one_class_hold_for_pooled_fits_too():
@@ -518,6 +518,7 @@ def test_words_on_one_class_hold_for_pooled_fits_too():
     assert re.search(without, line, re.I)
 
 
+@pytest.mark.slow
 def test_rows_of_weight_0_do_not_move_the_unit_of_the_prior():
     scores, labels, which = population_rows(0, 20, 10)
     weights = np.ones(200)
@@ -529,6 +530,7 @@ def test_rows_of_weight_0_do_not_move_the_unit_of_the_prior():
         np.testing.assert_allclose(*off, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_many_segments_without_a_spread_of_slopes():
     """Positions between passes must not be taken for better ones: the search then ended nowhere."""
     rng = np.random.default_rng(1)

@@ -95,10 +95,9 @@ def covered(number, worlds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [3, 5])
-def test_bands_of_few_segments_cover(number):
-    """By a population taken for known .63 and .74 of the segments' probabilities were covered."""
-    seen, new = covered(number, 60)
+def test_bands_of_few_segments_cover():
+    """By a population taken for known .63 of the segments' probabilities were covered."""
+    seen, new = covered(3, 60)
     assert 0.92 < seen < 0.98
     assert new > 0.92
 

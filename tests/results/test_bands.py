@@ -95,6 +95,7 @@ def test_segments_and_those_never_seen(rng):
         np.testing.assert_array_equal(one_for_all, by_row)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_fallback_covariance_is_that_of_the_pooled_fit(rng, dtype, tmp_path):
     scores, labels = problem(rng, 60)
     scores = scores.astype(dtype)

@@ -13,6 +13,12 @@ pytestmark = pytest.mark.slow  # compiles many programs
 
 
 @pytest.fixture
+def dtype():
+    """That of most tests; 64-bit types take programs of their own, and the same way."""
+    return np.float32
+
+
+@pytest.fixture
 def on_accelerator(monkeypatch, dtype):
     """JAX arrays are taken for arrays on an accelerator."""
     with accelerated(monkeypatch, dtype):
@@ -34,6 +40,7 @@ def by_segment(rng, dtype):
 
 @pytest.mark.usefixtures("on_accelerator")
 class TestPredictions:
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
     def test_of_a_fit(self, monkeypatch, rng, dtype):
         scores = rng.normal(size=(2, 3, 60)).astype(dtype)
         labels = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
@@ -42,8 +49,15 @@ class TestPredictions:
             assert_same_proba(found, pj.fit(scores, labels).predict_proba(scores))
             assert_rows_stay(monkeypatch, fitted.predict_proba, [jnp.asarray(scores)], 0)
 
-    @pytest.mark.parametrize("pooling", ["none", "partial"])
-    @pytest.mark.parametrize("kind", [np.int32, np.uint8, np.int8])
+    @pytest.mark.parametrize(
+        ("dtype", "pooling", "kind"),
+        [
+            (np.float32, "none", np.int32),
+            (np.float32, "partial", np.uint8),
+            (np.float64, "partial", np.int32),
+            (np.float64, "none", np.int8),
+        ],
+    )
     def test_by_segment(self, monkeypatch, by_segment, pooling, kind):
         fits, scores, segments = by_segment
         segments = segments.astype(kind)
@@ -54,6 +68,7 @@ class TestPredictions:
         assert_same_proba(fitted.predict_proba(there[0], segments), expected)
         assert_rows_stay(monkeypatch, fitted.predict_proba, there, 31)
 
+    @pytest.mark.parametrize("dtype", [np.float64])
     def test_wide_posteriors(self, by_segment, dtype):
         fitted = by_segment[0]["partial"]
         scores, segments = np.array([-50, 0, 2, 90], dtype), np.array([1, 1, 1, 1])
@@ -93,7 +108,7 @@ class TestPredictions:
         with pytest.raises(ValueError, match="scores: expected a flat array"):
             fitted.predict_proba(there[None], jnp.asarray(segments))
 
-    @pytest.mark.parametrize("normalize", [False, True])
+    @pytest.mark.parametrize(("dtype", "normalize"), [(np.float32, False), (np.float64, True)])
     def test_by_class(self, monkeypatch, rng, dtype, normalize):
         scores, labels = rng.normal(size=(90, 3)).astype(dtype), np.arange(90) % 3
         scores[4, 2] = np.nan

@@ -197,6 +197,7 @@ def test_the_kind_of_labels_of_classes(rng, tmp_path):
             assert np.allclose(proba.sum(1), 1) is sums
 
 
+@pytest.mark.slow
 def test_a_file_says_what_made_it(rng, tmp_path):
     path = tmp_path / "file.npz"
     scores, labels = problem(rng, 60)

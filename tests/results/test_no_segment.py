@@ -33,16 +33,7 @@ NOTHING_KNOWN = pytest.warns(RuntimeWarning, match="not tested, .* their fits sa
 POOLING = pytest.mark.parametrize("pooling", ["none", "partial"])
 # Kinds of ids and pooling have nothing to do with each other.
 ALL_ONCE = pytest.mark.parametrize(
-    ("kind", "pooling"),
-    [
-        *((kind, "none") for kind in SEGMENTS),
-        ("text", "partial"),
-        *(
-            pytest.param(kind, "partial", marks=pytest.mark.slow)
-            for kind in SEGMENTS
-            if kind != "text"
-        ),
-    ],
+    ("kind", "pooling"), [*((kind, "none") for kind in SEGMENTS), ("text", "partial")]
 )
 
 

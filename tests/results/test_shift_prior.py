@@ -81,15 +81,8 @@ def test_back_to_the_first_rate(pooling, each):
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "pooling",
-    [
-        "none",
-        "partial",
-        pytest.param("nested", marks=pytest.mark.slow),
-        pytest.param("crossed", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["none", "partial", "nested", "crossed"])
 def test_an_update_follows(pooling):
     """To shift and learn rows is to learn them with the difference as their offset, and shift."""
     calibrator, scores, labels, segments = rows(pooling)
@@ -214,6 +207,7 @@ def test_rates_of_nested_segments_are_those_of_their_countries():
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_a_fit_and_classes(rng, dtype):
     labels = rng.integers(0, 3, 300)
     scores = (rng.normal(size=(300, 3)) + 2 * np.eye(3)[labels]).astype(dtype)

@@ -77,11 +77,12 @@ def each(some):
 
 
 def in_each_dtype(some):
-    """All in float64, one of each kind in float32 as well; every one takes long to compile."""
+    """All in float64; one of each kind in float32 as well, slow, as each has to be compiled."""
     again = [scaler for scaler in ONE_OF_EACH if scaler in some]
-    pairs = [(scaler, np.float64) for scaler in some] + [(scaler, np.float32) for scaler in again]
-    ids = [f"{name(scaler)}-{dtype.__name__}" for scaler, dtype in pairs]
-    return pytest.mark.parametrize(("scaler", "dtype"), pairs, ids=ids)
+    pairs = [pytest.param(x, np.float64, id=f"{name(x)}-float64") for x in some]
+    for x in again:
+        pairs.append(pytest.param(x, np.float32, id=f"{name(x)}-float32", marks=pytest.mark.slow))
+    return pytest.mark.parametrize(("scaler", "dtype"), pairs)
 
 
 @pytest.fixture
@@ -330,6 +331,7 @@ def test_bad_options_are_named(make, options):
         make(**options)
 
 
+@pytest.mark.slow
 def test_probabilities_must_be_some(rng):
     scaler = BetaCalibration("probabilities")
     scaler.fit(rng.integers(0, 3, (PROBLEMS, ROWS)) / 2, np.arange(ROWS) % 2)

@@ -7,7 +7,17 @@ from platt_jax.scalers import Binning
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bins", [2, 7, 10, 49])
+@pytest.mark.parametrize(
+    ("bins", "dtype"),
+    [
+        (2, np.float64),
+        (7, np.float32),
+        (10, np.float64),
+        (10, np.float32),
+        (49, np.float64),
+        (49, np.float32),
+    ],
+)
 @pytest.mark.parametrize(("first", "unit"), [(0, 1), (-17, 1), (100, 2.0**-12)])
 def test_a_score_on_an_edge_belongs_to_the_bin_below(bins, first, unit, dtype):
     counts = np.array([bins, 3 * bins, 10 * bins, 48, 97, 343, 490])[:, None]
@@ -34,7 +44,9 @@ def test_edges_of_a_range_that_overflows():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bins", [3, 7, 49])
+@pytest.mark.parametrize(
+    ("bins", "dtype"), [(3, np.float32), (7, np.float64), (49, np.float64), (49, np.float32)]
+)
 def test_bins_of_equal_mass_are_equal(bins, dtype):
     each = 7
     scores = np.arange(bins * each, dtype=dtype)

@@ -289,6 +289,7 @@ def test_platts_search_step_by_step(loss, rng):
     assert plain.converged.all() == (loss == "corrected")
 
 
+@pytest.mark.slow
 def test_platts_search_overflows_on_shuttle_as_lin_and_others_found(real_data):
     data = real_data("lin2007_shuttle")
     scores, labels = data["scores_cv"][66], (data["y"] == 1).astype(int)

@@ -28,7 +28,6 @@ import platt_jax as pj
 from platt_jax.sklearn import PlattCalibratedClassifier, TemperatureCalibrator
 
 TEMPERATURE = [] if sklearn.__version__.startswith("1.7.") else ["temperature"]
-METHODS = ["sigmoid", *TEMPERATURE]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,10 @@ def difference(one, other, X):
 
 
 @pytest.mark.parametrize("ensemble", [True, False])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    ["sigmoid", *(pytest.param(method, marks=pytest.mark.slow) for method in TEMPERATURE)],
+)
 @pytest.mark.parametrize("name", ["breast cancer", "digits", "thirty"])
 def test_agrees_with_scikit_learn(problems, name, method, ensemble):
     X, y = problems[name]

@@ -21,8 +21,7 @@ CLASSIFIERS = [
 ]
 MORE_CLASSIFIERS = [
     PlattCalibratedClassifier(),
-    PlattCalibratedClassifier(LogisticRegression(), cv=3, method="temperature"),
-    PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3),
+    PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3, method="temperature"),
     SegmentCalibratedClassifier(
         LogisticRegression(), [0], cv=3, passthrough=True, pooling="complete"
     ),

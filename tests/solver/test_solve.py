@@ -160,7 +160,7 @@ def test_monotone_boundary_has_no_slope_derivative(rng, x64):
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_solve_is_fit(rng, dtype):
     scores, labels = (np.stack(x) for x in zip(*[problem(rng, 300) for _ in range(6)], strict=True))
     scores = scores.astype(dtype).reshape(2, 3, 300)

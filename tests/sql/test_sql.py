@@ -104,11 +104,15 @@ def in_memory(columns, given):
 
 
 PRIOR = GaussianPrior(np.array([-1.0, 0]), np.eye(2))
-OPTIONS = (
-    Options(targets="none", max_iter=30),
-    Options(non_finite="omit", monotone=True),
-    Options(intercept=False),
-    Options.libsvm(),
+PRIORS = GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))
+MORE = (
+    {"prior": PRIOR},
+    {"prior": PRIORS},
+    {"start": (-1.0, 0.0), "weight": "w"},
+    {"options": Options(targets="none", max_iter=30)},
+    {"options": Options(non_finite="omit", monotone=True)},
+    {"options": Options(intercept=False)},
+    {"options": Options.libsvm()},
 )
 
 
@@ -117,11 +121,8 @@ OPTIONS = (
     [
         {},
         {"weight": "w"},
-        {"prior": PRIOR},
-        {"prior": GaussianPrior(np.zeros((30, 2)), np.arange(1, 31)[:, None, None] * np.eye(2))},
-        {"start": (-1.0, 0.0), "weight": "w"},
         {"pooling": "complete"},
-        *(pytest.param({"options": options}, marks=pytest.mark.slow) for options in OPTIONS),
+        *(pytest.param(given, marks=pytest.mark.slow) for given in MORE),
     ],
     ids=lambda given: ", ".join(map(str, given)) or "plain",
 )
@@ -154,6 +155,7 @@ def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
         np.testing.assert_allclose(off / unit, 0, atol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_no_population_of_one_segment(put):
     columns = plain(rows=50, number=1)
     with pytest.warns(RuntimeWarning, match="no population to estimate"):

@@ -125,6 +125,7 @@ def test_labels_of_two_names_are_so_in_all_batches(small, tmp_path):
         streaming.rows(batches, tmp_path / "others", pos_label="yes")
 
 
+@pytest.mark.slow
 def test_weights_bad_labels_and_rows_that_are_not_finite(small, tmp_path):
     f, y, s = made_up(5000, 40)
     y = y.astype(float)
@@ -551,7 +552,7 @@ np.testing.assert_array_equal(made.fit.hessian, whole.fit.hessian)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0, 3.0, 4.0])
+@pytest.mark.parametrize("seconds", [0.3, 1.5, 3.0])
 def test_a_killed_process_leaves_what_the_next_one_goes_on_with(tmp_path, seconds):
     arguments = [
         sys.executable,

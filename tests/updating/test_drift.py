@@ -42,9 +42,13 @@ def drift(two):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mean, spread, rows", [((-1.5, 0.5), (0.7, 0.5), 50), ((-1, 4), (0.3, 1), 200)]
+    "mean, spread, rows, lasting",
+    [
+        ((-1.5, 0.5), (0.7, 0.5), 50, 0.0),
+        ((-1, 4), (0.3, 1), 200, 0.5),
+        ((-1.5, 0.5), (0.7, 0.5), 50, 1.0),
+    ],
 )
-@pytest.mark.parametrize("lasting", [0.0, 0.5, 1.0])
 def test_the_share_that_lasts_is_found(mean, spread, rows, lasting):
     of_worlds = [
         drift_of(*periods(seed, np.full(300, rows), lasting, mean, spread)) for seed in range(4)

@@ -107,6 +107,7 @@ def test_forgotten_rows_of_one_class_keep_its_target():
     np.testing.assert_allclose(after.predict_proba([-1.0, 1.0], [0, 0]), 1 / 12, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_prior_of_other_than_rows_does_not_move_with_their_target():
     """A precision of 100 that is not of the 10 rows: a prior of the first fit."""
     scores, labels, which = np.linspace(-1, 1, 10), np.zeros(10), np.zeros(10, int)
@@ -254,8 +255,15 @@ def first_curve_of_all(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["none", "partial"])
-@pytest.mark.parametrize("bad", ["NaN", "all NaN, omitted", "weight 0"])
+@pytest.mark.parametrize(
+    ("bad", "pooling"),
+    [
+        ("NaN", "none"),
+        ("NaN", "partial"),
+        ("all NaN, omitted", "none"),
+        ("weight 0", "partial"),
+    ],
+)
 def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling, monkeypatch):
     scores, labels, which = (column.copy() for column in NIGHTS[1])
     before = pj.fit_segments(*NIGHTS[0], pooling=pooling)
@@ -289,6 +297,7 @@ def test_what_was_learnt_outlasts_rows_that_cannot_be(bad, pooling, monkeypatch)
         assert again[9] == once[9]
 
 
+@pytest.mark.slow
 def test_a_bad_row_costs_itself_if_it_is_omitted():
     scores, labels, which = (column.copy() for column in NIGHTS[1])
     before = pj.fit_segments(*NIGHTS[0])
@@ -582,8 +591,7 @@ def test_likelihoods_after_a_walk_give_the_posterior_of_a_chain(share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["none", "partial"])
-@pytest.mark.parametrize("rows", [10, 50])
+@pytest.mark.parametrize(("pooling", "rows"), [("none", 50), ("partial", 10)])
 def test_bands_hold_curves_that_move(pooling, rows):
     """Without drift, they hold .60 to .64 of them by 10 rows a week, and .33 by 50."""
     rng = np.random.default_rng(0)
@@ -621,6 +629,7 @@ def test_the_drift_of_two_periods():
         update(pj.fit_segments(*first), *second, drift=drift)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_float32_rows_far_from_0_are_learnt(pooling):
     """Before, the precision of what is known was indefinite: 'overflowing numbers in 1 of 60'."""
@@ -636,6 +645,7 @@ def test_float32_rows_far_from_0_are_learnt(pooling):
     assert np.isfinite(updated.fit.A).all()
 
 
+@pytest.mark.slow
 def test_a_row_near_the_only_earlier_one_is_learnt():
     """The Hessian of one row has no information on the slope; rounding in float32 made it < 0."""
     rng = np.random.default_rng(0)
