@@ -63,7 +63,7 @@ def test_it_is_the_share_of_greatest_likelihood():
     spread, known = 1 + scores**2 / 4, 0.6 + scores**2 / 8
     labels = labels_of(rng, 1.2 * scores - 0.7 + 0.6 * moved)
     rows = LaterRows(scores, labels, weights, which, moved, spread, known)
-    share, error = lasting_share(rows, np.zeros(2))
+    share, error, _ = lasting_share(rows, np.zeros(2))
     nodes, of_nodes = np.polynomial.hermite_e.hermegauss(60)
 
     def log_likelihoods(at):
