@@ -53,24 +53,6 @@ def newton_roots(function: Function, start: Floats, low: Floats, high: Floats) -
     return Roots(at, found)
 
 
-def halved(
-    is_below: Callable[[Floats], Bools], low: Floats, high: Floats, times: int
-) -> tuple[Floats, Floats]:
-    """The bounds of roots, halved so many times.
-
-    Args:
-        is_below: whether points are below their roots.
-        low: the lower bounds.
-        high: the upper bounds.
-        times: number of halvings.
-    """
-    for _ in range(times):
-        middle = (low + high) / 2
-        below = is_below(middle)
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return low, high
-
-
 class Ascent(Protocol):
     """A point of a search for a maximum."""
 

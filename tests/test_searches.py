@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from platt_jax.searches import halved, newton_maximum, newton_roots
+from platt_jax.searches import newton_maximum, newton_roots
 
 
 def test_roots_are_found_where_newtons_steps_leave_the_bounds():
@@ -44,16 +44,8 @@ def test_a_root_that_is_not_found_is_nan():
     np.testing.assert_array_equal(roots.or_nan(), [np.nan, 0.0])
 
 
-def test_bounds_are_halved():
-    root = np.array([0.3, 5.0])
-    low, high = halved(lambda x: x < root, np.zeros(2), np.ones(2), 10)
-    np.testing.assert_array_equal(high - low, 2.0**-10)
-    assert low[0] < root[0] <= high[0]
-    assert high[1] == 1
-
-
 class _Parabola(NamedTuple):
-    """-|x|^2, or a cusp, with steps that are too long by this factor."""
+    """-|x|^2, with steps that are too long by this factor."""
 
     parameters: np.ndarray
     factor: float

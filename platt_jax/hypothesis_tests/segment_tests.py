@@ -24,7 +24,6 @@ from platt_jax.population.segments import Coordinates
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
-from platt_jax.searches import halved
 
 COLUMNS = (
     *("positives", "expected"),
@@ -103,12 +102,12 @@ def judged(
 def _best_within(rows: FreshRows, margin: float) -> Floats:
     """(K,) the shift of the log-odds, within the margin, by which the labels are likeliest."""
     log_odds, labels, groups = _logit(rows.proba), rows.labels.astype(float), rows.groups
-
-    def is_below(shift: Floats) -> Bools:
-        return groups.sums(labels - expit(log_odds + groups.by_row(shift))) > 0
-
     low, high = (np.full(len(groups.sizes), x) for x in (-margin, margin))
-    low, high = halved(is_below, low, high, _HALVINGS)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        proba = expit(log_odds + groups.by_row(middle))
+        more = groups.sums(labels - proba) > 0
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
     return (low + high) / 2
 
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics.rows import documented, pieces, read_predictions
-from platt_jax.searches import halved
 
 # Bandwidths, each with a grid for bandwidths down to it; and grid intervals per bandwidth.
 _BANDWIDTHS = 2.0 ** -np.arange(4, 11)
@@ -67,14 +66,12 @@ def smooth_ece(
 
 def _fixed_point(series: Floats, lowest: float, highest: float) -> Floats:
     """The smECE at its fixed point, which lies in this range of bandwidths."""
-
-    def is_below(log_bandwidth: Floats) -> Bools:
-        bandwidth = np.exp(log_bandwidth)
-        return _error(series, bandwidth)[:, None] > bandwidth
-
-    low, high = (np.full((len(series), 1), np.log(end)) for end in (lowest, highest))
-    _, high = halved(is_below, low, high, _HALVINGS)
-    return _error(series, np.exp(high))
+    low, high = (np.full((len(series), 1), end) for end in (lowest, highest))
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        above = _error(series, middle)[:, None] > middle
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return _error(series, high)
 
 
 def _error(series: Floats, bandwidth: float | Floats) -> Floats:
