@@ -14,7 +14,7 @@ _LEAST_VARIANCE = 1e-9
 _LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
 _FARTHEST = 30.0  # maximum absolute log-odds at an end
-_NEAR = 1e-7  # last step of a search for a bound, in standard deviations
+_NEAR = 1e-6  # last step of a search for a bound, in standard deviations
 
 
 class Ends(NamedTuple):

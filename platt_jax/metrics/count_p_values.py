@@ -7,13 +7,11 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.metrics.rows import two_sided_p_value
-from platt_jax.searches import newton_roots
 
 # Counts within this many standard deviations of their expectation have the p-value 1: they are not
 # unusual.
 _USUAL = 1.5
-# Step, relative to the tilt, after which a Newton step more would change no digit.
-_NEAR = 1e-7
+_STEPS = 60  # maximum number of Newton steps; each at least halves the bracket
 
 
 class Counts(NamedTuple):
@@ -105,20 +103,25 @@ def _saddlepoint(rows: GroupedPredictions, reached: Floats, most: Floats) -> Flo
 def _tilts(
     log_odds: Floats, rows: GroupedPredictions, reached: Floats, most: Floats
 ) -> tuple[Floats, Floats]:
-    """(K,) t at which the expectation with log-odds + t is the number reached; its variance."""
+    """(K,) t at which the expectation with log-odds + t is the number reached; its variance.
+
+    The variance is NaN where t is not found. The pass over the rows after the last step of
+    `newton_roots` would take a fifth of the time.
+    """
     smallest = np.full(len(reached), np.inf)
     np.minimum.at(smallest, rows.group, log_odds)
     low = np.zeros(len(reached))
     high = np.log(reached) - np.log(most - reached) - smallest
-
-    def moments(t: Floats) -> tuple[Floats, Floats]:
+    t = np.minimum(high, 1.0)
+    for _ in range(_STEPS):
         p = 1 / (1 + np.exp(-np.clip(log_odds + t[rows.group], -700, 700)))
-        return rows.sums(p, len(t)), rows.sums(p * (1 - p), len(t))
-
-    def missing(t: Floats) -> tuple[Floats, Floats, Floats]:
-        mean, variance = moments(t)
-        return reached - mean, (reached - mean) / variance, _NEAR * t
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = newton_roots(missing, np.minimum(high, 1.0), low, high).or_nan()
-    return t, moments(t)[1]
+        excess = rows.sums(p, len(t)) - reached
+        variance = rows.sums(p * (1 - p), len(t))
+        found = np.abs(excess) <= 1e-9 * (1 + reached)
+        if found.all():
+            break
+        low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton = t - excess / variance
+        t = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
+    return t, np.where(found, variance, np.nan)

@@ -64,7 +64,8 @@ def couple(pairwise: Column) -> NDArray[np.float64]:
             (1, 2), ... of classes i < j.
 
     Returns:
-        (N, C), rows that sum to 1; NaN for rows with a NaN.
+        (N, C), rows that sum to 1; NaN for rows with a NaN. A RuntimeWarning says if LIBSVM's
+        number of iterations is not enough.
 
     Raises:
         ValueError: pairwise has no C (C - 1) / 2 columns for any C.

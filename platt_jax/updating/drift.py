@@ -124,7 +124,8 @@ def estimate_drift(
         of its fits are their means in the future period, with their covariance. n_pos, n_neg and
         flags are of all rows; nll, iterations and passes are of the last period in which the
         segment was fitted. Its population is that of the future period; mean_covariance includes
-        the shift between periods.
+        the shift between periods. A search that did not converge, also one in either period, gives
+        it the status MAX_ITERATIONS, with a RuntimeWarning.
 
     Raises:
         ValueError: the calibrator or the rows have no estimated population; the periods share no
