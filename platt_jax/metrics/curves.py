@@ -284,9 +284,9 @@ def _logistic(columns: Floats, y: Bools, w: Floats) -> tuple[Floats, Floats] | N
 
     def at(beta: Floats) -> _Coefficients:
         logit = columns @ beta
-        value = float(w @ log_expit(sign * logit))
-        gradient = columns.T @ (w * (y - expit(logit)))
-        hessian = (columns * (w * expit(logit) * expit(-logit))[:, None]).T @ columns
+        p, value = expit(logit), float(w @ log_expit(sign * logit))
+        gradient = columns.T @ (w * (y - p))
+        hessian = (columns * (w * p * expit(-logit))[:, None]).T @ columns
         try:
             step, factor = np.linalg.solve(hessian, gradient), np.linalg.cholesky(hessian)
         except np.linalg.LinAlgError:
