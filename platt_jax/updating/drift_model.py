@@ -182,16 +182,8 @@ class _Point(NamedTuple):
     value: float  # log-likelihood
     gradients: Floats  # (N, 3), of each row
     information: Floats  # (3, 3), expected
-
-    @property
-    def step(self) -> Floats:
-        """The step of Fisher scoring."""
-        return _solved(self.information, self.gradients.sum(0))
-
-    @property
-    def decrement(self) -> float:
-        """The square of its length in standard errors."""
-        return float(self.gradients.sum(0) @ self.step)
+    step: Floats  # (3,), of Fisher scoring
+    decrement: float  # its squared length in standard errors
 
 
 class LastingShare(NamedTuple):
@@ -256,12 +248,10 @@ def _point(rows: LaterRows, parameters: Floats) -> _Point:
     weight = rows.weights / (p * (1 - p))
     gradients = (weight * (rows.labels - p))[:, None] * design
     log_p = np.where(rows.labels, np.log(p), np.log1p(-p))
-    return _Point(
-        parameters,
-        float(rows.weights @ log_p),
-        gradients,
-        (weight[:, None] * design).T @ design,
-    )
+    information, gradient = (weight[:, None] * design).T @ design, gradients.sum(0)
+    step = _solved(information, gradient)
+    value = float(rows.weights @ log_p)
+    return _Point(parameters, value, gradients, information, step, float(gradient @ step))
 
 
 def _probabilities(logit: Floats, variance: Floats) -> Floats:
