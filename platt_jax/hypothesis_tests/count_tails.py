@@ -12,13 +12,11 @@ all labels count, the tail is their product.
 import numpy as np
 
 from platt_jax.arrays import Floats
-from platt_jax.hypothesis_tests.roots import newton_roots
+from platt_jax.searches import newton_roots
 
 # Maximum absolute log-odds: beyond, a label against them has a p-value of 0 in any case.
 FARTHEST = 300.0
-# Maximum number of steps of the search, and the distance from the number, in standard deviations,
-# from which a last Newton step is nearly exact.
-_STEPS = 40
+# Distance from the number, in standard deviations, from which a last Newton step is nearly exact.
 _CLOSE = 3e-3
 _EXACT = 1e-12
 # Shortest distance from the mean, in standard deviations, at which the formula is not 0 / 0.
@@ -93,7 +91,7 @@ def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: 
 
     start = np.zeros(np.broadcast_shapes(least.shape, log_odds.shape[:-1]))
     most = variance * counts.sum(-1)
-    return newton_roots(slopes, start, -most, most, _STEPS)[0]
+    return newton_roots(slopes, start, -most, most).or_nan()
 
 
 def _shift(log_odds: Floats, counts: Floats, number: Floats, total: Floats) -> Floats:
@@ -117,7 +115,7 @@ def _shift(log_odds: Floats, counts: Floats, number: Floats, total: Floats) -> F
         return np.where(exact, 0, number - mean), step, np.where(close, np.inf, 0)
 
     start = np.clip(goal - (log_odds * counts).sum(-1) / total, low, high)
-    return newton_roots(missing, start, low, high, _STEPS)[0]
+    return newton_roots(missing, start, low, high).or_nan()
 
 
 def _softplus(x: Floats) -> Floats:

@@ -6,6 +6,7 @@ import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.results.probabilities import expit
+from platt_jax.searches import newton_roots
 
 # Least variance of the log-odds at a curve's center: (A, B) may be known in one direction only.
 _LEAST_VARIANCE = 1e-9
@@ -13,7 +14,7 @@ _LEAST_VARIANCE = 1e-9
 _LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
 _FARTHEST = 30.0  # maximum absolute log-odds at an end
-_STEPS = 12  # of a search for a bound
+_NEAR = 1e-6  # last step of a search for a bound, in standard deviations
 
 
 class Ends(NamedTuple):
@@ -118,13 +119,17 @@ class LogBeta(NamedTuple):
 
     def _upper(self, depth: float) -> Floats:
         """The upper bound. The log density is concave, so Newton's steps from above stay above."""
-        goal = self.log_density(self.center()[..., None])[..., 0] - depth
-        bound = -goal / self.negatives
-        for _ in range(_STEPS):
+        center, near = self.center(), _NEAR * self.scale()
+        goal = self.log_density(center[..., None])[..., 0] - depth
+
+        def excess(bound: Floats) -> tuple[Floats, Floats, Floats]:
             proba = expit(bound)
             slope = self.positives * (1 - proba) - self.negatives * proba
-            bound = bound + (goal - self.log_density(bound[..., None])[..., 0]) / slope
-        return bound
+            value = self.log_density(bound[..., None])[..., 0] - goal
+            return value, -value / slope, near
+
+        start = -goal / self.negatives
+        return newton_roots(excess, start, center, start).or_nan()
 
 
 # Distribution of the log-odds at the ends of K problems.

@@ -19,7 +19,6 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
-from platt_jax.hypothesis_tests.roots import newton_roots
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -27,9 +26,9 @@ from platt_jax.results import tables
 from platt_jax.results.probabilities import critical_value, expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
+from platt_jax.searches import Roots, newton_roots
 from platt_jax.status import Status
 
-_MOST_STEPS = 100
 _NOTHING = 1e-6  # differences of densities, by root mean square, that say nothing of a rate
 _TOLERANCE = 1e-10  # largest last step, relative to the rate and to its complement
 
@@ -296,8 +295,8 @@ def _estimated(
 
 def _roots(
     slopes: Callable[[Floats], tuple[Floats, Floats]], start: Floats, low: Floats, high: Floats
-) -> tuple[Floats, Bools]:
-    """The roots (S,) between two rates of functions with values and slopes; whether each is found.
+) -> Roots:
+    """The roots (S,) between two rates of functions with values and slopes.
 
     Where the bounds are equal, they are the root.
     """
@@ -307,4 +306,4 @@ def _roots(
         return value, -value / slope, _TOLERANCE * np.minimum(at, 1 - at)
 
     start = np.where((start > low) & (start < high), start, (low + high) / 2)
-    return newton_roots(function, start, low, high, _MOST_STEPS)
+    return newton_roots(function, start, low, high)

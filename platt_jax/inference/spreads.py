@@ -81,7 +81,8 @@ def profile_spreads(
         - `statistic` and `p_value` of the test of no spread.
 
         The spread of A is per unit of the scores, and the spread of B is at score 0. All numbers
-        are NaN if there is no population to estimate.
+        are NaN if there is no population to estimate, and an end that is not found is NaN. A
+        RuntimeWarning says if a likelihood's maximum is not found.
 
     Raises:
         ValueError: the level is not between 0 and 1; or as in `fit_segments`.
@@ -115,7 +116,8 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     if len(calibrator) < 2 or not estimable(jax.tree.map(lambda x: x[0], calibrator.fit)):
         return None
     options = replace(options, targets="none")
-    by_segment = ChunkedSegments(rows, Caller())
+    caller = Caller()
+    by_segment = ChunkedSegments(rows, caller)
     coordinates = by_segment.coordinates(options)
     to = coordinates.matrix
     segments = StandardizedSegments(by_segment, coordinates, options)
@@ -124,11 +126,11 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     at_0 = np.array([-coordinates.center * coordinates.scale, 1])
     length = np.linalg.norm(at_0)
     turn = np.array([at_0, [1, -at_0[0]]]) / length
-    profile_A = Profile(segments, np.eye(2))
+    profile_A = Profile(segments, np.eye(2), caller)
     start = profile_A.start(pooled, len(by_segment.keys))
     spreads = (
         _ParameterSpread(profile_A, coordinates.scale, start),
-        _ParameterSpread(Profile(segments, turn), float(length), start),
+        _ParameterSpread(Profile(segments, turn, caller), float(length), start),
     )
     largest, found, _ = profile_A.likeliest(start)
     neither, _, at = profile_A.likeliest(start, _NEITHER)
@@ -217,16 +219,16 @@ class _ParameterSpread(NamedTuple):
 def _crossing(
     function: Callable[[float], float], inside: tuple[float, float], outside: tuple[float, float]
 ) -> float:
-    """A zero of a function between two points with opposite signs (Illinois method)."""
+    """A zero of a function between two points with opposite signs (Illinois method), or NaN."""
     (a, f_a), (b, f_b) = inside, outside
     for _ in range(_MOST_TRIALS):
         x = b - f_b * (b - a) / (f_b - f_a)
         f = function(x)
         if abs(f) <= _NEAR or abs(b - a) <= _NARROW * max(a, b):
-            break
+            return x
         if f * f_b < 0:
             a, f_a = b, f_b
         else:
             f_a /= 2
         b, f_b = x, f
-    return x
+    return np.nan

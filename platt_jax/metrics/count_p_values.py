@@ -103,7 +103,11 @@ def _saddlepoint(rows: GroupedPredictions, reached: Floats, most: Floats) -> Flo
 def _tilts(
     log_odds: Floats, rows: GroupedPredictions, reached: Floats, most: Floats
 ) -> tuple[Floats, Floats]:
-    """(K,) t at which the expectation with log-odds + t is the number reached; its variance."""
+    """(K,) t at which the expectation with log-odds + t is the number reached; its variance.
+
+    The variance is NaN where t is not found. The pass over the rows after the last step of
+    `newton_roots` would take a fifth of the time.
+    """
     smallest = np.full(len(reached), np.inf)
     np.minimum.at(smallest, rows.group, log_odds)
     low = np.zeros(len(reached))
@@ -113,10 +117,11 @@ def _tilts(
         p = 1 / (1 + np.exp(-np.clip(log_odds + t[rows.group], -700, 700)))
         excess = rows.sums(p, len(t)) - reached
         variance = rows.sums(p * (1 - p), len(t))
-        if (np.abs(excess) <= 1e-9 * (1 + reached)).all():
+        found = np.abs(excess) <= 1e-9 * (1 + reached)
+        if found.all():
             break
         low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = t - excess / variance
         t = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-    return t, variance
+    return t, np.where(found, variance, np.nan)

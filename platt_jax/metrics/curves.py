@@ -12,6 +12,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.metrics.rows import Predictions, documented, read_predictions
 from platt_jax.results.probabilities import critical_value, expit, log_expit
+from platt_jax.searches import newton_maximum
 
 # Powers of two from which on more rows are not drawn: they are counted by 64-bit integers; and
 # above which counts remain scaled: the end of the spline's search depends on them.
@@ -26,7 +27,7 @@ _KNOTS = (
     (30, (0.1, 0.5, 0.9)),
     (5, ()),
 )
-_MOST_STEPS, _HALVINGS, _ENOUGH = 50, 30, 1e-8
+_LENGTHS, _ENOUGH = 30, 1e-8
 _ROUNDING = 4 * np.finfo(float).eps  # of a loss
 # Of classes that do not overlap the search ends where rounding ends it, far out. A standard error
 # of log-odds above this shows it.
@@ -264,6 +265,16 @@ def _basis(x: Floats, knots: Sequence[Any] | Floats, sloping: bool = True) -> Fl
     return np.stack(columns, 1)
 
 
+class _Coefficients(NamedTuple):
+    """Coefficients, and a factor F of the Hessian F F' of the loss."""
+
+    parameters: Floats  # (P,)
+    value: float  # log-likelihood
+    step: Floats  # (P,)
+    decrement: float
+    factor: Floats  # (P, P)
+
+
 def _logistic(columns: Floats, y: Bools, w: Floats) -> tuple[Floats, Floats] | None:
     """Coefficients, and a factor F of the Hessian F F'; None where there is no optimum.
 
@@ -271,37 +282,25 @@ def _logistic(columns: Floats, y: Bools, w: Floats) -> tuple[Floats, Floats] | N
     """
     sign = np.where(y, 1.0, -1.0)
 
-    def loss(beta: Floats) -> float:
-        return -float(w @ log_expit(sign * (columns @ beta)))
+    def at(beta: Floats) -> _Coefficients:
+        logit = columns @ beta
+        p, value = expit(logit), float(w @ log_expit(sign * logit))
+        gradient = columns.T @ (w * (y - p))
+        hessian = (columns * (w * p * expit(-logit))[:, None]).T @ columns
+        try:
+            step, factor = np.linalg.solve(hessian, gradient), np.linalg.cholesky(hessian)
+        except np.linalg.LinAlgError:
+            return _Coefficients(beta, value, np.zeros_like(beta), np.nan, hessian)
+        return _Coefficients(beta, value, step, float(gradient @ step), factor)
 
     beta = np.zeros(columns.shape[1])
     beta[0] = np.log(w[y].sum() / w[~y].sum())
-    before = loss(beta)
-    for _ in range(_MOST_STEPS):
-        logit = columns @ beta
-        p = expit(logit)
-        gradient = columns.T @ (w * (p - y))
-        hessian = (columns * (w * p * expit(-logit))[:, None]).T @ columns
-        try:
-            step = np.linalg.solve(hessian, gradient)
-            factor = np.linalg.cholesky(hessian)
-        except np.linalg.LinAlgError:
-            return None
-        decrement = float(gradient @ step)
-        if not 0 <= decrement < np.inf:
-            return None
-        if decrement < _ENOUGH:
-            known = _variances(columns, factor).max() < _MOST_ERROR**2
-            return (beta - step, factor) if known else None
-        for _ in range(_HALVINGS):
-            after = loss(beta - step)
-            if after <= before * (1 + _ROUNDING):
-                break
-            step = step / 2
-        else:
-            return None
-        beta, before = beta - step, after
-    return None
+    last, found = newton_maximum(
+        at, beta, enough=_ENOUGH, near=_ENOUGH, lengths=_LENGTHS, lost=_ROUNDING
+    )
+    if not found or _variances(columns, last.factor).max() >= _MOST_ERROR**2:
+        return None
+    return last.parameters + last.step, last.factor
 
 
 def _variances(columns: Floats, factor: Floats) -> Floats:

@@ -119,6 +119,7 @@ class Crossed:
             sizes[self._eliminated],
             self._number,
         )
+        self.settled = True
         self._latest = {level: np.zeros((sizes[level], 2)) for level in self._others}
         self._kept_sums: _LikelihoodSums | None = None
         self._kept: _Eliminated | None = None
@@ -282,6 +283,8 @@ class Crossed:
                 moved = max(moved, np.abs(after - before).max())
             if moved <= _SETTLED:
                 break
+        else:
+            self.settled = False
         effects: list[_Array] = [np.empty(0)] * len(self.sizes)
         effects[self._eliminated] = effects_here
         for part, level in zip(self._slices, self._small, strict=True):

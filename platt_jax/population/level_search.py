@@ -123,13 +123,14 @@ def estimate_levels(
     ):
         return None
     steps = with_joint_errors(design, likelihoods, mean, steps)
+    design.settled = True
     posteriors, unseen = over_spreads(design, likelihoods, mean, steps)
     if not is_certain(steps):
         stage = Stage.of(progress, "levels, mean", last=False)
         posteriors = _recentred(standardized, design, likelihoods, mean, steps, posteriors, stage)
     fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))
     _, cavity = _around(posteriors, likelihoods)
-    status = _status(steps)
+    status = _status(steps) if design.settled else Status.MAX_ITERATIONS
     return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, cavity, status, coordinates)
 
 

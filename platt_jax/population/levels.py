@@ -44,6 +44,7 @@ class Design(Protocol):
     """How segments depend on the values of the levels."""
 
     sizes: list[int]  # number of values of each level
+    settled: bool  # whether each search for posterior means has converged since this was True
 
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array

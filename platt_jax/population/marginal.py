@@ -14,6 +14,7 @@ from platt_jax.population.symmetric import Symmetric
 
 _MOST_STEPS = 100
 _TOLERANCE = 1e-7  # gain of log-likelihood at which a search ends
+_NEAR = 0.05  # maximum gain that a whole step from its end still promises
 # Damping of steps, relative to the curvature (Levenberg 1944, Marquardt 1963).
 _DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-8, 1e10
 # Standard deviations to start from, in standard errors of one segment. With few segments the
@@ -23,6 +24,7 @@ _OFF_0 = 0.1  # of these standard deviations: a start is kept off 0
 # Maximum standard deviation, in log-odds per standard deviation of the scores. If each segment has
 # only one class, the likelihood grows with the spread and has no maximum.
 WIDEST = 30.0
+_ALMOST = 0.999  # share of it from which the search has come to its end
 # The entries of the lower triangular factor F of a covariance F F'. F[0, 0] is the standard
 # deviation of the first parameter.
 ENTRIES = ((0, 0), (1, 0), (1, 1))
@@ -35,6 +37,7 @@ class Likeliest(NamedTuple):
     mean: NDArray[np.float64]  # (2,)
     factor: NDArray[np.float64]  # (2, 2), F of the covariance F F'
     log_likelihood: float
+    found: bool  # whether the search converged
 
 
 class _ProfilePoint(NamedTuple):
@@ -115,7 +118,11 @@ def _climbed(
             damping *= 8
         if gradient @ step < _TOLERANCE or damping > _MOST_DAMPING:
             break
-    return Likeliest(at.mean, _factor(entries), at.log_likelihood)
+    curvature, gradient = at.curvature[among], at.gradient[free]
+    undamped = curvature + np.diag(_LEAST_DAMPING * np.diag(curvature) + 1e-14)
+    promised = gradient @ np.linalg.solve(undamped, gradient) / 2
+    found = promised <= _NEAR or np.abs(entries).max() > _ALMOST * WIDEST
+    return Likeliest(at.mean, _factor(entries), at.log_likelihood, bool(found))
 
 
 def _factor(entries: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -39,6 +39,7 @@ class Nested(Design):
     def __init__(self, parents: list[NDArray[Any]]) -> None:
         self._parents = parents
         self.sizes = [len(x) for x in parents]
+        self.settled = True
 
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array

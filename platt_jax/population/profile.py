@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT
 from platt_jax.population.estimate import START_SPREAD
 from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_likelihood
@@ -18,9 +19,15 @@ from platt_jax.population.search import Losses, Position
 
 _MOST_STEPS, _MOST_HALVINGS = 30, 8
 _CLOSE = 2e-3  # gain of log-likelihood at which the search ends
+_NEAR = 0.05  # maximum gain that a converged search leaves, where errors of the quadrature end it
 # Minimum spread for the quadrature, in log-odds over the usual range of scores. Below it, the
 # change of the likelihood is computed from the normal likelihoods.
 _LEAST_SPREAD = 1e-2
+
+_NOT_CONVERGED = (
+    "segments: a search for the largest likelihood did not converge, and statistics and ends of "
+    "intervals may be off: segments of one class each have no largest one. Use more rows a segment"
+)
 
 _FREE = (None, None, None)
 _Array = NDArray[np.float64]
@@ -31,6 +38,7 @@ class Profile(NamedTuple):
 
     segments: Losses
     turn: NDArray[np.float64]  # (2, 2), orthogonal
+    caller: Caller
 
     def start(self, mean: NDArray[np.float64], number: int) -> Position:
         """The population from which searches start, around the curve of all rows.
@@ -63,7 +71,8 @@ class Profile(NamedTuple):
             new_log_likelihood = log_likelihood(likelihoods, *new)
             # Of a singular covariance, which no pass is made at.
             narrowed = found.log_likelihood - new_log_likelihood
-            if new_log_likelihood - log_likelihood(likelihoods, *here) <= _CLOSE:
+            gain = new_log_likelihood - log_likelihood(likelihoods, *here)
+            if gain <= _CLOSE:
                 break
             trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):
@@ -74,6 +83,8 @@ class Profile(NamedTuple):
             if trial.log_likelihood <= at.log_likelihood:
                 break
             at, factor = trial, found.factor
+        if not found.found or gain > _NEAR:
+            self.caller.warn(_NOT_CONVERGED)
         return at.log_likelihood + narrowed, found, at
 
     def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
 from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.probabilities import expit
 from platt_jax.status import Status
@@ -15,7 +16,7 @@ from platt_jax.status import Status
 # Constants of LIBSVM's svm_predict_probability and multiclass_probability.
 _SMALLEST = 1e-7
 _TOL = 0.005
-_MAX_ITERATIONS = 100
+_MAX_ITERATIONS = 100  # or the number of classes, if it is larger
 
 _ENTRIES_AT_ONCE = 1 << 18  # maximum number of matrix entries at a time, to stay in the cache
 
@@ -63,7 +64,8 @@ def couple(pairwise: Column) -> NDArray[np.float64]:
             (1, 2), ... of classes i < j.
 
     Returns:
-        (N, C), rows that sum to 1; NaN for rows with a NaN.
+        (N, C), rows that sum to 1; NaN for rows with a NaN. A RuntimeWarning says if LIBSVM's
+        number of iterations is not enough.
 
     Raises:
         ValueError: pairwise has no C (C - 1) / 2 columns for any C.
@@ -89,7 +91,7 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
     p[np.isnan(r).any(axis=1)] = np.nan
     open_ = np.flatnonzero(np.isfinite(p[:, 0]))
     Q = _quadratic(r[open_], C)
-    for _ in range(_MAX_ITERATIONS):
+    for _ in range(max(_MAX_ITERATIONS, C)):
         mine = p[open_]
         Qp = np.einsum("nij,nj->ni", Q, mine)
         pQp = np.einsum("ni,ni->n", mine, Qp)
@@ -109,6 +111,11 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
             Qp += change[:, None] * Q[:, t]
             Qp /= (1 + change)[:, None]
         p[open_] = mine
+    else:
+        Caller().warn(
+            f"pairwise: the search for the probabilities of {len(open_):,} rows did not converge: "
+            "those of its last iteration are used"
+        )
     return p
 
 

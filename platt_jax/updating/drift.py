@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, segment_rows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
+from platt_jax.population.fitting import report_search
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import normals
 from platt_jax.results.equality import ComparedByValue
@@ -24,7 +26,7 @@ from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.status import Flag
+from platt_jax.status import Flag, Status
 from platt_jax.updating import earlier_fits
 from platt_jax.updating.drift_model import (
     LaterRows,
@@ -119,8 +121,9 @@ def estimate_drift(
         A Drift. Its calibrator has the segments of both periods, which differ by what lasts. (A, B)
         of its fits are their means in the future period, with their covariance. n_pos, n_neg and
         flags are of all rows; nll, iterations and passes are of the last period in which the
-        segment was fitted. Its population is the future period's; mean_covariance includes
-        the shift between periods.
+        segment was fitted. Its population is the future period's; mean_covariance includes the
+        shift between periods. A search that did not converge, also one in either period, gives it
+        the status MAX_ITERATIONS, with a RuntimeWarning.
 
     Raises:
         ValueError: the calibrator or the rows have no estimated population; the periods share no
@@ -162,10 +165,13 @@ def drift_between(
     both = first, second
     keys, fit = _together(*both)
     periods = tuple(Period.of(x, keys) for x in both)
-    lasting, error = lasting_share(_rows(first, rows), _population(second).mean)
+    lasting, error, found = lasting_share(_rows(first, rows), _population(second).mean)
     weight = np.array([np.sum(x.fit.n_pos + x.fit.n_neg) for x in both], float)
     weight /= weight.sum()
     population = next_population(both, periods, weight, _share(lasting), ahead)
+    if not found:
+        population = replace(population, status=Status.MAX_ITERATIONS)
+    report_search(population, Caller())
     pooled = np.array([[x.fallback.A, x.fallback.B] for x in both], float)
     calibrator = SegmentCalibrator(
         keys,

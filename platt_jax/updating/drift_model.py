@@ -10,6 +10,7 @@ The share is estimated from the rows of the second period.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,17 +24,18 @@ from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.searches import newton_maximum, newton_roots
+from platt_jax.status import Status
 from platt_jax.updating.priors import at_places
 
-# Steps of matching the mean of sigmoids. Each at least halves the error, for any variance of the
-# log-odds up to 20.
-_STEPS = 50
+# Last step of matching the mean of sigmoids.
+_CLOSE = 1e-13
 
-# The search for the lasting share.
+# The search for the lasting share. Its last steps are in standard errors: those at which it ends,
+# and the longest with which it has succeeded where rounding hides further gains.
 _START = 0.5
-_MOST_STEPS = 40
-_TOLERANCE = 1e-4  # standard errors
-_HALVINGS = 8
+_ENOUGH, _NEAR = 1e-4, 0.05
+_LENGTHS = 8
 
 # Step of numerical derivatives by log-odds and their variances.
 _APART = 1e-3
@@ -109,7 +111,7 @@ def next_population(
         covariance=covariance,
         mean_covariance=uncertain,
         covariance_errors=np.sqrt(np.einsum("t,tij->ij", weight**2, errors**2)),
-        status=max(x.status for x in populations),
+        status=_joined_status([x.status for x in populations]),
         likelihood_precision=known - prior_precision,
         likelihood_pull=times(known, mean + kept * deviation) - prior_precision @ mean,
         posterior_mean=mean + kept * deviation,
@@ -118,6 +120,11 @@ def next_population(
         predictive_covariance=covariance + uncertain,
         shrinkage=np.clip(population_share, 0, 1),
     )
+
+
+def _joined_status(each: list[Status]) -> Status:
+    """The status of a population made from others: no failure is lost."""
+    return Status.MAX_ITERATIONS if Status.MAX_ITERATIONS in each else max(each)
 
 
 def _pooled_mean(calibrator: SegmentCalibrator, covariance: Floats) -> Floats:
@@ -133,11 +140,15 @@ def _pooled_mean(calibrator: SegmentCalibrator, covariance: Floats) -> Floats:
     sigmoid = calibrator.fallback
     target = -(design @ np.array([sigmoid.A, sigmoid.B], float))
     variance = np.einsum("ij,jk,ik->i", design, covariance, design)
-    none, at = np.zeros(2), target
-    for _ in range(_STEPS):
+    none, reach = np.zeros(2), variance / 2 + 1
+
+    def missing(at: Floats) -> tuple[Floats, Floats, float]:
         mean = mean_probability(none, np.column_stack([none, -at, none, none, variance]))
-        at = at + target - logit(mean)
-    return -np.linalg.solve(design, at)
+        # A step of this length does not pass the root: log-odds of means are no steeper than 1.
+        return target - logit(mean), target - logit(mean), _CLOSE
+
+    roots = newton_roots(missing, target, target - reach, target + reach)
+    return -np.linalg.solve(design, roots.or_nan())
 
 
 def uncertainty(weight: Floats, means: Floats, covariances: Sequence[Any]) -> Floats:
@@ -168,13 +179,23 @@ class _Point(NamedTuple):
     """A trial (A, B, share), with the log-likelihood and its derivatives."""
 
     parameters: Floats  # (3,)
-    log_likelihood: float
+    value: float  # log-likelihood
     gradients: Floats  # (N, 3), of each row
     information: Floats  # (3, 3), expected
+    step: Floats  # (3,), of Fisher scoring
+    decrement: float  # its squared length in standard errors
 
 
-def lasting_share(rows: LaterRows, mean: Floats) -> tuple[float, float]:
-    """The share that maximizes the likelihood of the rows, and its standard error.
+class LastingShare(NamedTuple):
+    """An estimated share of the variance between segments that lasts."""
+
+    share: float
+    error: float  # standard error
+    found: bool  # whether the search converged
+
+
+def lasting_share(rows: LaterRows, mean: Floats) -> LastingShare:
+    """The share that maximizes the likelihood of the rows.
 
     The likelihood is the product of the rows' posterior predictive probabilities. The mean (A, B)
     of the later period, common to all segments, is estimated with the share, by Fisher scoring. The
@@ -186,25 +207,20 @@ def lasting_share(rows: LaterRows, mean: Floats) -> tuple[float, float]:
         rows: rows of the later period.
         mean: (2,) starting value of (A, B).
     """
-    at = _point(rows, np.append(mean, _START))
-    for _ in range(_MOST_STEPS):
-        gradient = at.gradients.sum(0)
-        step = _solved(at.information, gradient)
-        if gradient @ step <= _TOLERANCE**2:
-            break
-        for halvings in range(_HALVINGS):
-            trial = _point(rows, at.parameters + 0.5**halvings * step)
-            if trial.log_likelihood > at.log_likelihood:
-                at = trial
-                break
-        else:
-            break
+    at, found = newton_maximum(
+        partial(_point, rows),
+        np.append(mean, _START),
+        enough=_ENOUGH**2,
+        near=_NEAR**2,
+        lengths=_LENGTHS,
+    )
     sums: Floats = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
     influence = _solved(at.information, sums)[2]
     number = len(np.unique(rows.segments))
     variance = number / (number - 1) * np.sum(influence**2)
     by_information = _solved(at.information, np.eye(3)[2])[2]
-    return float(at.parameters[2]), float(np.sqrt(max(variance, by_information)))
+    error = float(np.sqrt(max(variance, by_information)))
+    return LastingShare(float(at.parameters[2]), error, found)
 
 
 def _solved(information: Floats, right: Floats) -> Floats:
@@ -232,12 +248,10 @@ def _point(rows: LaterRows, parameters: Floats) -> _Point:
     weight = rows.weights / (p * (1 - p))
     gradients = (weight * (rows.labels - p))[:, None] * design
     log_p = np.where(rows.labels, np.log(p), np.log1p(-p))
-    return _Point(
-        parameters,
-        float(rows.weights @ log_p),
-        gradients,
-        (weight[:, None] * design).T @ design,
-    )
+    information, gradient = (weight[:, None] * design).T @ design, gradients.sum(0)
+    step = _solved(information, gradient)
+    value = float(rows.weights @ log_p)
+    return _Point(parameters, value, gradients, information, step, float(gradient @ step))
 
 
 def _probabilities(logit: Floats, variance: Floats) -> Floats:

@@ -406,3 +406,23 @@ def test_rows_with_offsets_are_judged_by_curves_with_offsets(pooling):
     assert set(range(5)) <= set(judged["segment"][judged["flagged"]].tolist())
     without = pj.triage(calibrator, *rows)
     assert without["flagged"].sum() > 20
+
+
+def test_the_likeliest_shock_is_found_where_labels_are_surprising():
+    """Of two rows with a common shift of variance 10, both positive: an integral says how often."""
+    log_odds = np.array([[-3.0, -5.0], [4.0, -3.0], [-5.0, -12.0]])
+    at, weight = np.polynomial.hermite_e.hermegauss(101)
+    rows = expit(log_odds[..., None] + np.sqrt(10) * at)
+    exact = rows.prod(1) @ weight / weight.sum()
+    z = quantiles(log_odds, np.ones((3, 2)), np.full(3, 2.0), np.full(3, 10.0))
+    np.testing.assert_allclose(norm.sf(z), exact, rtol=0.5)
+
+
+def test_bounds_of_log_odds_are_at_their_depth():
+    """Also of a few positives among a billion, whose search starts far off."""
+    few, many = np.array([[0.5, 3.0], [1e9, 1e3]])[:, None]
+    for positives, negatives in ((few, many), (many, few)):
+        curves = LogBeta(positives, negatives)
+        most = curves.log_density(curves.center()[..., None])[..., 0]
+        for bound in curves.bounds(8.0):
+            np.testing.assert_allclose(most - curves.log_density(bound[..., None])[..., 0], 8, 1e-6)

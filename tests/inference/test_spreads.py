@@ -8,7 +8,9 @@ from scipy.special import logsumexp
 from scipy.stats import chi2
 
 import platt_jax as pj
+from platt_jax.inference import spreads
 from platt_jax.inference.spreads import compare
+from platt_jax.population import marginal, profile
 from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.marginal import likeliest, log_likelihood
@@ -258,7 +260,8 @@ def test_where_no_population_is_estimated_all_is_nan():
 def test_segments_of_one_class_each_have_no_widest_spread():
     scores = np.tile([-1.0, 0.0, 1.0, 0.5], 6)
     which, labels = np.repeat(np.arange(6), 4), np.repeat([0, 1, 0, 1, 0, 1], 4)
-    table = pj.profile_spreads(scores, labels, which)
+    with pytest.warns(RuntimeWarning, match="segments of one class each have no largest one"):
+        table = pj.profile_spreads(scores, labels, which)
     assert np.isinf(table["upper"][1])
     assert table["p_value"][1] < 0.05
 
@@ -267,3 +270,25 @@ def test_segments_of_one_class_each_have_no_widest_spread():
 def test_a_level_is_between_0_and_1(level):
     with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\)"):
         pj.profile_spreads([1.0], [1], ["a"], level=level)
+
+
+def test_an_end_that_is_not_found_is_nan(monkeypatch):
+    monkeypatch.setattr(spreads, "_MOST_TRIALS", 1)
+    table = pj.profile_spreads(*segments(1, 20, 50))
+    assert np.isnan(table["upper"][:2]).all()
+    assert np.isfinite(table["statistic"]).all()
+
+
+def test_a_maximum_that_is_not_found_is_heard(monkeypatch):
+    data = segments(1, 20, 50)
+    monkeypatch.setattr(profile, "_MOST_STEPS", 1)
+    with pytest.warns(RuntimeWarning, match="segments: a search .* did not converge"):
+        pj.profile_spreads(*data)
+
+
+def test_a_covariance_says_whether_it_is_the_likeliest(rng, monkeypatch):
+    pull = 3 * rng.normal(size=(50, 2))
+    own = Likelihoods.from_arrays(np.tile(np.eye(2), (50, 1, 1)), pull)
+    assert likeliest(own).found
+    monkeypatch.setattr(marginal, "_MOST_STEPS", 1)
+    assert not likeliest(own).found

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from platt_jax.metrics import count_p_values as module
 from platt_jax.metrics.count_p_values import GroupedPredictions, count_p_values, counts
 
 
@@ -66,3 +67,10 @@ def test_a_weight_is_the_row_that_often(rng):
 )
 def test_extremes(p, labels, expected):
     np.testing.assert_allclose(of([(np.array(p), np.array(labels))]), [expected], rtol=1e-6)
+
+
+def test_a_tail_whose_tilt_is_not_found_is_nan(monkeypatch):
+    monkeypatch.setattr(module, "_STEPS", 1)
+    rows = GroupedPredictions(np.full(100, 0.1), np.ones(100), np.zeros(100, np.int64))
+    p_value = count_p_values(rows, counts(rows, (np.arange(100) < 40).astype(np.int8), 1))
+    np.testing.assert_array_equal(p_value, np.nan)

@@ -6,6 +6,7 @@ from scipy.special import expit
 
 import platt_jax as pj
 from platt_jax import export
+from platt_jax.population import crossed
 
 BETWEEN_COUNTRIES, BETWEEN_CITIES = np.array([0.3, 0.5]), np.array([0.4, 0.7])
 KINDS = pytest.mark.parametrize("kind", ["nested", "crossed"])
@@ -318,3 +319,18 @@ def test_lme4_has_the_same_answers(kind):
             off = levels[name][i] * to_theirs - expected
             assert abs(off) < 0.2 * levels[f"se_{name}"][i]
             assert abs(off) < 0.04 * expected
+
+
+def test_means_that_do_not_settle_are_heard(monkeypatch):
+    """Of two large levels, whose means are fitted in turn."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 12, (3000, 2))
+    scores, labels = rng.normal(size=3000), rng.random(3000) < 0.4
+    monkeypatch.setattr(crossed, "_MOST_DENSE", 5)
+    settled = pj.fit_segments(scores, labels, ids, pooling="crossed")
+    assert settled.population.status in (pj.Status.CONVERGED, pj.Status.BOUNDARY)
+    monkeypatch.setattr(crossed, "_MOST_SWEEPS", 1)
+    monkeypatch.setattr(crossed, "_SETTLED", 1e-9)
+    with pytest.warns(RuntimeWarning, match="pooling: the search .* did not converge"):
+        found = pj.fit_segments(scores, labels, ids, pooling="crossed")
+    assert found.population.status == pj.Status.MAX_ITERATIONS

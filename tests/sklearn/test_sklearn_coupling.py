@@ -16,7 +16,7 @@ from sklearn.svm import SVC, NuSVC
 from test_docs import ROOT
 
 import platt_jax as pj
-from platt_jax.sklearn import PlattCalibratedClassifier, couple
+from platt_jax.sklearn import PlattCalibratedClassifier, couple, coupling
 
 PAGE = ROOT / "docs" / "leaving_svc_probability.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
@@ -185,3 +185,10 @@ def test_svc_probability_has_a_replacement_as_good():
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_for_those_who_leave_runs_by_itself(example):
     exec(compile(example, str(PAGE), "exec"), {"__name__": "__main__"})
+
+
+def test_a_coupling_that_does_not_converge_is_heard(monkeypatch):
+    monkeypatch.setattr(coupling, "_TOL", 0.0)
+    with pytest.warns(RuntimeWarning, match=r"pairwise: .* of 2 rows did not converge"):
+        proba = couple([[0.999, 0.001, 0.999], [0.5, 0.5, 0.5]])
+    np.testing.assert_allclose(proba.sum(1), 1)

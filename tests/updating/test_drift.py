@@ -1,5 +1,7 @@
 """What lasts from one period to the next, and pooling judged by later rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from data import labels_of, rows_of
@@ -7,10 +9,18 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import platt_jax as pj
+from platt_jax import Status, searches
 from platt_jax.cli.demo import load_flights
 from platt_jax.export import to_json
 from platt_jax.results.averages import mean_probability
-from platt_jax.updating.drift_model import LaterRows, Period, lasting_share, next_population
+from platt_jax.updating import drift_model
+from platt_jax.updating.drift_model import (
+    LaterRows,
+    Period,
+    _pooled_mean,
+    lasting_share,
+    next_population,
+)
 
 
 def periods(seed, sizes, lasting, mean=(-1.5, 0.5), spread=(0.7, 0.5), number=2, shift=0.0):
@@ -67,7 +77,7 @@ def test_it_is_the_share_of_greatest_likelihood():
     spread, known = 1 + scores**2 / 4, 0.6 + scores**2 / 8
     labels = labels_of(rng, 1.2 * scores - 0.7 + 0.6 * moved)
     rows = LaterRows(scores, labels, weights, which, moved, spread, known)
-    share, error = lasting_share(rows, np.zeros(2))
+    share, error, _ = lasting_share(rows, np.zeros(2))
     nodes, of_nodes = np.polynomial.hermite_e.hermegauss(60)
 
     def log_likelihoods(at):
@@ -385,3 +395,36 @@ def test_a_few_positives_leave_a_large_error(seed):
     calibrator = pj.fit_segments(scores[0], labels[0], which, pooling="partial")
     drift = pj.estimate_drift(calibrator, scores[1], labels[1], which)
     assert max(-drift.lasting, drift.lasting - 1) < 2 * drift.lasting_error
+
+
+def test_a_search_for_the_share_that_does_not_converge_is_heard(two, monkeypatch):
+    earlier = pj.fit_segments(*two[0], pooling="partial")
+    monkeypatch.setattr(searches, "_MOST_ASCENTS", 0)
+    monkeypatch.setattr(drift_model, "_START", 5.0)
+    with pytest.warns(RuntimeWarning, match="pooling: the search for the population did not conv"):
+        drift = pj.estimate_drift(earlier, *two[1])
+    assert drift.calibrator.population.status == Status.MAX_ITERATIONS
+
+
+@pytest.mark.parametrize("other", [Status.CONVERGED, Status.BOUNDARY])
+def test_a_population_that_did_not_converge_is_heard_of_the_next_one(two, other):
+    first, second = (pj.fit_segments(*x, pooling="partial") for x in two)
+    both = [
+        replace(x, population=replace(x.population, status=status))
+        for x, status in ((first, other), (second, Status.MAX_ITERATIONS))
+    ]
+    periods = [Period.of(x, first.keys) for x in both]
+    made = next_population(both, periods, np.array([0.5, 0.5]), 0.5, 1.0)
+    assert made.status == Status.MAX_ITERATIONS
+
+
+@pytest.mark.parametrize("variance", [0.1, 4.0, 400.0])
+def test_the_mean_of_sigmoids_is_the_pooled_curve(two, variance):
+    calibrator = pj.fit_segments(*two[0], pooling="partial")
+    mean = _pooled_mean(calibrator, variance * np.eye(2))
+    information = np.linalg.inv(calibrator.fallback_covariance)
+    center = information[0, 1] / information[1, 1]
+    spread = np.sqrt(information[0, 0] / information[1, 1] - center**2)
+    scores = center + spread * np.array([-1, 1])
+    made = mean_probability(scores, np.tile([*mean, variance, 0, variance], (2, 1)))
+    np.testing.assert_allclose(made, calibrator.fallback.predict_proba(scores), rtol=1e-9)
