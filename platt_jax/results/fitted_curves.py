@@ -4,6 +4,7 @@ A `SegmentCalibrator` whose `curves` are not None predicts by them. Every kind o
 subclass of `FittedCurves`, here; how each is fitted is in `platt_jax.curves`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -19,7 +20,7 @@ from platt_jax.columns import Column
 from platt_jax.groups import Groups
 from platt_jax.results import tables
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.probabilities import expit, log_expit, logit
+from platt_jax.results.probabilities import expit, logit
 from platt_jax.status import Status
 
 # Scores per curve at which is checked whether it is monotone.
@@ -164,9 +165,10 @@ class QuadraticFeatures(Features):
 
 @dataclass(frozen=True)
 class BetaFeatures(Features):
-    """1, log q and -log(1 - q) with q = 1 / (1 + exp(-f)); their parameters c, a, b are a, b >= 0.
+    """1, log(2 q) and -log(2 (1 - q)) with q = 1 / (1 + exp(-f)); their parameters a, b are >= 0.
 
-    Beta calibration (Kull, Silva Filho & Flach 2017, section 4).
+    Beta calibration (Kull, Silva Filho & Flach 2017, section 4). The factors 2 move only the
+    constant: without them both functions are constants for small scores.
     """
 
     name: ClassVar[str] = "beta"
@@ -176,7 +178,12 @@ class BetaFeatures(Features):
 
     def values(self, u: Any) -> list[Any]:
         """See `Features`."""
-        return [log_expit(u), -log_expit(-u)]
+        xp = jnp if isinstance(u, jax.Array) else np
+        half = xp.abs(u) / 2
+        small = xp.sinh(xp.minimum(half, 1) / 2)
+        far = half + xp.log1p(xp.exp(-2 * half)) - math.log(2)
+        log_cosh = xp.where(half < 1, xp.log1p(2 * small * small), far)
+        return [u / 2 - log_cosh, u / 2 + log_cosh]
 
 
 @dataclass(frozen=True)

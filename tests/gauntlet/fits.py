@@ -54,6 +54,49 @@ def single_curves(cell: Cell) -> None:
             cell.want_probabilities(np.asarray(q)[alive], f"{pooling}, fresh")
 
 
+def other_curves(cell: Cell) -> None:
+    """Curves that are no sigmoids: a status for each, probabilities, sums, and files."""
+    rows, night = cell.world.fitted, cell.world.nights[0]
+    weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+    kinds = ["quadratic", "beta", "spline"]
+    if rows.offset is None:
+        kinds += ["isotonic", "bins", "venn_abers", "shift", "temperature"]
+    for curve in kinds:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            made = pj.fit_segments(
+                *rows.data(), weights=rows.weights, offset=rows.offset, curve=curve
+            )
+        cell.warned += [str(x.message) for x in heard]
+        owner = np.searchsorted(made.keys, rows.segments)
+        n, n_pos = (np.bincount(owner, weights * x, len(made.keys)) for x in (1, rows.labels))
+        status = np.asarray(made._inspected()[0].status)
+        want = np.where(n == 0, pj.Status.EMPTY, pj.Status.CONVERGED)
+        wrong = status[status != want]
+        # A temperature is unbounded where signs are right; a shift takes scores as log-odds.
+        if curve == "temperature" or (curve == "shift" and np.abs(rows.scores).max() > 100):
+            wrong = wrong[:0]
+        cell.want(not len(wrong), f"{curve}: {[pj.Status(int(x)).name for x in wrong[:3]]}")
+        proba = made.predict_proba(rows.scores, rows.segments, offset=rows.offset)
+        proba = cell.want_probabilities(np.asarray(proba)[weights > 0], curve)
+        fresh = made.predict_proba(night.scores, night.segments, offset=night.offset)
+        alive = ~np.isin(night.segments, made.keys[n == 0])
+        cell.want_probabilities(np.asarray(fresh)[alive], f"{curve}, fresh")
+        if curve in ("temperature", "venn_abers") or (status != want).any():
+            continue
+        targets = n_pos
+        if curve not in ("isotonic", "bins"):
+            targets = n_pos * (n_pos + 1) / (n_pos + 2) + (n - n_pos) / (n - n_pos + 2)
+        some = owner[weights > 0]
+        off = np.bincount(some, weights[weights > 0] * proba, len(n)) - targets
+        rounding = 2e-3 if rows.scores.dtype == np.float32 else 1e-5
+        most = np.abs(off / (1 + n)).max()
+        cell.want(most <= rounding, f"{curve}: sums are off by {most:.2g} a row")
+        with tempfile.TemporaryDirectory() as folder:
+            pj.save(Path(folder) / "c", made)
+            cell.want(pj.load(Path(folder) / "c") == made, f"{curve}: another one from its file")
+
+
 def pooled(pooling: str):
     """With a population of segments, or with levels."""
 

@@ -33,6 +33,7 @@ LINES = {
         f"fit_segments {pooling}": Line(fits.pooled(pooling), (_FIT, _PREDICT, _BAND))
         for pooling in ("partial", "nested", "crossed")
     },
+    "fit_segments curve": Line(fits.other_curves, (_FIT, _PREDICT), 3),
     "band": Line(fits.unpooled_bands, (_BAND,)),
     "weights": Line(fits.weights_count_rows, (_FIT,), 4),
     "row order": Line(fits.row_order, (_FIT,), 4),
