@@ -2,7 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,20 @@ from platt_jax.options import Options
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
-from platt_jax.sklearn.folds import TrainingRows, cross_fit, fit_folds, join, options_of, score
+from platt_jax.sklearn.choice import Candidate, choose_method
+from platt_jax.sklearn.folds import (
+    TrainingRows,
+    class_probabilities,
+    cross_fit,
+    fit_folds,
+    join,
+    options_of,
+    score,
+)
+from platt_jax.sklearn.regressors import ColumnRegressor
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
+
+Method: TypeAlias = Literal["sigmoid", "quadratic", "beta", "isotonic", "temperature", "auto"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,7 @@ class CalibratedMember:
         scorer: computes the classifier's scores.
         seen: numbers of the classes that the classifier knows.
         classes: all classes.
+        method: how the calibrator was fitted, as in PlattCalibratedClassifier.
     """
 
     estimator: Any
@@ -37,20 +50,22 @@ class CalibratedMember:
     scorer: Scorer
     seen: NDArray[np.intp]
     classes: NDArray[Any]
+    method: str
+
+    @property
+    def calibrators(self) -> list[ColumnRegressor]:
+        """A regressor for each curve, as in scikit-learn; none for pairs of classes."""
+        one = self.calibrator
+        if self.scorer.kind == "pairwise":
+            return []
+        number = len(one.classes) if isinstance(one, OneVsRestCalibrator) else 1
+        from_decision = self.scorer.available(self.estimator) == "decision_function"
+        return [ColumnRegressor(one, i, self.method, from_decision) for i in range(number)]
 
     def predict_proba(self, X: Any, offset: Column = None) -> NDArray[np.float64]:
         """Probabilities (N, C); 0 for classes that the classifier does not know."""
         scores = self.scorer(self.estimator, X)
-        proba = np.zeros((len(scores), len(self.classes)))
-        if self.scorer.kind == "multilabel":
-            proba = self.calibrator.predict_proba(scores)
-        elif scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
-            column = None if offset is None else np.asarray(offset)[:, None]
-            (p,) = self.calibrator.predict_proba(scores, offset=column).T
-            proba[:, self.seen] = np.stack([1 - p, p], axis=1)
-        else:
-            proba[:, self.seen] = self.calibrator.predict_proba(scores)
-        return proba
+        return class_probabilities(self.calibrator, scores, self.seen, len(self.classes), offset)
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "CalibratedMember":
         """The member at other rates of the classes; see PlattCalibratedClassifier."""
@@ -118,12 +133,13 @@ class PlattCalibratedClassifier(CalibratedBase):
         self,
         estimator: Any = None,
         *,
-        method: Literal["sigmoid", "temperature"] = "sigmoid",
+        method: Method = "sigmoid",
         cv: Any = None,
         n_jobs: int | None = None,
         ensemble: bool | Literal["auto"] = "auto",
         multiclass: Literal["ovr", "coupling"] = "ovr",
         response_method: ResponseMethod = "auto",
+        logits: bool = True,
         options: Options | None = None,
     ) -> None:
         self.estimator = estimator
@@ -133,6 +149,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         self.ensemble = ensemble
         self.multiclass = multiclass
         self.response_method = response_method
+        self.logits = logits
         self.options = options
 
     def fit(
@@ -164,7 +181,7 @@ class PlattCalibratedClassifier(CalibratedBase):
             ValueError: a parameter or argument is not as above.
         """
         self._check_parameters()
-        options = options_of(self.method, self.options)
+        options_of(self.method, self.options)  # checks them
         estimator = self._base_estimator()
         ensemble = not self._is_frozen() if self.ensemble == "auto" else self.ensemble
         if ensemble and isinstance(self.cv, LeaveOneOut):
@@ -179,23 +196,31 @@ class PlattCalibratedClassifier(CalibratedBase):
             )
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
         rows = self._rows(X, y, sample_weight, offset)
-        scorer = self._scorer(rows)
+        scorer_of = {method: self._scorer(rows, method) for method in self._methods(rows)}
+        scorers = list(dict.fromkeys(scorer_of.values()))
         if self._is_frozen():
-            whole = score(estimator, rows, scorer)
-            splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
-            folds = [whole.some(test) for _, test in splits]
-            estimators = [estimator] * len(folds)
+            splits = list(self._splits(rows, to_split)) if ensemble else [(None, slice(None))]
+            whole = [score(estimator, rows, scorer) for scorer in scorers]
+            scored = [[fold.some(test) for _, test in splits] for fold in whole]
+            estimators = [estimator] * len(splits)
         else:
             splits = self._splits(rows, to_split)
-            parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)
-            estimators, folds = [one for one, _ in parts], [fold for _, fold in parts]
+            parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)
+            estimators = [one for one, _ in parts]
+            scored = [list(folds) for folds in zip(*(each for _, each in parts), strict=True)]
             if not ensemble:
                 estimators = [clone(estimator).fit(rows.X, rows.y, **to_fit)]
-                folds = [join(folds, len(rows.classes), scorer)]
-        calibrators = fit_folds(folds, rows.classes, scorer.kind, options)
+                number = len(rows.classes)
+                scored = [[join(x, number, y)] for x, y in zip(scored, scorers, strict=True)]
+        by_scorer = dict(zip(scorers, scored, strict=True))
+        candidates = [Candidate(x, scorer, by_scorer[scorer]) for x, scorer in scorer_of.items()]
+        self.method_ = choose_method(candidates, rows.classes, self.options)
+        scorer = scorer_of[self.method_]
+        folds = by_scorer[scorer]
+        calibrators = fit_folds(folds, rows.classes, scorer, self.method_, self.options)
         self.classes_ = rows.classes
         self.calibrated_classifiers_ = [
-            CalibratedMember(one, calibrator, scorer, fold.seen, rows.classes)
+            CalibratedMember(one, calibrator, scorer, fold.seen, rows.classes, self.method_)
             for one, calibrator, fold in zip(estimators, calibrators, folds, strict=True)
         ]
         self._copy_feature_names(estimators[0])
@@ -267,18 +292,31 @@ class PlattCalibratedClassifier(CalibratedBase):
         likeliest: NDArray[np.intp] = proba.argmax(axis=1)
         return self.classes_[likeliest]
 
-    def _scorer(self, rows: TrainingRows) -> Scorer:
+    def _methods(self, rows: TrainingRows) -> list[str]:
+        """The methods to choose from, the preferred one first."""
+        if self.method != "auto":
+            return [self.method]
+        methods = ["sigmoid", "quadratic", "beta"]
+        if rows.offset is None:
+            methods.append("isotonic")
+        if len(rows.classes) > 2 and rows.codes.ndim == 1:
+            methods.append("temperature")
+        return methods
+
+    def _scorer(self, rows: TrainingRows, method: str) -> Scorer:
         multilabel, binary = rows.codes.ndim == 2, len(rows.classes) == 2
-        kind: Kind = "one-vs-rest" if self.method == "sigmoid" else "softmax"
+        kind: Kind = "softmax" if method == "temperature" else "one-vs-rest"
         if multilabel:
             kind = "multilabel"
         elif self.multiclass == "coupling":
             kind = "pairwise"
-        return Scorer(self.response_method, kind, binary)
+        raw = method == "isotonic" or (method in ("sigmoid", "quadratic") and not self.logits)
+        return Scorer(self.response_method, kind, binary, raw)
 
     def _check_parameters(self) -> None:
         choices = {
-            "method": ("sigmoid", "temperature"),
+            "method": get_args(Method),
+            "logits": (True, False),
             "ensemble": (True, False, "auto"),
             "multiclass": ("ovr", "coupling"),
             "response_method": RESPONSE_METHODS,
