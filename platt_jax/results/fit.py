@@ -68,9 +68,13 @@ class Inspectable:
 def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
     """The fit of the argument `fits`, the noun for its problems, and their names.
 
+    A classifier with a single calibrator stands for that.
+
     Raises:
         ValueError: it is no result of a fit; of a classifier the message names the attribute.
     """
+    if len(calibrators := getattr(fits, "calibrators_", ())) == 1:
+        (fits,) = calibrators
     if getattr(getattr(fits, "by_class", fits), "curves", None) is not None:
         raise ValueError(f"fits: expected sigmoids, got a {type(fits).__name__} of other curves")
     if isinstance(fits, Inspectable):

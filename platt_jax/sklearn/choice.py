@@ -1,6 +1,7 @@
 """The choice among methods of calibration by their held-out log loss."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ class Candidate:
 
 
 def choose_method(
-    candidates: list[Candidate], classes: NDArray[np.generic], options: Options | None
+    candidates: list[Candidate], classes: NDArray[Any], options: Options | None
 ) -> str:
     """The method of the least 5-fold cross-validated log loss, or the first if that is as good.
 
@@ -46,20 +47,24 @@ def choose_method(
 
 
 def _held_out_losses(
-    candidate: Candidate, classes: NDArray[np.generic], options: Options | None
+    candidate: Candidate, classes: NDArray[Any], options: Options | None
 ) -> Floats:
-    """The log loss of each row of all folds, by calibrators fitted without its part; or infinity."""
-    folds, scorer = candidate.folds, candidate.scorer
-    parts = [_parts(fold) for fold in folds]
-    losses = [np.zeros(len(fold.codes)) for fold in folds]
-    for part in range(_PARTS):
-        inside = [fold.some(mine != part) for fold, mine in zip(folds, parts, strict=True)]
-        calibrators = fit_folds(inside, classes, scorer, candidate.method, options)
-        for calibrator, fold, mine, loss in zip(calibrators, folds, parts, losses, strict=True):
-            out = fold.some(mine == part)
-            p = class_probabilities(calibrator, out.scores, out.seen, len(classes), out.offset)
-            loss[mine == part] = _log_loss(p, out.codes)
-    return np.concatenate(losses)
+    """The log loss of each row of all folds, by a calibrator of the fold's rows in other parts."""
+    # All calibrators are fitted in one batch.
+    inside, outside = [], []
+    for fold in candidate.folds:
+        mine = _parts(fold)
+        inside += [fold.some(mine != part) for part in range(_PARTS)]
+        outside += [(mine == part, fold.some(mine == part)) for part in range(_PARTS)]
+    fitted = fit_folds(inside, classes, candidate.scorer, candidate.method, options)
+    losses = []
+    for calibrator, (where, fold) in zip(fitted, outside, strict=True):
+        p = class_probabilities(calibrator, fold.scores, fold.seen, len(classes), fold.offset)
+        loss = np.zeros(len(where))
+        loss[where] = _log_loss(p, fold.codes)
+        losses.append(loss)
+    each = [sum(losses[i : i + _PARTS]) for i in range(0, len(losses), _PARTS)]
+    return np.concatenate(each)
 
 
 def _parts(fold: Fold) -> NDArray[np.intp]:
@@ -76,7 +81,7 @@ def _weights(fold: Fold) -> Floats:
     return given if fold.codes.ndim == 2 else given * fold.known
 
 
-def _log_loss(proba: Floats, codes: NDArray[np.generic]) -> Floats:
+def _log_loss(proba: Floats, codes: NDArray[Any]) -> Floats:
     """The log loss of rows, summed over the labels for multilabel."""
     if codes.ndim == 2:
         right = np.where(codes, proba, 1 - proba)

@@ -199,10 +199,12 @@ class PlattCalibratedClassifier(CalibratedBase):
         scorer_of = {method: self._scorer(rows, method) for method in self._methods(rows)}
         scorers = list(dict.fromkeys(scorer_of.values()))
         if self._is_frozen():
-            splits = list(self._splits(rows, to_split)) if ensemble else [(None, slice(None))]
+            tests = (
+                [test for _, test in self._splits(rows, to_split)] if ensemble else [slice(None)]
+            )
             whole = [score(estimator, rows, scorer) for scorer in scorers]
-            scored = [[fold.some(test) for _, test in splits] for fold in whole]
-            estimators = [estimator] * len(splits)
+            scored = [[fold.some(test) for test in tests] for fold in whole]
+            estimators = [estimator] * len(tests)
         else:
             splits = self._splits(rows, to_split)
             parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)

@@ -235,7 +235,8 @@ def _fit_curves(
     folds: list[Fold], classes: NDArray[Any], raw: bool, curve: str, options: Options
 ) -> list[OneVsRestCalibrator]:
     """One curve of another kind for each column of each fold: the columns are segments."""
-    scores, labels, weights, offsets, numbers = [], [], [], [], []
+    scores, labels, ids, weights, offsets = [], [], [], [], []
+    numbers: list[NDArray[np.intp]] = []  # segment numbers of each fold
     for fold in folds:
         n, columns = fold.scores.shape
         numbers.append(np.arange(columns) + (numbers[-1][-1] + 1 if numbers else 0))
@@ -244,16 +245,17 @@ def _fit_curves(
         table = fold.scores if curve != "isotonic" else np.apply_along_axis(tied, 0, fold.scores)
         scores.append(_under(table, _NO_PROBABILITY if raw else 0.0))
         labels.append(_under(fold.codes if multilabel else fold.codes[:, None] == known, False))
-        given = 1.0 if fold.weights is None else fold.weights.reshape(n, -1)
+        ids.append(np.repeat(numbers[-1], n + 1))
+        given = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
         weights.append(_under(np.broadcast_to(given, (n, columns)), 0.0))
         if fold.offset is not None:
             offsets.append(_under(fold.offset[:, None], 0.0))
-    ids = [np.repeat(x, len(f.scores) + 1) for x, f in zip(numbers, folds, strict=True)]
     each = fit_segments(
-        *(np.concatenate([x.T.ravel() for x in column]) for column in (scores, labels)),
+        _by_column(scores),
+        _by_column(labels),
         np.concatenate(ids),
-        weights=np.concatenate([x.T.ravel() for x in weights]),
-        offset=np.concatenate([x.ravel() for x in offsets]) if offsets else None,
+        weights=_by_column(weights),
+        offset=_by_column(offsets) if offsets else None,
         curve=curve,
         options=options,
     )
@@ -273,6 +275,11 @@ def _fit_curves(
 def _under(table: NDArray[Any], first: Any) -> NDArray[Any]:
     """A table with another row above."""
     return np.concatenate([np.full((1, table.shape[1]), first, table.dtype), table])
+
+
+def _by_column(tables: list[NDArray[Any]]) -> NDArray[Any]:
+    """The columns of tables, end to end."""
+    return np.concatenate([table.T.ravel() for table in tables])
 
 
 def tied(scores: NDArray[Any]) -> NDArray[Any]:

@@ -35,7 +35,7 @@ class ColumnRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.from_decision = from_decision
         if isinstance(calibrator, TemperatureCalibrator):
-            self.beta_ = calibrator.inverse_temperature
+            self.beta_ = np.float64(calibrator.inverse_temperature)
         elif method == "temperature":
             self.beta_ = -calibrator.fit.A[column] / (2 if from_decision else 1)
         elif method == "sigmoid":
@@ -58,6 +58,7 @@ class ColumnRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             (N,); or (N, C).
         """
         if not isinstance(self.calibrator, OneVsRestCalibrator):
-            return self.calibrator.predict_proba(scores)  # type: ignore[no-any-return]
+            both: NDArray[np.float64] = self.calibrator.predict_proba(scores)
+            return both
         by_class, name = self.calibrator.by_class, self.calibrator.classes[self.column]
         return by_class.predict_proba(np.ravel(scores), name)
