@@ -73,8 +73,9 @@ def inspected(fits: Any) -> tuple["Fit", str, NDArray[Any]]:
     Raises:
         ValueError: it is no result of a fit; of a classifier the message names the attribute.
     """
-    if len(calibrators := getattr(fits, "calibrators_", ())) == 1:
-        (fits,) = calibrators
+    calibrators: list[Any] = getattr(fits, "calibrators_", [])
+    if len(calibrators) == 1:
+        fits = calibrators[0]
     if getattr(getattr(fits, "by_class", fits), "curves", None) is not None:
         raise ValueError(f"fits: expected sigmoids, got a {type(fits).__name__} of other curves")
     if isinstance(fits, Inspectable):

@@ -1,7 +1,6 @@
 """A replacement for scikit-learn's CalibratedClassifierCV."""
 
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
@@ -13,89 +12,47 @@ from sklearn.utils.validation import check_is_fitted
 
 from platt_jax.columns import Column
 from platt_jax.options import Options
-from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
 from platt_jax.sklearn.choice import Candidate, choose_method
 from platt_jax.sklearn.folds import (
+    Fold,
     TrainingRows,
-    class_probabilities,
     cross_fit,
     fit_folds,
     join,
     options_of,
     score,
 )
-from platt_jax.sklearn.regressors import ColumnRegressor
+from platt_jax.sklearn.member import CalibratedMember
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
 
 Method: TypeAlias = Literal["sigmoid", "quadratic", "beta", "isotonic", "temperature", "auto"]
 
 
-@dataclass(frozen=True)
-class CalibratedMember:
-    """A fitted classifier and its calibrator.
-
-    Attributes:
-        estimator: the classifier.
-        calibrator: OneVsRestCalibrator, TemperatureCalibrator or PairwiseCalibrator.
-        scorer: computes the classifier's scores.
-        seen: numbers of the classes that the classifier knows.
-        classes: all classes.
-        method: how the calibrator was fitted, as in PlattCalibratedClassifier.
-    """
-
-    estimator: Any
-    calibrator: Any
-    scorer: Scorer
-    seen: NDArray[np.intp]
-    classes: NDArray[Any]
-    method: str
-
-    @property
-    def calibrators(self) -> list[ColumnRegressor]:
-        """A regressor for each curve, as in scikit-learn; none for pairs of classes."""
-        one = self.calibrator
-        if self.scorer.kind == "pairwise":
-            return []
-        number = len(one.classes) if isinstance(one, OneVsRestCalibrator) else 1
-        from_decision = self.scorer.available(self.estimator) == "decision_function"
-        return [ColumnRegressor(one, i, self.method, from_decision) for i in range(number)]
-
-    def predict_proba(self, X: Any, offset: Column = None) -> NDArray[np.float64]:
-        """Probabilities (N, C); 0 for classes that the classifier does not know."""
-        scores = self.scorer(self.estimator, X)
-        return class_probabilities(self.calibrator, scores, self.seen, len(self.classes), offset)
-
-    def shift_prior(self, from_rate: Column, to_rate: Column) -> "CalibratedMember":
-        """The member at other rates of the classes; see PlattCalibratedClassifier."""
-        calibrator = self.calibrator
-        if not isinstance(calibrator, OneVsRestCalibrator):
-            raise ValueError(
-                "shift_prior: expected calibrators with a sigmoid for each class, got a "
-                f"{type(calibrator).__name__}"
-            )
-        columns = self.seen[-len(calibrator.classes) :]
-        rates = (x if np.ndim(x) == 0 else np.asarray(x)[columns] for x in (from_rate, to_rate))
-        return replace(self, calibrator=calibrator.shift_prior(*rates))
-
-
 class PlattCalibratedClassifier(CalibratedBase):
     """A classifier with calibrated probabilities, all folds and classes in one batched fit.
 
-    Parameters, `fit` and predictions are as in `sklearn.calibration.CalibratedClassifierCV`. If
-    the base classifier has a `decision_function`, the probabilities are the same, too, up to the
-    error of scikit-learn's optimizer. If it has only `predict_proba`, method="sigmoid" differs:
-    scikit-learn fits the sigmoid to the probabilities, this class to their log-odds, which suit a
-    sigmoid (scikit-learn issue #34312). Further differences: groups can be given to `fit` without
-    metadata routing, a class may have any number of rows, and multilabel targets are accepted.
+    Parameters, `fit` and predictions are as in `sklearn.calibration.CalibratedClassifierCV`, and
+    the probabilities are the same up to the error of scikit-learn's optimizer, with one exception:
+    if the base classifier has only `predict_proba`, scikit-learn up to 1.9 fits a sigmoid to the
+    probabilities, this class to their log-odds, which suit a sigmoid, as scikit-learn will (its
+    pull request #34313). `logits` is the switch. Further differences: groups can be given to `fit`
+    without metadata routing, a class may have any number of rows, and multilabel targets are
+    accepted.
 
     Args:
         estimator: the classifier; None means LinearSVC(random_state=0). Wrap a fitted one in
             `sklearn.frozen.FrozenEstimator`: it is not fitted again, and all rows given to `fit`
             calibrate it.
-        method: "sigmoid"; or "temperature", one parameter for all classes (without Platt's
-            targets), and for multilabel one for each label.
+        method: the curve from scores to probabilities, one for each class against the rest, or for
+            the second of two, and then normalised. "sigmoid" is Platt scaling. "quadratic" has
+            another parameter. "beta" is beta calibration of log-odds. "isotonic" is the isotonic
+            regression of scikit-learn, which takes probabilities as they are for scores.
+            "temperature" has one parameter for all classes (without Platt's targets), and for
+            multilabel one for each label. "auto" chooses among these by the log loss of held-out
+            rows: the sigmoid unless another is better by over one standard error. Isotonic
+            regression is left out if there is an offset, and temperature but for several classes.
         cv: cross-validation: None (5 folds), an integer, a splitter, or pairs of indices.
         n_jobs: number of processors for the fits of the base classifiers.
         ensemble: True keeps the classifier of each fold, with a calibrator from its held-out rows,
@@ -108,13 +65,17 @@ class PlattCalibratedClassifier(CalibratedBase):
             or "predict_log_proba". Probabilities are at least 1e-12. "auto" is the raw margin for
             LightGBM, XGBoost and CatBoost, also at the end of a pipeline; for other classifiers
             decision_function, or predict_proba without one.
-        options: a `platt_jax.Options` for the sigmoids, or None for the default.
+        logits: whether method="sigmoid" and "quadratic" take log-odds of probabilities for scores.
+            False fits the probabilities themselves, as scikit-learn up to 1.9 does.
+        options: a `platt_jax.Options` for the curves, or None for the default.
 
     Attributes:
         classes_: (C,) class labels, ascending; 0 ... L-1 for multilabel.
-        calibrated_classifiers_: a CalibratedMember for each fold, or a single one, with .estimator
-            and .calibrator.
-        calibrators_: the calibrators of these: OneVsRestCalibrator (with two classes, one sigmoid
+        method_: the method, which "auto" has chosen.
+        calibrated_classifiers_: a CalibratedMember for each fold, or a single one, with .estimator,
+            .calibrator, and .calibrators as scikit-learn has them: a regressor for each curve, with
+            a_ and b_ of a sigmoid, or beta_ of a temperature.
+        calibrators_: the calibrators of these: OneVsRestCalibrator (with two classes, one curve
             for the second), TemperatureCalibrator for the temperature of more than two classes, or
             PairwiseCalibrator for coupling.
         n_features_in_: number of features, if the base classifier has it.
@@ -182,7 +143,6 @@ class PlattCalibratedClassifier(CalibratedBase):
         """
         self._check_parameters()
         options_of(self.method, self.options)  # checks them
-        estimator = self._base_estimator()
         ensemble = not self._is_frozen() if self.ensemble == "auto" else self.ensemble
         if ensemble and isinstance(self.cv, LeaveOneOut):
             raise ValueError(
@@ -198,22 +158,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         rows = self._rows(X, y, sample_weight, offset)
         scorer_of = {method: self._scorer(rows, method) for method in self._methods(rows)}
         scorers = list(dict.fromkeys(scorer_of.values()))
-        if self._is_frozen():
-            tests = (
-                [test for _, test in self._splits(rows, to_split)] if ensemble else [slice(None)]
-            )
-            whole = [score(estimator, rows, scorer) for scorer in scorers]
-            scored = [[fold.some(test) for test in tests] for fold in whole]
-            estimators = [estimator] * len(tests)
-        else:
-            splits = self._splits(rows, to_split)
-            parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)
-            estimators = [one for one, _ in parts]
-            scored = [list(folds) for folds in zip(*(each for _, each in parts), strict=True)]
-            if not ensemble:
-                estimators = [clone(estimator).fit(rows.X, rows.y, **to_fit)]
-                number = len(rows.classes)
-                scored = [[join(x, number, y)] for x, y in zip(scored, scorers, strict=True)]
+        estimators, scored = self._scored(rows, scorers, ensemble, to_fit, to_split)
         by_scorer = dict(zip(scorers, scored, strict=True))
         candidates = [Candidate(x, scorer, by_scorer[scorer]) for x, scorer in scorer_of.items()]
         self.method_ = choose_method(candidates, rows.classes, self.options)
@@ -293,6 +238,30 @@ class PlattCalibratedClassifier(CalibratedBase):
             return (proba > 0.5).astype(int)
         likeliest: NDArray[np.intp] = proba.argmax(axis=1)
         return self.classes_[likeliest]
+
+    def _scored(
+        self,
+        rows: TrainingRows,
+        scorers: list[Scorer],
+        ensemble: bool,
+        to_fit: dict[str, Any],
+        to_split: dict[str, Any],
+    ) -> tuple[list[Any], list[list[Fold]]]:
+        """The fitted classifiers, and for each scorer the folds that calibrate them."""
+        estimator = self._base_estimator()
+        if self._is_frozen():
+            splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
+            tests = [test for _, test in splits]
+            whole = [score(estimator, rows, scorer) for scorer in scorers]
+            return [estimator] * len(tests), [[x.some(test) for test in tests] for x in whole]
+        splits = self._splits(rows, to_split)
+        parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)
+        folds = [list(x) for x in zip(*(each for _, each in parts), strict=True)]
+        if ensemble:
+            return [one for one, _ in parts], folds
+        number = len(rows.classes)
+        joined = [[join(x, number, scorer)] for x, scorer in zip(folds, scorers, strict=True)]
+        return [clone(estimator).fit(rows.X, rows.y, **to_fit)], joined
 
     def _methods(self, rows: TrainingRows) -> list[str]:
         """The methods to choose from, the preferred one first."""
