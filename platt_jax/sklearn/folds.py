@@ -241,13 +241,16 @@ def _fit_curves(
         n, columns = fold.scores.shape
         numbers.append(np.arange(columns) + (numbers[-1][-1] + 1 if numbers else 0))
         known, multilabel = fold.seen[-columns:], fold.codes.ndim == 2
+        given = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
+        given = np.broadcast_to(given, (n, columns))
+        table = fold.scores
+        if curve == "isotonic":
+            table = np.stack([tied(*x) for x in zip(table.T, given.T, strict=True)], axis=1)
         # Above each column a row of weight 0, so that every column is a segment.
-        table = fold.scores if curve != "isotonic" else np.apply_along_axis(tied, 0, fold.scores)
         scores.append(_under(table, _NO_PROBABILITY if raw else 0.0))
         labels.append(_under(fold.codes if multilabel else fold.codes[:, None] == known, False))
         ids.append(np.repeat(numbers[-1], n + 1))
-        given = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
-        weights.append(_under(np.broadcast_to(given, (n, columns)), 0.0))
+        weights.append(_under(given, 0.0))
         if fold.offset is not None:
             offsets.append(_under(fold.offset[:, None], 0.0))
     each = fit_segments(
@@ -282,18 +285,21 @@ def _by_column(tables: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([table.T.ravel() for table in tables])
 
 
-def tied(scores: NDArray[Any]) -> NDArray[Any]:
+def tied(scores: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
     """Scores (N,), those equal to the precision of their dtype replaced by the least of them.
 
     scikit-learn's IsotonicRegression takes scores for equal that differ by less than
-    `numpy.finfo(dtype).resolution`, counted from the least.
+    `numpy.finfo(dtype).resolution`, counted from the least, among rows of weight above 0.
     """
-    values, place = np.unique(scores, return_inverse=True)
+    used = weights > 0
+    values, place = np.unique(scores[used], return_inverse=True)
     resolution = np.finfo(values.dtype).resolution
     for j in np.flatnonzero(np.diff(values) < resolution) + 1:
         if values[j] - values[j - 1] < resolution:  # the one before may have been replaced
             values[j] = values[j - 1]
-    return values[place]
+    made = scores.copy()
+    made[used] = values[place]
+    return made
 
 
 def _fit_softmax(fold: Fold) -> TemperatureCalibrator:

@@ -95,9 +95,11 @@ def test_isotonic_curves_are_scikit_learns(digits, base, most, classes, ensemble
 
 def test_a_tie_reaches_no_further_than_the_precision_from_its_least_score():
     scores = np.array([1.8e-15, 0, 0.6e-15, 1.2e-15, 1.0])
-    assert tied(scores).tolist() == [1.2e-15, 0, 0, 1.2e-15, 1.0]
+    assert tied(scores, np.ones(5)).tolist() == [1.2e-15, 0, 0, 1.2e-15, 1.0]
+    without_least = tied(scores, np.array([1.0, 0, 1, 1, 1]))
+    assert without_least.tolist() == [1.8e-15, 0, 0.6e-15, 0.6e-15, 1.0]
     narrow = np.array([0.5, 0.5 + 6e-7, 0.5 + 1.2e-6], np.float32)
-    assert tied(narrow).tolist() == narrow[[0, 0, 2]].tolist()
+    assert tied(narrow, np.ones(3)).tolist() == narrow[[0, 0, 2]].tolist()
 
 
 def test_a_row_that_all_isotonic_curves_give_0_is_of_each_class_alike(rng):
