@@ -23,6 +23,8 @@ MORE_CLASSIFIERS = [
     PlattCalibratedClassifier(),
     PlattCalibratedClassifier(LogisticRegression(), cv=3, method="temperature"),
     PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3),
+    PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3, method="isotonic"),
+    PlattCalibratedClassifier(LogisticRegression(), cv=3, ensemble=False, method="auto"),
     SegmentCalibratedClassifier(
         LogisticRegression(), [0], cv=3, passthrough=True, pooling="complete"
     ),
