@@ -52,19 +52,17 @@ def _held_out_losses(
     """The log loss of each row of all folds, by a calibrator of the fold's rows in other parts."""
     # All calibrators are fitted in one batch.
     inside, outside = [], []
-    for fold in candidate.folds:
-        mine = _parts(fold)
-        inside += [fold.some(mine != part) for part in range(_PARTS)]
-        outside += [(mine == part, fold.some(mine == part)) for part in range(_PARTS)]
+    losses = [np.zeros(len(fold.codes)) for fold in candidate.folds]
+    for fold, loss in zip(candidate.folds, losses, strict=True):
+        parts = _parts(fold)
+        for part in range(_PARTS):
+            inside.append(fold.some(parts != part))
+            outside.append((loss, parts == part, fold.some(parts == part)))
     fitted = fit_folds(inside, classes, candidate.scorer, candidate.method, options)
-    losses = []
-    for calibrator, (where, fold) in zip(fitted, outside, strict=True):
+    for calibrator, (loss, where, fold) in zip(fitted, outside, strict=True):
         p = class_probabilities(calibrator, fold.scores, fold.seen, len(classes), fold.offset)
-        loss = np.zeros(len(where))
         loss[where] = _log_loss(p, fold.codes)
-        losses.append(loss)
-    each = [sum(losses[i : i + _PARTS]) for i in range(0, len(losses), _PARTS)]
-    return np.concatenate(each)
+    return np.concatenate(losses)
 
 
 def _parts(fold: Fold) -> NDArray[np.intp]:

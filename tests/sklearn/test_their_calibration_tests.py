@@ -10,6 +10,7 @@ import pytest
 from test_docs import ROOT
 
 pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
+import sklearn
 
 # Tests that fail by design, each with the reason.
 EXCEPTIONS = {
@@ -17,6 +18,7 @@ EXCEPTIONS = {
     "message that refuses LeaveOneOut says what to do instead",
 }
 
+# In a process of its own, whose only plugin puts our class into their module.
 PROGRAM = """
 import json, sys
 import pytest
@@ -43,6 +45,8 @@ json.dump(Ours.outcomes, open(where, "w"))
 def test_their_tests_of_calibration_pass(tmp_path):
     if importlib.util.find_spec("sklearn.tests.test_calibration") is None:
         pytest.skip("scikit-learn is installed without its tests")
+    if sklearn.__version__.startswith("1.7."):
+        pytest.skip('these tests take cv="prefit", which later versions do not have')
     options = ["-q", "-W", "ignore", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     # They try other arrays than NumPy's only if this is set.
     env = {name: value for name, value in os.environ.items() if name != "SCIPY_ARRAY_API"}
