@@ -52,3 +52,20 @@ def test_classifiers_are_refused_by_the_name_of_their_part(call):
     model = PlattCalibratedClassifier(linear_model.LogisticRegression(), cv=2).fit(X, CLASSES)
     with pytest.raises(ValueError, match="PlattCalibratedClassifier: pass one of its calibrators_"):
         call(model)
+
+
+@pytest.mark.parametrize("name", ["convergence", "parameter_map", "slope_funnel"])
+def test_a_classifier_with_one_calibrator_is_plotted_as_that(name):
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    pytest.importorskip("matplotlib")
+    from platt_jax.sklearn import PlattCalibratedClassifier
+
+    noisy = (X + np.random.default_rng(1).normal(size=X.shape)).argmax(1)
+    base = linear_model.LogisticRegression()
+    model = PlattCalibratedClassifier(base, cv=2, ensemble=False).fit(X, noisy)
+    plot = getattr(plots, name)
+    found, expected = (plots.alt_text(plot(x)) for x in (model, model.calibrators_[0]))
+    assert found == expected
+    other = PlattCalibratedClassifier(base, cv=2, ensemble=False, method="isotonic")
+    with pytest.raises(ValueError, match="expected sigmoids, got a OneVsRestCalibrator of other"):
+        plot(other.fit(X, noisy))

@@ -247,16 +247,34 @@ def _first_state(start: list[jax.Array]) -> _State:
 
 
 def _trial(features: Features, state: _State) -> list[jax.Array]:
-    return _allowed(
-        features, [x + state.length * d for x, d in zip(state.theta, state.step, strict=True)]
-    )
-
-
-def _allowed(features: Features, theta: list[jax.Array]) -> list[jax.Array]:
-    """The nearest parameters that are allowed (Bertsekas 1982, "Projected Newton methods")."""
+    moved = [x + state.length * d for x, d in zip(state.theta, state.step, strict=True)]
     if not features.not_negative:
-        return theta
-    return [theta[0], *(jnp.maximum(x, 0) for x in theta[1:])]
+        return moved
+    # The parameter that ends the step is 0, up to rounding.
+    eps = 8 * jnp.finfo(state.length.dtype).eps
+    pairs = zip(moved[1:], state.theta[1:], strict=True)
+    return [moved[0], *(jnp.where(x <= eps * before, 0, x) for x, before in pairs)]
+
+
+def _allowed_step(
+    features: Features, theta: list[jax.Array], at: _Sums
+) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+    """Newton's step, the parameters that it does not move, and its longest allowed length.
+
+    Parameters that may not be negative are held at 0 where the step would make them so, as in
+    active set methods (Nocedal & Wright 2006, section 16.5).
+    """
+    one = jnp.ones_like(theta[0])
+    held = [one < 0] * len(theta)
+    if not features.not_negative:
+        return *_newton_step(at, held), one
+    step, still = _newton_step(at, held)
+    for _ in theta[1:]:
+        held[1:] = [h | ((x <= 0) & (d < 0)) for h, x, d in zip(held, theta, step, strict=True)][1:]
+        step, still = _newton_step(at, held)
+    for x, d in zip(theta[1:], step[1:], strict=True):
+        one = jnp.minimum(one, jnp.where(d < 0, x / jnp.where(d < 0, -d, 1), 1))
+    return step, still, one
 
 
 def _decide(
@@ -281,10 +299,7 @@ def _decide(
     moves = [new - old for new, old in zip(theta, state.theta, strict=True)]
     accepted = finite & (first | _proves_decrease(moves, state.at, at, limits))
 
-    held = [jnp.zeros_like(first)] * number
-    if features.not_negative:
-        held[1:] = [(x <= 0) & (g > 0) for x, g in zip(theta[1:], gradient[1:], strict=True)]
-    step, aliased = _newton_step(at, held)
+    step, aliased, longest = _allowed_step(features, theta, at)
     downhill = -sum(g * d for g, d in zip(gradient, step, strict=True))
     decrement = jnp.sqrt(jnp.maximum(downhill, 0))
     tol: Any = options.tol  # filled in by `with_tol`
@@ -294,7 +309,7 @@ def _decide(
     moved = _State(
         theta,
         step,
-        jnp.ones_like(state.length),
+        longest,
         at,
         aliased,
         jnp.where(near, int(Status.CONVERGED), exhausted),
@@ -352,8 +367,8 @@ def _newton_step(at: _Sums, held: list[jax.Array]) -> tuple[list[jax.Array], lis
 def _last_point(features: Features, state: _State) -> list[jax.Array]:
     """The point after Newton's step from one that met the tolerance, without evaluating it."""
     converged = state.status == Status.CONVERGED
-    steps = [jnp.where(converged, d, 0) for d in state.step]
-    return _allowed(features, [x + d for x, d in zip(state.theta, steps, strict=True)])
+    length = jnp.where(converged, state.length, 0)
+    return _trial(features, state._replace(length=length))
 
 
 def _report(

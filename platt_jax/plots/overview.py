@@ -48,7 +48,8 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
     problems of each flag. Problems without parameters are left out; the figure gives their number.
 
     Args:
-        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...); or a
+            PlattCalibratedClassifier with a single calibrator, as with ensemble=False.
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
@@ -123,7 +124,8 @@ def convergence(fits: Inspectable, *, title: str | None = None, ax: Axes | None 
     """Plot the numbers of Newton steps by status, and of passes over the rows.
 
     Args:
-        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...); or a
+            PlattCalibratedClassifier with a single calibrator, as with ensemble=False.
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 

@@ -88,6 +88,41 @@ class ReliabilityDisplay:
             curve = metrics.isotonic_curve(rows.labels, rows.values, **shared)
         return cls(curve, name=name, level=level).plot(ax, **line)
 
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Column,
+        *,
+        pos_label: Any = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Compute the curve of a fitted classifier for rows, and draw it.
+
+        Args:
+            estimator: a classifier with `predict_proba` and `classes_`, such as a
+                `platt_jax.sklearn.PlattCalibratedClassifier` or any of scikit-learn's.
+            X: (N, F) rows, or any input of the classifier.
+            y: (N,) class labels.
+            pos_label: the class whose probability is judged; None means the second of two.
+            name: name of the model; None means that of its class.
+            **options: as in `from_predictions`.
+
+        Raises:
+            ValueError: pos_label is not among the classes, or None beside more than two; or an
+                argument is not as in `from_predictions`.
+        """
+        classes = list(estimator.classes_)
+        if pos_label is None and len(classes) == 2:
+            pos_label = classes[1]
+        if pos_label not in classes:
+            raise ValueError(f"pos_label: expected one of the classes {classes}, got {pos_label!r}")
+        proba = estimator.predict_proba(X)[:, classes.index(pos_label)]
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_predictions(np.asarray(y) == pos_label, proba, name=name, **options)
+
     def plot(self, ax: Axes | None = None, **line: Any) -> Self:
         """Draw the curve.
 

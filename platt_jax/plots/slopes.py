@@ -47,7 +47,8 @@ def slope_funnel(
     ONE_CLASS, CONSTANT_SCORES or SEPARABLE. The figure gives their number.
 
     Args:
-        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...).
+        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...); or a
+            PlattCalibratedClassifier with a single calibrator, as with ensemble=False.
         label: what a problem is, in the singular, such as "route"; None for "segment", "class" or
             "problem".
         title: title of the axes; None for none.

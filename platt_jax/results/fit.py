@@ -68,9 +68,14 @@ class Inspectable:
 def inspected(fits: Any, *, any_curve: bool = False) -> tuple["Fit", str, NDArray[Any]]:
     """The fit of the argument `fits`, the noun for its problems, and their names.
 
+    A classifier with a single calibrator stands for that.
+
     Raises:
         ValueError: it is no result of a fit; of a classifier the message names the attribute.
     """
+    calibrators: list[Any] = getattr(fits, "calibrators_", [])
+    if len(calibrators) == 1:
+        fits = calibrators[0]
     curves = getattr(getattr(fits, "by_class", fits), "curves", None)
     if curves is not None and not any_curve:
         raise ValueError(f"fits: expected sigmoids, got a calibrator with {curves.label} curves")

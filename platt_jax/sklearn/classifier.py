@@ -1,8 +1,7 @@
 """A replacement for scikit-learn's CalibratedClassifierCV."""
 
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,74 +12,48 @@ from sklearn.utils.validation import check_is_fitted
 
 from platt_jax.columns import Column
 from platt_jax.options import Options
-from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
-from platt_jax.sklearn.folds import TrainingRows, cross_fit, fit_folds, join, options_of, score
+from platt_jax.sklearn.choice import Candidate, choose_method
+from platt_jax.sklearn.folds import (
+    Fold,
+    TrainingRows,
+    cross_fit,
+    fit_folds,
+    join,
+    options_of,
+    score,
+)
+from platt_jax.sklearn.member import CalibratedMember
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
 
-
-@dataclass(frozen=True)
-class CalibratedMember:
-    """A fitted classifier and its calibrator.
-
-    Attributes:
-        estimator: the classifier.
-        calibrator: OneVsRestCalibrator, TemperatureCalibrator or PairwiseCalibrator.
-        scorer: computes the classifier's scores.
-        seen: numbers of the classes that the classifier knows.
-        classes: all classes.
-    """
-
-    estimator: Any
-    calibrator: Any
-    scorer: Scorer
-    seen: NDArray[np.intp]
-    classes: NDArray[Any]
-
-    def predict_proba(self, X: Any, offset: Column = None) -> NDArray[np.float64]:
-        """Probabilities (N, C); 0 for classes that the classifier does not know."""
-        scores = self.scorer(self.estimator, X)
-        proba = np.zeros((len(scores), len(self.classes)))
-        if self.scorer.kind == "multilabel":
-            proba = self.calibrator.predict_proba(scores)
-        elif scores.shape[1] == 1 and isinstance(self.calibrator, OneVsRestCalibrator):
-            column = None if offset is None else np.asarray(offset)[:, None]
-            (p,) = self.calibrator.predict_proba(scores, offset=column).T
-            proba[:, self.seen] = np.stack([1 - p, p], axis=1)
-        else:
-            proba[:, self.seen] = self.calibrator.predict_proba(scores)
-        return proba
-
-    def shift_prior(self, from_rate: Column, to_rate: Column) -> "CalibratedMember":
-        """The member at other rates of the classes; see PlattCalibratedClassifier."""
-        calibrator = self.calibrator
-        if not isinstance(calibrator, OneVsRestCalibrator):
-            raise ValueError(
-                "shift_prior: expected calibrators with a sigmoid for each class, got a "
-                f"{type(calibrator).__name__}"
-            )
-        columns = self.seen[-len(calibrator.classes) :]
-        rates = (x if np.ndim(x) == 0 else np.asarray(x)[columns] for x in (from_rate, to_rate))
-        return replace(self, calibrator=calibrator.shift_prior(*rates))
+Method: TypeAlias = Literal["sigmoid", "quadratic", "beta", "isotonic", "temperature", "auto"]
 
 
 class PlattCalibratedClassifier(CalibratedBase):
     """A classifier with calibrated probabilities, all folds and classes in one batched fit.
 
-    Parameters, `fit` and predictions are as in `sklearn.calibration.CalibratedClassifierCV`. If
-    the base classifier has a `decision_function`, the probabilities are the same, too, up to the
-    error of scikit-learn's optimizer. If it has only `predict_proba`, method="sigmoid" differs:
-    scikit-learn fits the sigmoid to the probabilities, this class to their log-odds, which suit a
-    sigmoid (scikit-learn issue #34312). Further differences: groups can be given to `fit` without
-    metadata routing, a class may have any number of rows, and multilabel targets are accepted.
+    Parameters, `fit` and predictions are as in `sklearn.calibration.CalibratedClassifierCV`, and
+    the probabilities are the same up to the error of scikit-learn's optimizer, with one exception:
+    if the base classifier has only `predict_proba`, scikit-learn up to 1.9 fits a sigmoid to the
+    probabilities, this class to their log-odds, which suit a sigmoid, as scikit-learn will (its
+    pull request #34313). `logits` is the switch. Further differences: groups can be given to `fit`
+    without metadata routing, a class may have any number of rows, and multilabel targets are
+    accepted.
 
     Args:
         estimator: the classifier; None means LinearSVC(random_state=0). Wrap a fitted one in
             `sklearn.frozen.FrozenEstimator`: it is not fitted again, and all rows given to `fit`
             calibrate it.
-        method: "sigmoid"; or "temperature", one parameter for all classes (without Platt's
-            targets), and for multilabel one for each label.
+        method: the curve from scores to probabilities, one for each class against the rest, or for
+            the second of two, and then normalised. "sigmoid" is Platt scaling. "quadratic" has
+            another parameter. "beta" is beta calibration of log-odds. "isotonic" is the isotonic
+            regression of scikit-learn, which takes probabilities as they are for scores.
+            "temperature" has one parameter for all classes (without Platt's targets), and for
+            multilabel one for each label. "auto" chooses among these by the log loss of held-out
+            rows: the sigmoid unless another is better by over one standard error. Isotonic
+            regression is left out if there is an offset, or where it gave a held-out row's class
+            the probability 0, which it may do; and temperature but for several classes.
         cv: cross-validation: None (5 folds), an integer, a splitter, or pairs of indices.
         n_jobs: number of processors for the fits of the base classifiers.
         ensemble: True keeps the classifier of each fold, with a calibrator from its held-out rows,
@@ -93,13 +66,17 @@ class PlattCalibratedClassifier(CalibratedBase):
             or "predict_log_proba". Probabilities are at least 1e-12. "auto" is the raw margin for
             LightGBM, XGBoost and CatBoost, also at the end of a pipeline; for other classifiers
             decision_function, or predict_proba without one.
-        options: a `platt_jax.Options` for the sigmoids, or None for the default.
+        logits: whether method="sigmoid" and "quadratic" take log-odds of probabilities for scores.
+            False fits the probabilities themselves, as scikit-learn up to 1.9 does.
+        options: a `platt_jax.Options` for the curves, or None for the default.
 
     Attributes:
         classes_: (C,) class labels, ascending; 0 ... L-1 for multilabel.
-        calibrated_classifiers_: a CalibratedMember for each fold, or a single one, with .estimator
-            and .calibrator.
-        calibrators_: the calibrators of these: OneVsRestCalibrator (with two classes, one sigmoid
+        method_: the method, which "auto" has chosen.
+        calibrated_classifiers_: a CalibratedMember for each fold, or a single one, with .estimator,
+            .calibrator, and .calibrators as scikit-learn has them: a regressor for each curve, with
+            a_ and b_ of a sigmoid, or beta_ of a temperature.
+        calibrators_: the calibrators of these: OneVsRestCalibrator (with two classes, one curve
             for the second), TemperatureCalibrator for the temperature of more than two classes, or
             PairwiseCalibrator for coupling.
         n_features_in_: number of features, if the base classifier has it.
@@ -118,12 +95,13 @@ class PlattCalibratedClassifier(CalibratedBase):
         self,
         estimator: Any = None,
         *,
-        method: Literal["sigmoid", "temperature"] = "sigmoid",
+        method: Method = "sigmoid",
         cv: Any = None,
         n_jobs: int | None = None,
         ensemble: bool | Literal["auto"] = "auto",
         multiclass: Literal["ovr", "coupling"] = "ovr",
         response_method: ResponseMethod = "auto",
+        logits: bool = True,
         options: Options | None = None,
     ) -> None:
         self.estimator = estimator
@@ -133,6 +111,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         self.ensemble = ensemble
         self.multiclass = multiclass
         self.response_method = response_method
+        self.logits = logits
         self.options = options
 
     def fit(
@@ -164,8 +143,7 @@ class PlattCalibratedClassifier(CalibratedBase):
             ValueError: a parameter or argument is not as above.
         """
         self._check_parameters()
-        options = options_of(self.method, self.options)
-        estimator = self._base_estimator()
+        options_of(self.method, self.options)  # checks them
         ensemble = not self._is_frozen() if self.ensemble == "auto" else self.ensemble
         if ensemble and isinstance(self.cv, LeaveOneOut):
             raise ValueError(
@@ -179,23 +157,18 @@ class PlattCalibratedClassifier(CalibratedBase):
             )
         to_fit, to_split = self._routed(sample_weight, groups, fit_params)
         rows = self._rows(X, y, sample_weight, offset)
-        scorer = self._scorer(rows)
-        if self._is_frozen():
-            whole = score(estimator, rows, scorer)
-            splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
-            folds = [whole.some(test) for _, test in splits]
-            estimators = [estimator] * len(folds)
-        else:
-            splits = self._splits(rows, to_split)
-            parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)
-            estimators, folds = [one for one, _ in parts], [fold for _, fold in parts]
-            if not ensemble:
-                estimators = [clone(estimator).fit(rows.X, rows.y, **to_fit)]
-                folds = [join(folds, len(rows.classes), scorer)]
-        calibrators = fit_folds(folds, rows.classes, scorer.kind, options)
+        scorer_of = {method: self._scorer(rows, method) for method in self._methods(rows)}
+        scorers = list(dict.fromkeys(scorer_of.values()))
+        estimators, scored = self._scored(rows, scorers, ensemble, to_fit, to_split)
+        by_scorer = dict(zip(scorers, scored, strict=True))
+        candidates = [Candidate(x, scorer, by_scorer[scorer]) for x, scorer in scorer_of.items()]
+        self.method_ = choose_method(candidates, rows.classes, self.options)
+        scorer = scorer_of[self.method_]
+        folds = by_scorer[scorer]
+        calibrators = fit_folds(folds, rows.classes, scorer, self.method_, self.options)
         self.classes_ = rows.classes
         self.calibrated_classifiers_ = [
-            CalibratedMember(one, calibrator, scorer, fold.seen, rows.classes)
+            CalibratedMember(one, calibrator, scorer, fold.seen, rows.classes, self.method_)
             for one, calibrator, fold in zip(estimators, calibrators, folds, strict=True)
         ]
         self._copy_feature_names(estimators[0])
@@ -267,18 +240,55 @@ class PlattCalibratedClassifier(CalibratedBase):
         likeliest: NDArray[np.intp] = proba.argmax(axis=1)
         return self.classes_[likeliest]
 
-    def _scorer(self, rows: TrainingRows) -> Scorer:
+    def _scored(
+        self,
+        rows: TrainingRows,
+        scorers: list[Scorer],
+        ensemble: bool,
+        to_fit: dict[str, Any],
+        to_split: dict[str, Any],
+    ) -> tuple[list[Any], list[list[Fold]]]:
+        """The fitted classifiers, and for each scorer the folds that calibrate them."""
+        estimator = self._base_estimator()
+        if self._is_frozen():
+            splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
+            tests = [test for _, test in splits]
+            whole = [score(estimator, rows, scorer) for scorer in scorers]
+            return [estimator] * len(tests), [[x.some(test) for test in tests] for x in whole]
+        splits = self._splits(rows, to_split)
+        parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)
+        folds = [list(x) for x in zip(*(each for _, each in parts), strict=True)]
+        if ensemble:
+            return [one for one, _ in parts], folds
+        number = len(rows.classes)
+        joined = [[join(x, number, scorer)] for x, scorer in zip(folds, scorers, strict=True)]
+        return [clone(estimator).fit(rows.X, rows.y, **to_fit)], joined
+
+    def _methods(self, rows: TrainingRows) -> list[str]:
+        """The methods to choose from, the preferred one first."""
+        if self.method != "auto":
+            return [self.method]
+        methods = ["sigmoid", "quadratic", "beta"]
+        if rows.offset is None:
+            methods.append("isotonic")
+        if len(rows.classes) > 2 and rows.codes.ndim == 1:
+            methods.append("temperature")
+        return methods
+
+    def _scorer(self, rows: TrainingRows, method: str) -> Scorer:
         multilabel, binary = rows.codes.ndim == 2, len(rows.classes) == 2
-        kind: Kind = "one-vs-rest" if self.method == "sigmoid" else "softmax"
+        kind: Kind = "softmax" if method == "temperature" else "one-vs-rest"
         if multilabel:
             kind = "multilabel"
         elif self.multiclass == "coupling":
             kind = "pairwise"
-        return Scorer(self.response_method, kind, binary)
+        raw = method == "isotonic" or (method in ("sigmoid", "quadratic") and not self.logits)
+        return Scorer(self.response_method, kind, binary, raw)
 
     def _check_parameters(self) -> None:
         choices = {
-            "method": ("sigmoid", "temperature"),
+            "method": get_args(Method),
+            "logits": (True, False),
             "ensemble": (True, False, "auto"),
             "multiclass": ("ovr", "coupling"),
             "response_method": RESPONSE_METHODS,

@@ -14,12 +14,16 @@ from sklearn.utils.validation import _check_method_params
 
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
+from platt_jax.columns import Column
 from platt_jax.options import Options
 from platt_jax.results.fit import Fit
-from platt_jax.results.one_vs_rest import OneVsRestCalibrator
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
 from platt_jax.sklearn.coupling import PairwiseCalibrator
-from platt_jax.sklearn.scores import Kind, Scorer
+from platt_jax.sklearn.scores import Scorer
 from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature
+
+# The score of rows of weight 0: scores that all lie in [0, 1] would be warned of.
+_NO_PROBABILITY = 2.0
 
 
 class TrainingRows(NamedTuple):
@@ -48,6 +52,17 @@ class Fold(NamedTuple):
     seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
     offset: NDArray[np.float64] | None = None  # (n,), with two classes only
 
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(n,) whether the classifier knows the row's class."""
+        return np.isin(self.codes, self.seen)
+
+    @property
+    def row_weights(self) -> NDArray[np.float64] | None:
+        """(n,), 0 where a column has none of the row."""
+        weights = self.weights
+        return weights.min(axis=1) if weights is not None and weights.ndim == 2 else weights
+
     def some(self, which: Any) -> "Fold":
         """The rows `which`."""
         weights, offset = (None if x is None else x[which] for x in (self.weights, self.offset))
@@ -68,17 +83,17 @@ def cross_fit(
     estimator: Any,
     rows: TrainingRows,
     splits: Iterable[tuple[Any, Any]],
-    scorer: Scorer,
+    scorers: list[Scorer],
     fit_params: dict[str, Any],
     n_jobs: int | None,
-) -> list[tuple[Any, Fold]]:
-    """Fit a clone of the classifier on each split, and score the held-out rows.
+) -> list[tuple[Any, list[Fold]]]:
+    """Fit a clone of the classifier on each split, and score the held-out rows by each scorer.
 
     Raises:
         ValueError: the rows for a fit are all of one class.
     """
     return Parallel(n_jobs=n_jobs)(
-        delayed(_fit_and_score)(clone(estimator), rows, train, test, scorer, fit_params)
+        delayed(_fit_and_score)(clone(estimator), rows, train, test, scorers, fit_params)
         for train, test in splits
     )
 
@@ -88,13 +103,14 @@ def _fit_and_score(
     rows: TrainingRows,
     train: Any,
     test: Any,
-    scorer: Scorer,
+    scorers: list[Scorer],
     fit_params: dict[str, Any],
-) -> tuple[Any, Fold]:
+) -> tuple[Any, list[Fold]]:
     mine = rows.some(train)
     params = _check_method_params(rows.X, params=fit_params, indices=train)
     estimator.fit(mine.X, mine.y, **params)
-    return estimator, score(estimator, rows.some(test), scorer)
+    held_out = rows.some(test)
+    return estimator, [score(estimator, held_out, scorer) for scorer in scorers]
 
 
 def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
@@ -131,31 +147,68 @@ def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
 
 
 def options_of(method: str, options: Options | None) -> Options:
-    """Options of the sigmoids; temperature scaling of two classes is a sigmoid, too."""
+    """Options of the fits; temperature scaling of two classes is a sigmoid, too."""
     options = Options() if options is None else validation.options(options)
-    if method == "sigmoid":
+    if method != "temperature":
         return options
     return replace(options, intercept=False, targets="none", monotone=True)
 
 
-def fit_folds(folds: list[Fold], classes: NDArray[Any], kind: Kind, options: Options) -> list[Any]:
-    """A calibrator for each fold, for the classes that its classifier knows."""
-    if kind == "pairwise":
+def fit_folds(
+    folds: list[Fold], classes: NDArray[Any], scorer: Scorer, method: str, options: Options | None
+) -> list[Any]:
+    """A calibrator for each fold, for the classes that its classifier knows.
+
+    Args:
+        folds: the rows, scored by `scorer`.
+        classes: all classes.
+        scorer: what computed the scores.
+        method: of PlattCalibratedClassifier, other than "auto".
+        options: as given to that.
+    """
+    options = options_of(method, options)
+    if scorer.kind == "pairwise":
         return _fit_pairs(folds, classes, options)
-    if kind == "softmax" and folds[0].scores.shape[1] > 1:
+    if scorer.kind == "softmax" and folds[0].scores.shape[1] > 1:
         return [_fit_softmax(fold) for fold in folds]
-    return _fit_columns(folds, classes, options)
+    if method not in ("sigmoid", "temperature"):
+        return _fit_curves(folds, classes, scorer.raw, method, options)
+    return _fit_columns(folds, classes, scorer.raw, options)
+
+
+def class_probabilities(
+    calibrator: Any, scores: NDArray[Any], seen: NDArray[np.intp], classes: int, offset: Column
+) -> NDArray[np.float64]:
+    """Probabilities (N, C) of all classes by a calibrator of `fit_folds`.
+
+    Args:
+        calibrator: the calibrator.
+        scores: (N, M) scores, by the scorer of its fold.
+        seen: as in Fold.
+        classes: the number of classes, or of labels for multilabel.
+        offset: (N,) log-odds of the second of two classes, or None.
+    """
+    proba = np.zeros((len(scores), classes))
+    if scores.shape[1] == 1 < len(seen) and isinstance(calibrator, OneVsRestCalibrator):
+        column = None if offset is None else np.asarray(offset)[:, None]
+        (p,) = calibrator.predict_proba(scores, offset=column).T
+        proba[:, seen] = np.stack([1 - p, p], axis=1)
+    else:
+        proba[:, seen] = calibrator.predict_proba(scores)
+    return proba
 
 
 def _fit_columns(
-    folds: list[Fold], classes: NDArray[Any], options: Options
+    folds: list[Fold], classes: NDArray[Any], raw: bool, options: Options
 ) -> list[OneVsRestCalibrator]:
     """One sigmoid for each column of each fold, padded with weight 0."""
     columns, rows = max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
-    if rows < len(folds) * columns:
+    if raw or rows < len(folds) * columns:
         rows += 1  # a row of weight 0, lest `fit` mistake one row per class for one-hot labels
     shape = len(folds), columns, rows
     scores, labels, weights = np.zeros(shape), np.ones(shape, bool), np.zeros(shape)
+    if raw:
+        scores[..., -1] = _NO_PROBABILITY
     offset = None if folds[0].offset is None else np.zeros(shape)
     known, multilabel = [], folds[0].codes.ndim == 2
     for i, fold in enumerate(folds):
@@ -178,13 +231,80 @@ def _fit_columns(
     ]
 
 
+def _fit_curves(
+    folds: list[Fold], classes: NDArray[Any], raw: bool, curve: str, options: Options
+) -> list[OneVsRestCalibrator]:
+    """One curve of another kind for each column of each fold: the columns are segments."""
+    scores, labels, ids, weights, offsets = [], [], [], [], []
+    numbers: list[NDArray[np.intp]] = []  # segment numbers of each fold
+    for fold in folds:
+        n, columns = fold.scores.shape
+        numbers.append(np.arange(columns) + (numbers[-1][-1] + 1 if numbers else 0))
+        known, multilabel = fold.seen[-columns:], fold.codes.ndim == 2
+        given = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
+        given = np.broadcast_to(given, (n, columns))
+        table = fold.scores
+        if curve == "isotonic":
+            table = np.stack([tied(*x) for x in zip(table.T, given.T, strict=True)], axis=1)
+        # Above each column a row of weight 0, so that every column is a segment.
+        scores.append(_under(table, _NO_PROBABILITY if raw else 0.0))
+        labels.append(_under(fold.codes if multilabel else fold.codes[:, None] == known, False))
+        ids.append(np.repeat(numbers[-1], n + 1))
+        weights.append(_under(given, 0.0))
+        if fold.offset is not None:
+            offsets.append(_under(fold.offset[:, None], 0.0))
+    each = fit_segments(
+        _by_column(scores),
+        _by_column(labels),
+        np.concatenate(ids),
+        weights=_by_column(weights),
+        offset=_by_column(offsets) if offsets else None,
+        curve=curve,
+        options=options,
+    )
+    assert each.curves is not None
+    made = []
+    for fold, mine in zip(folds, numbers, strict=True):
+        names = classes[fold.seen[-len(mine) :]]
+        by_class = replace(
+            unpooled(names, _part(each.fit, mine), options),
+            curves=each.curves.only(np.append(mine, mine[0])),  # no class is unseen
+        )
+        own = fold.codes.ndim == 2 or len(mine) == 1
+        made.append(OneVsRestCalibrator(names, by_class, multilabel=own))
+    return made
+
+
+def _under(table: NDArray[Any], first: Any) -> NDArray[Any]:
+    """A table with another row above."""
+    return np.concatenate([np.full((1, table.shape[1]), first, table.dtype), table])
+
+
+def _by_column(tables: list[NDArray[Any]]) -> NDArray[Any]:
+    """The columns of tables, end to end."""
+    return np.concatenate([table.T.ravel() for table in tables])
+
+
+def tied(scores: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
+    """Scores (N,), those equal to the precision of their dtype replaced by the least of them.
+
+    scikit-learn's IsotonicRegression takes scores for equal that differ by less than
+    `numpy.finfo(dtype).resolution`, counted from the least, among rows of weight above 0.
+    """
+    used = weights > 0
+    values, place = np.unique(scores[used], return_inverse=True)
+    resolution = np.finfo(values.dtype).resolution
+    for j in np.flatnonzero(np.diff(values) < resolution) + 1:
+        if values[j] - values[j - 1] < resolution:  # the one before may have been replaced
+            values[j] = values[j - 1]
+    made = scores.copy()
+    made[used] = values[place]
+    return made
+
+
 def _fit_softmax(fold: Fold) -> TemperatureCalibrator:
     column = np.searchsorted(fold.seen, fold.codes)
-    known = np.isin(fold.codes, fold.seen)
-    weights = fold.weights
-    if weights is not None and weights.ndim == 2:
-        weights = weights.min(axis=1)
-    return fit_temperature(fold.scores, np.where(known, column, -1), weights)
+    return fit_temperature(fold.scores, np.where(fold.known, column, -1), fold.row_weights)
 
 
 def _fit_pairs(

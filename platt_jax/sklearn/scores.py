@@ -40,11 +40,13 @@ class Scorer:
             "multilabel" has a column for each label.
         binary: whether there are two classes in all. If there are more, a classifier that was
             fitted on two of them has a column for each.
+        raw: whether probabilities stay as they are, and float32 stays float32.
     """
 
     response_method: ResponseMethod
     kind: Kind
     binary: bool
+    raw: bool = False
 
     def __call__(self, estimator: Any, X: Any) -> NDArray[np.float64]:
         """The scores.
@@ -54,7 +56,7 @@ class Scorer:
         """
         if self.kind == "pairwise":
             return _columns(_pairwise(estimator, X))
-        columns = _columns(self._response(estimator, X))
+        columns = _columns(self._response(estimator, X), self.raw)
         if columns.shape[1] == 1 and self.kind != "multilabel" and not self.binary:
             return np.hstack([-columns, columns])
         return columns
@@ -74,10 +76,12 @@ class Scorer:
         margin = _MARGINS.get(_library(final)) if self.response_method == "auto" else None
         if margin is not None:
             return margin(final, _transformed(steps, X))
-        method = self._available(estimator)
+        method = self.available(estimator)
         values = getattr(estimator, method)(X)
         if method == "decision_function":
             return values
+        if self.raw:
+            return self._probabilities(values, method)
         log_probas = _log if method == "predict_proba" else _finite
         if isinstance(values, list):  # multilabel forests and similar: two columns per label
             return np.column_stack([_log_odds(log_probas(x))[:, 1] for x in values])
@@ -91,7 +95,19 @@ class Scorer:
         log_odds = _log_odds(log_proba)
         return log_odds[:, 1] if values.shape[1] == 2 else log_odds
 
-    def _available(self, estimator: Any) -> str:
+    def _probabilities(self, values: Any, method: str) -> Any:
+        by_label = isinstance(values, list)
+        p = np.column_stack([x[:, 1] for x in values]) if by_label else np.asarray(values)
+        if method == "predict_log_proba":
+            p = np.exp(p)
+        return p[:, 1] if self.binary and self.kind != "multilabel" else p
+
+    def available(self, estimator: Any) -> str:
+        """The method of the classifier that scores come from, unless they are raw margins.
+
+        Raises:
+            ValueError: the classifier lacks the response method.
+        """
         auto = ("decision_function", "predict_proba")
         wanted = auto if self.response_method == "auto" else (self.response_method,)
         for method in wanted:
@@ -102,8 +118,10 @@ class Scorer:
         )
 
 
-def _columns(values: Any) -> NDArray[np.float64]:
-    columns: NDArray[np.float64] = np.asarray(values, np.float64)
+def _columns(values: Any, raw: bool = False) -> NDArray[Any]:
+    columns: NDArray[Any] = np.asarray(values)
+    if not (raw and columns.dtype == np.float32):
+        columns = columns.astype(np.float64, copy=False)
     return columns[:, None] if columns.ndim == 1 else columns
 
 

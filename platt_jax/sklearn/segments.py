@@ -130,8 +130,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
             fold = score(estimator, rows, scorer)
         else:
             splits = list(self._splits(rows, to_split))
-            parts = cross_fit(estimator, rows, splits, scorer, to_fit, self.n_jobs)
-            fold = join([part for _, part in parts], len(rows.classes), scorer)
+            parts = cross_fit(estimator, rows, splits, [scorer], to_fit, self.n_jobs)
+            fold = join([part for _, (part,) in parts], len(rows.classes), scorer)
             segments = _safe_indexing(segments, np.concatenate([test for _, test in splits]))
             self.estimator_ = clone(estimator).fit(rows.X, rows.y, **to_fit)
         self.classes_ = rows.classes

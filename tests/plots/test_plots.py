@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from scipy import stats
 from sklearn.calibration import CalibrationDisplay
 from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
 
 import platt_jax as pj
 from platt_jax import Flag, Status, metrics, plots
@@ -154,6 +155,25 @@ def test_display_keeps_its_parts():
     np.testing.assert_allclose(display.line_.get_xydata(), [[0.2, 0.5], [0.7, 0.5]])
     again = display.plot()
     assert again is display and display.ax_.figure.number == 2
+
+
+@pytest.mark.parametrize("pos_label", [None, "no"])
+def test_the_display_of_an_estimator_is_as_scikit_learns(rng, pos_label):
+    X = rng.normal(size=(300, 2))
+    y = np.where(X[:, 0] + rng.normal(size=300) > 0, "yes", "no")
+    model = LogisticRegression().fit(X, y)
+    theirs = CalibrationDisplay.from_estimator(
+        model, X, y, n_bins=5, strategy="quantile", pos_label=pos_label
+    )
+    ours = plots.ReliabilityDisplay.from_estimator(model, X, y, n_bins=5, pos_label=pos_label)
+    np.testing.assert_allclose(ours.curve.prob_pred, theirs.prob_pred)
+    np.testing.assert_allclose(ours.curve.prob_true, theirs.prob_true)
+    assert ours.name == "LogisticRegression"
+    three = np.where(X[:, 1] > 1, "maybe", y)
+    for labels, wrong in ((y, "maybe"), (three, None)):
+        model = LogisticRegression().fit(X, labels)
+        with pytest.raises(ValueError, match="pos_label: expected one of the classes"):
+            plots.ReliabilityDisplay.from_estimator(model, X, labels, pos_label=wrong)
 
 
 def test_sigmoid_its_band_rates_and_densities(rows):

@@ -402,11 +402,13 @@ def test_feature_names_are_kept_with_pandas_inside_and_outside(binary):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        (dict(method="isotonic"), "method: expected one of"),
+        (dict(method="spline"), "method: expected one of"),
+        (dict(logits="no"), "logits: expected one of"),
         (dict(ensemble="yes"), "ensemble: expected one of"),
         (dict(multiclass="crammer"), "multiclass: expected one of"),
         (dict(response_method="predict"), "response_method: expected one of"),
         (dict(multiclass="coupling", method="temperature"), "coupling.*sigmoid"),
+        (dict(multiclass="coupling", method="auto"), "coupling.*sigmoid"),
         (dict(multiclass="coupling"), "coupling.*SVC and NuSVC"),
         (dict(cv=LeaveOneOut()), "LeaveOneOut.*ensemble=False"),
         (dict(options="libsvm"), "options"),

@@ -22,6 +22,8 @@ CLASSIFIERS = [
 MORE_CLASSIFIERS = [
     PlattCalibratedClassifier(),
     PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3, method="temperature"),
+    PlattCalibratedClassifier(DecisionTreeClassifier(random_state=0), cv=3, method="isotonic"),
+    PlattCalibratedClassifier(LogisticRegression(), cv=3, ensemble=False, method="auto"),
     SegmentCalibratedClassifier(
         LogisticRegression(), [0], cv=3, passthrough=True, pooling="complete"
     ),

@@ -1,0 +1,89 @@
+"""The choice among methods of calibration by their held-out log loss."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Floats
+from platt_jax.options import Options
+from platt_jax.sklearn.folds import Fold, class_probabilities, fit_folds
+from platt_jax.sklearn.scores import Scorer
+
+_PARTS = 5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method, and the folds with the scores that it is fitted to."""
+
+    method: str
+    scorer: Scorer
+    folds: list[Fold]
+
+
+def choose_method(
+    candidates: list[Candidate], classes: NDArray[Any], options: Options | None
+) -> str:
+    """The method of the least 5-fold cross-validated log loss, or the first if that is as good.
+
+    As good means: its mean loss is larger by no more than one standard error, that of the mean of
+    the rows' differences (the one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984,
+    "Classification and Regression Trees", section 3.4.3).
+    """
+    if len(candidates) == 1:
+        return candidates[0].method
+    weights = np.concatenate([_weights(fold) for fold in candidates[0].folds])
+    used = weights > 0
+    share = weights[used] / weights.sum()
+    losses = [_held_out_losses(x, classes, options)[used] for x in candidates]
+    best = int(np.argmin([share @ loss for loss in losses]))
+    with np.errstate(invalid="ignore"):  # infinite losses of all
+        difference = losses[0] - losses[best]
+        mean = share @ difference
+        error = np.sqrt(np.sum((share * (difference - mean)) ** 2))
+    return candidates[best if mean > error else 0].method
+
+
+def _held_out_losses(
+    candidate: Candidate, classes: NDArray[Any], options: Options | None
+) -> Floats:
+    """The log loss of each row of all folds, by a calibrator of the fold's rows in other parts."""
+    # All calibrators are fitted in one batch.
+    inside, outside = [], []
+    losses = [np.zeros(len(fold.codes)) for fold in candidate.folds]
+    for fold, loss in zip(candidate.folds, losses, strict=True):
+        parts = _parts(fold)
+        for part in range(_PARTS):
+            inside.append(fold.some(parts != part))
+            outside.append((loss, parts == part, fold.some(parts == part)))
+    fitted = fit_folds(inside, classes, candidate.scorer, candidate.method, options)
+    for calibrator, (loss, where, fold) in zip(fitted, outside, strict=True):
+        p = class_probabilities(calibrator, fold.scores, fold.seen, len(classes), fold.offset)
+        loss[where] = _log_loss(p, fold.codes)
+    return np.concatenate(losses)
+
+
+def _parts(fold: Fold) -> NDArray[np.intp]:
+    """The part (n,) of each row; every class is spread over all parts."""
+    parts = np.empty(len(fold.codes), np.intp)
+    by_class = np.argsort(fold.codes, kind="stable") if fold.codes.ndim == 1 else slice(None)
+    parts[by_class] = np.arange(len(parts)) % _PARTS
+    return parts
+
+
+def _weights(fold: Fold) -> Floats:
+    """The weights of the rows, 0 where the classifier does not know the class."""
+    given = np.ones(len(fold.codes)) if fold.row_weights is None else fold.row_weights
+    return given if fold.codes.ndim == 2 else given * fold.known
+
+
+def _log_loss(proba: Floats, codes: NDArray[Any]) -> Floats:
+    """The log loss of rows, summed over the labels for multilabel."""
+    if codes.ndim == 2:
+        right = np.where(codes, proba, 1 - proba)
+    else:
+        right = np.take_along_axis(proba, codes[:, None], axis=1)
+    with np.errstate(divide="ignore"):
+        return -np.log(np.nan_to_num(right)).sum(axis=1)
