@@ -112,13 +112,16 @@ def _fit(
     rows = rows.standardized(own)
     found = _search(rows, theta, targets, limits, features, penalty, options, runner)
     point = runner.decide(_bound(_last_point, features))(found)
-    (loss,) = rows.row_sums((point, targets), _loss_terms(features))
+    (loss,) = rows.row_sums((point, targets, limits.middle), _loss_terms(features))
     report = runner.decide(_bound(_report, penalty))
-    return report(found, point, loss, own, ranges, moments, options=options)
+    return report(found, point, loss, limits, own, ranges, moments, options=options)
 
 
 class _Limits(NamedTuple):
     weight: jax.Array  # of all rows of a problem
+    # What is subtracted from the functions during the search, their values at the mean score, so
+    # that the constant is told from the others; None where the coordinates do so.
+    middle: list[jax.Array] | None
     largest: list[jax.Array]  # the largest absolute value of each function in a problem's rows
 
 
@@ -146,10 +149,15 @@ def _start(
     theta = [level, slope, *[zero] * (features.number - 2)]
     if features.not_negative:
         theta = [level, *[jnp.maximum(slope, 0)] * (features.number - 1)]
+    middle = None
+    if not features.own_coordinates:
+        middle, theta[0] = features.values(own.center), -B
     # Each function is largest at an end of the scores.
-    ends = [features.values((end - at.center) * at.scale) for end in ranges.overall()]
-    largest = [jnp.maximum(jnp.abs(x), jnp.abs(y)) for x, y in zip(*ends, strict=True)]
-    limits = _Limits(n_pos + n_neg, [jnp.ones_like(zero), *largest])
+    low, high = (
+        _functions(features, middle, (end - at.center) * at.scale) for end in ranges.overall()
+    )
+    largest = [jnp.maximum(jnp.abs(x), jnp.abs(y)) for x, y in zip(low, high, strict=True)]
+    limits = _Limits(n_pos + n_neg, middle, [jnp.ones_like(zero), *largest])
     return at, targets, theta, jax.lax.stop_gradient(limits)
 
 
@@ -158,9 +166,9 @@ def _row_terms(features: Features) -> RowTerms:
     """The derivatives of a row's loss by the parameters; the second ones as a lower triangle."""
 
     def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
-        theta, targets = numbers
-        functions = features.values(row.f)
-        row = row._replace(f=_log_odds(features, theta, row.f))
+        theta, targets, middle = numbers
+        functions = _functions(features, middle, row.f)
+        row = row._replace(f=_log_odds(theta, functions))
         by_z = objective.analytic_derivatives(_identity(theta), row, targets, arithmetic)
         gradient = [-by_z.g_B, *(-by_z.g_B * x for x in functions)]
         hessian = [by_z.h_BB]
@@ -178,16 +186,20 @@ def _loss_terms(features: Features) -> RowTerms:
     """The loss of a row."""
 
     def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
-        theta, targets = numbers
-        row = row._replace(f=_log_odds(features, theta, row.f))
+        theta, targets, middle = numbers
+        row = row._replace(f=_log_odds(theta, _functions(features, middle, row.f)))
         linear, odds = objective.loss(_identity(theta), row, targets, arithmetic)
         return [jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)]
 
     return RowTerms(terms, 1)
 
 
-def _log_odds(features: Features, theta: list[jax.Array], f: jax.Array) -> jax.Array:
-    functions = features.values(f)
+def _functions(features: Features, middle: list[jax.Array] | None, f: jax.Array) -> list[jax.Array]:
+    values = features.values(f)
+    return values if middle is None else [x - m for x, m in zip(values, middle, strict=True)]
+
+
+def _log_odds(theta: list[jax.Array], functions: list[jax.Array]) -> jax.Array:
     return theta[0] + sum(t * x for t, x in zip(theta[1:], functions, strict=True))
 
 
@@ -214,7 +226,7 @@ def _search(
 
     def advance(state: _State, rows: TermRows, targets: Targets) -> _State:
         point = trial(state)
-        sums = rows.row_sums((point, targets), terms)
+        sums = rows.row_sums((point, targets, limits.middle), terms)
         after: _State = decide(limits, state, sums, options=options)
         return after
 
@@ -376,6 +388,7 @@ def _report(
     state: _State,
     point: list[jax.Array],
     loss: jax.Array,
+    limits: _Limits,
     own: Standardization,
     ranges: Any,
     moments: Any,
@@ -390,10 +403,20 @@ def _report(
     status = jnp.where(ranges.bad, int(Status.NON_FINITE), status)
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
     loss = loss + penalty / 2 * sum((x * x for x in point[2:]), start=jnp.zeros_like(loss))
-    hessian = [
-        jnp.stack([state.at.hessian[max(i, j)][min(i, j)] for j in range(number)], -1)
-        for i in range(number)
-    ]
+    full = [[state.at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
+    hessian = [jnp.stack(row, -1) for row in full]
+    if limits.middle is not None:
+        # The constant without what was subtracted: the first parameter here is c + middle theta.
+        middle = jnp.stack([jnp.ones_like(loss), *limits.middle], -1)
+        pairs = zip(point[1:], limits.middle, strict=True)
+        point = [point[0] - sum((t * m for t, m in pairs), start=jnp.zeros_like(loss)), *point[1:]]
+        rest = [x.at[..., 0].set(0) if i else jnp.zeros_like(x) for i, x in enumerate(hessian)]
+        cross = jnp.stack([jnp.zeros_like(loss), *full[0][1:]], -1)
+        outer = middle[..., :, None] * middle[..., None, :]
+        both = cross[..., :, None] * middle[..., None, :]
+        matrix = jnp.stack(rest, -2) + full[0][0][..., None, None] * outer
+        matrix = matrix + both + jnp.swapaxes(both, -1, -2)
+        hessian = [matrix[..., i, :] for i in range(number)]
     low, high = ranges.overall()
     nan = jnp.full_like(loss, jnp.nan)
     return FoundCurves(
