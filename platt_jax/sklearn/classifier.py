@@ -75,7 +75,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         method_: the method, which "auto" has chosen.
         calibrated_classifiers_: a CalibratedMember for each fold, or a single one, with .estimator,
             .calibrator, and .calibrators as scikit-learn has them: a regressor for each curve, with
-            a_ and b_ of a sigmoid, or beta_ of a temperature.
+            `a_` and `b_` of a sigmoid, or `beta_` of a temperature.
         calibrators_: the calibrators of these: OneVsRestCalibrator (with two classes, one curve
             for the second), TemperatureCalibrator for the temperature of more than two classes, or
             PairwiseCalibrator for coupling.
