@@ -111,6 +111,8 @@ def fit_multiclass(
     options = validation.options(options)
     if pooling == "partial" and model != "temperature":
         raise ValueError(f'pooling: expected "none" or "complete" for {model=}, got "partial"')
+    if pooling != "none" and segments is None:
+        raise ValueError(f'pooling: expected "none" without segments, got {pooling!r}')
     if not (isinstance(penalty, int | float | np.number) and 0 < penalty < np.inf):
         raise ValueError(f"penalty: expected a number > 0, got {penalty!r}")
     f = read_logits(logits, model)

@@ -147,8 +147,13 @@ def read_classes(
     """
     given = ids.read_rows(labels, rows, "labels")
     if classes is None:
-        whole = isinstance(given, np.ndarray) and given.dtype.kind in "iu"
-        if number is not None and whole and given.min() >= 0 and given.max() < number:
+        if (
+            number is not None
+            and isinstance(given, np.ndarray)
+            and given.dtype.kind in "iu"
+            and given.min() >= 0
+            and given.max() < number
+        ):
             return np.arange(number), given.astype(np.int64)
         found = factorize(given)
         names = found.named(np.unique(found.of(slice(None))))

@@ -20,6 +20,12 @@ Model: TypeAlias = Literal["temperature", "temperature_bias", "vector", "ordinal
 _PREDICTED_AT_ONCE = 1 << 16  # logits per step of a prediction, few enough to stay in the cache
 
 
+def parameters(model: Model, classes: int) -> int:
+    """The number of parameters of a segment."""
+    numbers = {"temperature": 1, "temperature_bias": 1 + classes, "vector": 2 * classes}
+    return numbers.get(model, classes)
+
+
 @dataclass(frozen=True, eq=False)
 class MulticlassFits(ComparedByValue):
     """The fits of K segments, and last that of all rows.
