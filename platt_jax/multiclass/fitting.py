@@ -103,7 +103,7 @@ def fit_multiclass(
         >>> logits = 2 * rng.normal(size=(4000, 3))
         >>> labels = (logits / 2 + rng.gumbel(size=(4000, 3))).argmax(axis=1)
         >>> fit_multiclass(logits, labels, np.repeat(["a", "b"], 2000)).temperature.round(1)
-        array([2. , 1.9])
+        array([2., 2.])
     """
     caller = Caller()
     validation.require_one_of(model, get_args(Model), "model")
@@ -160,15 +160,18 @@ def fit_rows(
     unknown = hessian[:, each, each] <= 0
     hessian[:, each, each] += least_curvature(hessian)[:, None]
     to_given = likelihood.original
-    covariance = to_given @ np.linalg.inv(hessian) @ np.swapaxes(to_given, 1, 2)
-    variance = np.where(unknown, np.nan, covariance[:, each, each])
+    # Rows of one size, lest squares overflow.
+    size = np.abs(to_given).max(axis=2)
+    scaled = to_given / size[..., None]
+    covariance = scaled @ np.linalg.inv(hessian) @ np.swapaxes(scaled, 1, 2)
+    variance = np.where(unknown, np.nan, np.maximum(covariance[:, each, each], 0))
     coefficients = (to_given @ found.theta[..., None])[..., 0]
     status = np.where(likelihood.unbounded, Status.MAX_ITERATIONS, found.status)
     return _with_failures(
         padded,
         MulticlassFits(
             coefficients,
-            np.sqrt(np.maximum(variance, 0)),
+            np.sqrt(variance) * size,
             status.astype(np.int32),
             found.iterations,
             found.at.loss,
@@ -207,7 +210,7 @@ def _pooled(
         caller.warn(f"pooling: {Status(status).message}")
     b = found.inverse_temperature
     error = found.standard_error
-    if status == Status.NOT_ESTIMATED:
+    if status in (Status.NOT_ESTIMATED, Status.BOUNDARY):
         b, error = (np.full(len(b), x[0, 0]) for x in (one.coefficients, one.standard_errors))
     made: list[MulticlassFits] = []
     for (which, x), (_, likelihood) in zip(padded, parts, strict=True):

@@ -53,13 +53,14 @@ class SoftmaxLikelihood:
         below = f - (f if absent is None else np.where(absent, -np.inf, f)).max(axis=0)
         below *= present
         own = np.take_along_axis(below, rows.codes[None], axis=0)[0]
-        self.unbounded: Bools = ~((own < 0) & (w > 0)).any(axis=1)
+        beaten = ((own < 0) & (w > 0)).any(axis=1)
         total = (w * (present * np.ones_like(f)).sum(axis=0)).sum(axis=1)
         share = w / np.where(total > 0, total, 1)[:, None]
         # Only ratios are squared, which cannot overflow.
         widest = np.maximum(-below.min(axis=(0, 2), initial=0), _TINY)
         ratios = below / widest[:, None]
         unit = widest * np.sqrt((share * np.square(ratios, out=ratios).sum(axis=0)).sum(axis=1))
+        self.unbounded: Bools = ~beaten & (unit > 0)
         unit = np.where(unit > 0, unit, 1)
         center = (share * f).sum(axis=(0, 2)) if centred else np.zeros_like(unit)
         self._x = (f - center[:, None]) * present if centred else below

@@ -16,7 +16,7 @@ from platt_jax.multiclass.likelihoods import SoftmaxLikelihood
 from platt_jax.results.multiclass import TemperaturePopulation
 from platt_jax.status import Status
 
-_Z, _WEIGHT = np.polynomial.hermite_e.hermegauss(11)
+_Z, _WEIGHT = np.polynomial.hermite_e.hermegauss(15)
 _LOG_WEIGHT = np.log(_WEIGHT / np.sqrt(2 * np.pi))
 _START_SD = 0.5
 _LEAST_SD = 1e-3  # below, segments differ by less than anyone would notice

@@ -68,8 +68,8 @@ class TemperaturePopulation(ComparedByValue):
     Attributes:
         mean: its mean.
         sd: its standard deviation; 0 where segments differ by no more than chance.
-        mean_error: standard error of the mean; NaN without an estimate.
-        log_sd_error: standard error of the logarithm of the standard deviation; NaN with sd = 0.
+        mean_error: standard error of the mean; NaN without an estimate and with sd = 0.
+        log_sd_error: standard error of the logarithm of the standard deviation; likewise.
         status: CONVERGED, BOUNDARY (sd = 0), MAX_ITERATIONS or NOT_ESTIMATED.
         nodes: (K + 1, J) inverse temperatures of each segment, and last of an unseen one: the nodes
             of its posterior distribution.
