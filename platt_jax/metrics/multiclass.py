@@ -33,11 +33,11 @@ class TopLabel(NamedTuple):
 
     Attributes:
         correct: bool, whether the label is that class.
-        confidence: its probability.
+        proba: its probability.
     """
 
     correct: NDArray[np.bool_]
-    confidence: NDArray[Any]
+    proba: NDArray[Any]
 
 
 class _Rows(NamedTuple):
@@ -162,9 +162,9 @@ def top_label_ece(
         >>> round(float(found.value), 6)
         0.55
     """
-    correct, confidence = top_label(labels, proba, classes=classes)
+    correct, largest = top_label(labels, proba, classes=classes)
     return ece_interval(
-        correct, confidence, weights=weights, n_bins=n_bins, strategy=strategy, level=level
+        correct, largest, weights=weights, n_bins=n_bins, strategy=strategy, level=level
     )
 
 
@@ -224,9 +224,9 @@ def _read(labels: Column, proba: Column, classes: Column | None, weights: Column
 
 
 def _of_label(rows: _Rows) -> Floats:
-    """(..., N) the probabilities of the labels."""
-    found: Any = np.take_along_axis(rows.proba, rows.codes[..., None], axis=-1)[..., 0]
-    return found.astype(np.float64)
+    """(..., N) the probabilities of the labels; NaN where any is."""
+    found = np.take_along_axis(rows.proba, rows.codes[..., None], axis=-1)[..., 0]
+    return np.where(np.isnan(rows.proba).any(axis=-1), np.nan, found.astype(np.float64))
 
 
 def _mean_score(losses: Floats, rows: _Rows, level: float) -> MeanScore:
