@@ -106,21 +106,25 @@ class SoftmaxLikelihood:
             by_slope = px.sum(axis=0, keepdims=True) if self._slopes == 1 else px
             means = np.concatenate([by_slope, p]) if self._has_biases else by_slope
             weighted = means * w
-            gradient += weighted.sum(axis=2).T
             by_problem = np.moveaxis(means, 0, 1)
             hessian -= np.moveaxis(weighted, 0, 1) @ np.moveaxis(by_problem, 1, 2)
+            sums = weighted.sum(axis=2).T
+            gradient += sums
+            if self._slopes == 1:
+                squares = np.einsum("ckn,ckn->kn", px, x)
+                hessian[:, 0, 0] += np.einsum("kn,kn->k", w, squares)
+            else:
+                squares = np.einsum("ckn,ckn->kc", weighted[some], x)
+                hessian[:, diagonal[some], diagonal[some]] += squares
             if self._has_biases:
-                weighted_px = (w * px).sum(axis=2).T
-                hessian[:, diagonal[every], diagonal[every]] += (w * p).sum(axis=2).T
+                hessian[:, diagonal[every], diagonal[every]] += sums[:, every]
                 if self._slopes == 1:
-                    hessian[:, 0, every] += weighted_px
-                    hessian[:, every, 0] += weighted_px
+                    mixed = np.einsum("ckn,kn->kc", px, w)
+                    hessian[:, 0, every] += mixed
+                    hessian[:, every, 0] += mixed
                 else:
-                    hessian[:, diagonal[some], diagonal[every]] += weighted_px
-                    hessian[:, diagonal[every], diagonal[some]] += weighted_px
-            px *= x
-            squares = px.sum(axis=0, keepdims=True) if self._slopes == 1 else px
-            hessian[:, diagonal[some], diagonal[some]] += (w * squares).sum(axis=2).T
+                    hessian[:, diagonal[some], diagonal[every]] += sums[:, some]
+                    hessian[:, diagonal[every], diagonal[some]] += sums[:, some]
         return LossSums(loss, gradient, hessian)
 
     def losses(self, theta: Floats) -> Floats:
