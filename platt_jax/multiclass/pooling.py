@@ -113,7 +113,8 @@ def pool_temperatures(
             status = Status.CONVERGED
             break
     found = _posteriors(nodes, population)
-    errors = np.sqrt(np.diag(np.linalg.inv(found.information)))
+    with np.errstate(invalid="ignore"):  # a search that has not converged may end at a saddle
+        errors = np.sqrt(np.diag(np.linalg.pinv(found.information)))
     mean = (found.weights * nodes.t).sum(axis=1)
     variance = (found.weights * (nodes.t - mean[:, None]) ** 2).sum(axis=1)
     unseen = population.mean + population.sd * _Z

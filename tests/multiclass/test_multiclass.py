@@ -313,6 +313,8 @@ def test_classes_are_named_and_found():
     swapped = np.asarray(f)[:, [1, 0, 2]]
     same = pj.fit_multiclass(swapped, ["a", "b", "c", "b"], classes=["b", "a", "c"])
     np.testing.assert_allclose(same.slopes, text.slopes, rtol=1e-12)
+    shifted = pj.fit_multiclass(np.asarray(f)[:, [2, 0, 1]], list("abcb"), classes=list("cab"))
+    np.testing.assert_allclose(shifted.slopes, text.slopes, rtol=1e-12)
     assert pj.fit_multiclass(f, [0, 1, 1, 1]).classes.tolist() == [0, 1, 2]
     assert pj.fit_multiclass(f, [1, 2, 3, 2]).classes.tolist() == [1, 2, 3]
     for labels, classes in [([0, 1, 9, 2], None), (["a"] * 4, None), ([0, 1, 2, 1], [0, 1])]:
