@@ -86,8 +86,9 @@ def fit_multiclass(
     Returns:
         A MulticlassCalibrator with the distinct ids, ascending, as keys. The status of a segment is
         MAX_ITERATIONS, too, if no row's label has a smaller logit than another class: then there is
-        no best temperature, and 1 / T is so large that rounding hides further improvement. It is
-        NON_FINITE if a logit is NaN or inf, if a row has no option, or a label that is none; EMPTY
+        no best temperature, and 1 / T is so large that rounding hides further improvement. So it is
+        for "vector" if no row's label has a larger logit than another class. It is NON_FINITE if a
+        logit is NaN or inf, if a row has no option, or a label that is none; EMPTY
         without a row of positive weight. The parameters of both are NaN.
 
     Warns:

@@ -54,6 +54,8 @@ class SoftmaxLikelihood:
         below *= present
         own = np.take_along_axis(below, rows.codes[None], axis=0)[0]
         beaten = ((own < 0) & (w > 0)).any(axis=1)
+        if centred:  # slopes may be negative: then the smallest logit wins
+            beaten &= ((own > below.min(axis=0)) & (w > 0)).any(axis=1)
         total = (w * (present * np.ones_like(f)).sum(axis=0)).sum(axis=1)
         share = w / np.where(total > 0, total, 1)[:, None]
         # Only ratios are squared, which cannot overflow.
@@ -94,6 +96,7 @@ class SoftmaxLikelihood:
         """See `Likelihood`."""
         pull = theta @ self._precision
         loss = (theta * (pull / 2 - self._observed)).sum(axis=1)
+        size = np.abs(loss)
         gradient = pull - self._observed
         hessian = np.broadcast_to(self._precision, (*theta.shape, theta.shape[1])).copy()
         some, every = slice(self._slopes), slice(self._slopes, None)
@@ -125,7 +128,7 @@ class SoftmaxLikelihood:
                 else:
                     hessian[:, diagonal[some], diagonal[every]] += sums[:, some]
                     hessian[:, diagonal[every], diagonal[some]] += sums[:, some]
-        return LossSums(loss, gradient, hessian)
+        return LossSums(loss, gradient, hessian, np.maximum(size, np.abs(loss)))
 
     def losses(self, theta: Floats) -> Floats:
         """(k,) the losses alone, without penalty."""
@@ -199,11 +202,13 @@ class CumulativeLikelihood:
             np.zeros(len(theta)),
             np.zeros_like(theta),
             np.zeros((*theta.shape, theta.shape[1])),
+            np.zeros(len(theta)),
         )
         if (np.diff(theta[:, 1:], axis=1) <= 0).any():
             made.loss[(np.diff(theta[:, 1:], axis=1) <= 0).any(axis=1)] = np.inf
         for part in _parts((self._classes, *self._x.shape)):
             self._add(made, theta, part)
+        made.size[:] = np.abs(made.loss)
         return made
 
     def _add(self, made: LossSums, theta: Floats, part: slice) -> None:

@@ -11,7 +11,7 @@ from platt_jax.status import Status
 
 _RUNNING = -1
 _ARMIJO = 1e-4  # the sufficient-decrease constant
-_ROUNDING = 64 * np.finfo(np.float64).eps  # of a loss, relative
+_ROUNDING = 64 * np.finfo(np.float64).eps  # of a loss, relative to its largest term
 # Added to the diagonal, relative to its largest entry: parameters that the rows do not determine
 # stay where they are.
 _RIDGE = 1e-13
@@ -23,6 +23,7 @@ class LossSums(NamedTuple):
     loss: Floats  # (k,)
     gradient: Floats  # (k, P)
     hessian: Floats  # (k, P, P)
+    size: Floats  # (k,) of the largest term of the loss, of which rounding is a fraction
 
 
 class Likelihood(Protocol):
@@ -73,7 +74,7 @@ def minimize(likelihood: Likelihood, options: Options) -> Optimum:
         new = likelihood.sums(trial)
         descent = (at.gradient * (trial - theta)).sum(axis=1)
         # Near the optimum the change of the loss is rounding.
-        allowed = at.loss + _ARMIJO * descent + _ROUNDING * np.abs(at.loss)
+        allowed = at.loss + _ARMIJO * descent + _ROUNDING * at.size
         accepted = running & (new.loss <= allowed)
         length = np.where(accepted, 1, np.where(running, length / 2, length))
         iterations += accepted
@@ -82,6 +83,7 @@ def minimize(likelihood: Likelihood, options: Options) -> Optimum:
             np.where(accepted, new.loss, at.loss),
             np.where(accepted[:, None], new.gradient, at.gradient),
             np.where(accepted[:, None, None], new.hessian, at.hessian),
+            np.where(accepted, new.size, at.size),
         )
 
 

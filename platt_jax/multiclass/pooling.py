@@ -23,6 +23,13 @@ _LEAST_SD = 1e-3  # below, segments differ by less than anyone would notice
 _MAX_ITERATIONS = 100
 _TOL = 1e-7  # of the mean and of the logarithm of the standard deviation
 _STEPS_TO_MODE = 50
+_FARTHEST = 300.0  # of t from 0
+
+
+def _inverse_temperatures(t: Floats) -> Floats:
+    """exp(t), within limits where it is a number."""
+    b: Floats = np.exp(np.clip(t, -_FARTHEST, _FARTHEST))
+    return b
 
 
 class _Normal(NamedTuple):
@@ -54,7 +61,7 @@ class _Segments:
         def at(likelihood: SoftmaxLikelihood, b: Floats) -> Floats:
             return np.stack([likelihood.losses(x[:, None]) for x in b.T], axis=1)
 
-        return self._each(at, np.exp(t) * self._unit[:, None])
+        return self._each(at, _inverse_temperatures(t) * self._unit[:, None])
 
     def derivatives(self, t: Floats) -> Floats:
         """(K, 3) losses at t (K,), and their first and second derivatives by t."""
@@ -64,7 +71,7 @@ class _Segments:
             slope = b * made.gradient[:, 0]
             return np.stack([made.loss, slope, b * b * made.hessian[:, 0, 0] + slope], axis=1)
 
-        return self._each(at, np.exp(t) * self._unit)
+        return self._each(at, _inverse_temperatures(t) * self._unit)
 
 
 class _Nodes(NamedTuple):
@@ -118,7 +125,7 @@ def pool_temperatures(
     mean = (found.weights * nodes.t).sum(axis=1)
     variance = (found.weights * (nodes.t - mean[:, None]) ** 2).sum(axis=1)
     unseen = population.mean + population.sd * _Z
-    b = np.exp(mean)
+    b = _inverse_temperatures(mean)
     return TemperaturePosterior(
         TemperaturePopulation(
             mean=np.array(population.mean),
@@ -126,7 +133,7 @@ def pool_temperatures(
             mean_error=np.array(errors[0]),
             log_sd_error=np.array(errors[1]),
             status=np.array(status, np.int32),
-            nodes=np.exp(np.vstack([nodes.t, unseen])),
+            nodes=_inverse_temperatures(np.vstack([nodes.t, unseen])),
             node_weights=np.vstack([found.weights, np.exp(_LOG_WEIGHT)]),
         ),
         b,

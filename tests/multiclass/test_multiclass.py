@@ -304,6 +304,24 @@ def test_ordinal_without_overlap(rng):
     assert three.status[0] == Status.CONVERGED and np.isfinite(three.coefficients).all()
 
 
+def test_slopes_of_any_sign_have_no_optimum_where_the_smallest_logit_is_right(rng):
+    f, _ = drawn(rng, 50)
+    found = pj.fit_multiclass(f, f.argmin(axis=1), model="vector")
+    assert found.status[0] == Status.MAX_ITERATIONS and (found.slopes < 0).all()
+    one = pj.fit_multiclass(f, f.argmin(axis=1), model="temperature_bias")
+    assert one.status[0] == Status.CONVERGED and one.slopes[0] == 0
+
+
+def test_few_rows_end_without_a_failed_line_search():
+    """Where a prior alone bounds the parameters, the loss is a small difference of large terms."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        f = rng.choice([0.01, 1, 1000]) * rng.normal(size=(20, 3)).round(1)
+        y = rng.integers(0, 3, 20)
+        found = pj.fit_multiclass(f, y, rng.integers(0, 8, 20), model="vector")
+        assert np.isin(found.status, [Status.CONVERGED, Status.MAX_ITERATIONS]).all()
+
+
 def test_classes_are_named_and_found():
     f = [[2.0, 0, 1], [0, 3, 0], [1, 0, 2], [2, 1, 0]]
     text = pj.fit_multiclass(f, ["a", "b", "c", "b"])
