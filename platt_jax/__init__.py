@@ -14,9 +14,11 @@ from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.monitoring.monitor import Monitor
+from platt_jax.multiclass.fitting import fit_multiclass
 from platt_jax.options import Options
 from platt_jax.results.files import load, save
 from platt_jax.results.fit import Fit
+from platt_jax.results.multiclass import MulticlassCalibrator
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -36,6 +38,7 @@ __all__ = [
     "Flag",
     "GaussianPrior",
     "Monitor",
+    "MulticlassCalibrator",
     "OneVsRestCalibrator",
     "Options",
     "ProgressReport",
@@ -48,6 +51,7 @@ __all__ = [
     "estimate_drift",
     "estimate_rates",
     "fit",
+    "fit_multiclass",
     "fit_one_vs_rest",
     "fit_segments",
     "judge_pooling",

@@ -50,6 +50,8 @@ def all_metrics(data):
             metric(labels, expit(scores), segments=ids)
         elif name == "expected":
             metric(expit(scores), segments=ids)
+        elif name.startswith(("multiclass_", "classwise_", "top_label")):
+            metric(labels.astype(int), np.stack([expit(-scores), expit(scores)], axis=1))
         elif name.islower() and name not in ("by_segment", "roc_auc"):
             metric(labels, expit(scores))
     metrics.roc_auc(labels, scores)

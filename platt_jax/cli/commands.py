@@ -167,7 +167,7 @@ def apply(arguments: argparse.Namespace) -> int:
 def shift(arguments: argparse.Namespace) -> int:
     """`platt-jax shift`."""
     outputs.check(arguments.out, arguments.calibrator, only_file=_BINARY)
-    calibrator = load(arguments.calibrator)
+    calibrator = reading.load_sigmoids(arguments.calibrator)
     if isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(
             f"{arguments.calibrator} has one sigmoid per class, and a rate of each: shift it by "

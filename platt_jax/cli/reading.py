@@ -19,6 +19,7 @@ from platt_jax.cli import csvio, outputs, parquet
 from platt_jax.cli.inputs import Input, staged
 from platt_jax.ids.factorize import factorize
 from platt_jax.results import tables
+from platt_jax.results.multiclass import MulticlassCalibrator
 
 # Parsers of the fields of a text file. Segment 007 is not segment 7. Labels that are classes are
 # `class_labels` until they are ids of classes.
@@ -121,13 +122,23 @@ def named_classes(arguments: argparse.Namespace) -> list[str]:
     return classes
 
 
+def load_sigmoids(path: str) -> Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator:
+    """The calibrator in a file, if it is one that the commands take."""
+    calibrator = load(path)
+    if isinstance(calibrator, MulticlassCalibrator):
+        raise ValueError(
+            f"{path} has a MulticlassCalibrator, which only Python takes: see its predict_proba"
+        )
+    return calibrator
+
+
 def load_calibrator(
     arguments: argparse.Namespace,
 ) -> Sigmoid | SegmentCalibrator | OneVsRestCalibrator:
     """The calibrator that `platt-jax fit` saved, checked against the columns of its rows."""
     check_classes(arguments)
     path, segment = arguments.calibrator, arguments.segment
-    calibrator = load(path)
+    calibrator = load_sigmoids(path)
     if isinstance(calibrator, OneVsRestCalibrator):
         classes = [str(x) for x in calibrator.classes.tolist()]
         if arguments.scores is None:

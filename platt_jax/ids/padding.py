@@ -1,6 +1,6 @@
 """Rows of segments padded to arrays (k, N), for functions of batches (..., N)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -41,11 +41,23 @@ class SegmentsBySize:
         The function returns a pytree of arrays with leading axis k. N is a power of two, so that
         few groups serve segments of all sizes.
         """
-        exponents = np.frexp(self.sizes - 1)[1]  # of the least power of two that is >= the size
-        groups = [np.flatnonzero(exponents == exponent) for exponent in np.unique(exponents)]
-        made = [function(self._padded(x, 1 << int(exponents[x[0]]))) for x in groups]
-        back = np.argsort(np.concatenate(groups))
+        groups = list(self.pieces())
+        made = [function(rows) for _, rows in groups]
+        back = np.argsort(np.concatenate([which for which, _ in groups]))
         return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *made)
+
+    def pieces(self, most: int | None = None) -> Iterator[tuple[NDArray[np.intp], PaddedRows]]:
+        """Numbers and rows of segments of similar size, with `most` places or fewer; None for any.
+
+        A segment with more places is alone.
+        """
+        exponents = np.frexp(self.sizes - 1)[1]  # of the least power of two that is >= the size
+        for exponent in np.unique(exponents):
+            group, width = np.flatnonzero(exponents == exponent), 1 << int(exponent)
+            number = len(group) if most is None else max(1, most // width)
+            for first in range(0, len(group), number):
+                which = group[first : first + number]
+                yield which, self._padded(which, width)
 
     def _padded(self, which: NDArray[np.intp], width: int) -> PaddedRows:
         column, ends = np.arange(width), np.cumsum(self.sizes)

@@ -5,7 +5,8 @@ independent problems, and return arrays of shape (...), or a number for a single
 Exceptions: `isotonic_curve` and `smooth_curve` take one problem, `roc_auc` takes scores of any
 scale, `by_segment` takes flat arrays with segment ids and computes any metric for each segment. The
 field-level errors and `multicalibration_error` take flat arrays and groups of rows. `expected`
-takes no labels: it says which scores to expect of labels to come. Common rules:
+takes no labels: it says which scores to expect of labels to come. Metrics of several classes take
+class ids (..., N) and probabilities (..., N, C). Common rules:
 
 - `proba` holds numbers in [0, 1], or any finite logits with `from_logits=True`. float32 gives
   float32 results; all arithmetic is in float64.
@@ -40,6 +41,15 @@ from platt_jax.metrics.fields import (
     field_squared_error,
 )
 from platt_jax.metrics.multicalibration import MulticalibrationError, multicalibration_error
+from platt_jax.metrics.multiclass import (
+    MeanScore,
+    TopLabel,
+    classwise_ece,
+    multiclass_brier_score,
+    multiclass_log_loss,
+    top_label,
+    top_label_ece,
+)
 from platt_jax.metrics.scores import (
     BrierDecomposition,
     brier_decomposition,
@@ -69,13 +79,16 @@ __all__ = [
     "FieldError",
     "FieldSquaredError",
     "IsotonicCurve",
+    "MeanScore",
     "MulticalibrationError",
     "ReliabilityCurve",
     "SmoothCurve",
+    "TopLabel",
     "ZTest",
     "brier_decomposition",
     "brier_score",
     "by_segment",
+    "classwise_ece",
     "cox_calibration",
     "ece_by_chance",
     "ece_interval",
@@ -89,9 +102,13 @@ __all__ = [
     "log_loss",
     "maximum_calibration_error",
     "multicalibration_error",
+    "multiclass_brier_score",
+    "multiclass_log_loss",
     "reliability_curve",
     "roc_auc",
     "smooth_curve",
     "smooth_ece",
     "spiegelhalter",
+    "top_label",
+    "top_label_ece",
 ]

@@ -47,6 +47,13 @@ Args:
     proba: (N,) probabilities of class 1, or logits.
     weights: (N,) counts of rows >= 0.
     from_logits: whether proba holds logits.""",
+    "{class_rows}": """\
+Args:
+    labels: (..., N) class ids.
+    proba: (..., N, C) probabilities, a column per class.
+    classes: (C,) class ids in the order of the columns. None means 0 ... C-1 if the labels are
+        such integers, else the distinct labels, ascending.
+    weights: counts of rows >= 0, broadcastable to labels.""",
     "{bins}": """\
 n_bins: number of bins.
     strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.""",
@@ -61,7 +68,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def documented(function: _Function) -> _Function:
-    """Completes a docstring: arguments for `{rows}`, `{flat_rows}` and `{bins}`; and its errors."""
+    """Completes a docstring: arguments for `{rows}` and the like; and its errors."""
     text = inspect.getdoc(function) or ""  # none under python -OO
     for placeholder, meaning in _TEXTS.items():
         text = text.replace(placeholder, meaning)

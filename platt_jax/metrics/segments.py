@@ -11,6 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize
+from platt_jax.multiclass.rows import read_classes
 from platt_jax.results.tables import Table, keyed
 
 
@@ -50,12 +51,13 @@ def by_segment(
         metric: a function of this package, such as `log_loss`, but not `isotonic_curve` or
             `smooth_curve`, which take one problem; or a similar function of labels and
             probabilities (..., N) and `weights`, where weight 0 removes a row.
-        labels: (N,) bool, {0, 1} or {-1, +1}; or SegmentRows, which replace the arrays, with their
-            scores as `proba`.
-        proba: (N,) argument of the metric: probabilities, logits or scores.
+        labels: (N,) bool, {0, 1} or {-1, +1}; class ids for a metric of several classes; or
+            SegmentRows, which replace the arrays, with their scores as `proba`.
+        proba: (N,) argument of the metric: probabilities, logits or scores; (N, C) for a metric of
+            several classes.
         segments: (N,) ids as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
-        options: options of the metric, such as from_logits=True.
+        options: options of the metric, such as from_logits=True or classes.
 
     Returns:
         A BySegment; `BySegment.table` makes it a table.
@@ -75,11 +77,21 @@ def by_segment(
         proba, labels, segments, weights, _ = row_arrays(labels, "offset", **beside)
     validation.require_each(labels, "labels", proba=proba, segments=segments)
     p = validation.floating(proba, "proba")
-    if p.ndim != 1 or not len(p):
+    if p.ndim not in (1, 2) or not len(p):
         raise ValueError(f"proba: expected a flat array with rows, got shape {p.shape}")
     row_ids = ids.read_rows(segments, len(p))
-    y, w, _ = validation.labelled_rows(p, labels, weights, "proba")
-    y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
+    y: NDArray[Any]
+    if p.ndim == 2:
+        y = read_classes(labels, len(p), p.shape[1], options.pop("classes", None))[1]
+        w = validation.broadcast(
+            validation.weights(1.0 if weights is None else weights, np.float64),
+            p.shape[:1],
+            "weights",
+            "labels",
+        )
+    else:
+        y, w, _ = validation.labelled_rows(p, labels, weights, "proba")
+        y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
     segments_by_size = SegmentsBySize(factorize(row_ids))
 
     def values_of_some(rows: PaddedRows) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.options import Options, Pooling
-from platt_jax.results import fitted_curves, level_files
+from platt_jax.results import fitted_curves, level_files, multiclass_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.fingerprint import fingerprint
@@ -23,6 +23,7 @@ from platt_jax.results.id_arrays import (
     id_names,
     ids_to_arrays,
 )
+from platt_jax.results.multiclass import MulticlassCalibrator
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import SHAPES, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -37,7 +38,7 @@ _VERSION = 1
 REFUSAL = "not a calibrator that platt_jax saved, or damaged"
 _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
 
-Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator
+Calibrator = Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator | MulticlassCalibrator
 _KINDS = tuple(kind.__name__ for kind in get_args(Calibrator))
 # Integer fields, and their largest valid value.
 _CODES = {
@@ -57,7 +58,7 @@ def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
 
     Args:
         path: the file, exactly as named; no extension is added. An existing file is replaced.
-        calibrator: a Sigmoid, Fit, SegmentCalibrator or OneVsRestCalibrator.
+        calibrator: a Sigmoid, Fit, SegmentCalibrator, OneVsRestCalibrator or MulticlassCalibrator.
 
     Raises:
         ValueError: calibrator is something else, its fields are inconsistent, or path is not a path
@@ -88,7 +89,10 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
         )
     about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "package": __version__}
     about["kind"] = kind
-    arrays: dict[str, NDArray[Any]] = {}
+    if isinstance(calibrator, MulticlassCalibrator):
+        header, arrays = multiclass_files.described(calibrator)
+        return about | header, arrays
+    arrays = {}
     if isinstance(calibrator, OneVsRestCalibrator):
         about["multilabel"] = calibrator.multilabel
         _add_ids(about, arrays, "classes", calibrator.classes)
@@ -176,6 +180,8 @@ def assembled(
     kind, layout = about["kind"], about.get("ids", ONE_PLAIN_COLUMN)
     if kind not in _KINDS:
         raise ValueError("not a kind of calibrator")
+    if kind == "MulticlassCalibrator":
+        return multiclass_files.assembled(about, names, read)
     of_segments = kind in ("SegmentCalibrator", "OneVsRestCalibrator")
     id_arrays = ["classes"] * (kind == "OneVsRestCalibrator") + ["keys"] * of_segments
     fields = ["A", "B"] if kind == "Sigmoid" else list(FIT_FIELDS)
@@ -251,7 +257,7 @@ def _plain(name: str, values: Column) -> NDArray[Any]:
     return np.asarray(values) if name in _CODES else validation.floating(values, name)
 
 
-def _to_arrays(calibrator: Calibrator) -> dict[str, NDArray[Any]]:
+def _to_arrays(calibrator: Sigmoid | Fit | SegmentCalibrator) -> dict[str, NDArray[Any]]:
     """The fields by their names in the file, except ids."""
     arrays: dict[str, Any]
     if isinstance(calibrator, Sigmoid):

@@ -14,6 +14,12 @@ NOT_OF_BATCHES = (
     "isotonic_curve",
     "multicalibration_error",
     "smooth_curve",
+    # Of several classes; test_metrics_multiclass.py.
+    "classwise_ece",
+    "multiclass_brier_score",
+    "multiclass_log_loss",
+    "top_label",
+    "top_label_ece",
 )
 METRICS = {
     name: getattr(metrics, name)
@@ -87,7 +93,7 @@ def test_what_is_refused(rows):
     log_loss = metrics.log_loss
     for call, message in (
         (lambda: metrics.by_segment(log_loss, labels, proba, segments[1:]), "segments: expected"),
-        (lambda: metrics.by_segment(log_loss, labels, proba[None], segments), "proba: expected a"),
+        (lambda: metrics.by_segment(log_loss, labels, proba[None, None], segments), "proba: expe"),
         (lambda: metrics.by_segment(log_loss, [], [], []), "proba: expected a flat array"),
         (lambda: metrics.by_segment(log_loss, labels[1:], proba, segments), "labels: expected a"),
         (lambda: metrics.by_segment(log_loss, labels, proba + 1, segments), r"in \[0, 1\]"),

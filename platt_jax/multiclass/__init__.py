@@ -1,0 +1,1 @@
+"""Calibration of several classes at once, by segment: temperature, vector and ordinal scaling."""

@@ -1,0 +1,266 @@
+"""The likelihoods of the models: softmax of scaled logits, and cumulative logits."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from platt_jax.arrays import Bools, Floats
+from platt_jax.multiclass.newton import LossSums
+from platt_jax.multiclass.rows import Padded
+from platt_jax.results.multiclass import Model
+
+# Logits that are read together, few enough to stay in a cache.
+_ENTRIES_AT_ONCE = 1 << 16
+_TINY = np.finfo(np.float64).tiny
+
+
+class SoftmaxLikelihood:
+    """P(class c) = softmax(a_c x_c + b_c) for logits x in units that suit the segment.
+
+    "temperature" has one slope a >= 0 for all classes and no biases b. "temperature_bias" has
+    biases, and "vector" also a slope for each class, of any sign. Guo, Pleiss, Sun & Weinberger
+    (2017, "On calibration of modern neural networks", section 4.2).
+
+    Biases have a normal prior with mean 0 and this precision, which also makes their sum 0. So have
+    the slopes' deviations from their mean, in units where logits vary by 1.
+
+    Attributes:
+        start: (k, P) where the search begins.
+        bounded: (P,) whether a parameter is >= 0.
+        original: (k, P, P) maps parameters to those of the logits as given.
+        unbounded: (k,) whether there is no optimum, because no row's label is beaten.
+    """
+
+    def __init__(self, rows: Padded, model: Model, penalty: float) -> None:
+        self._rows, self._has_biases = rows, model != "temperature"
+        own_slopes = model == "vector"
+        classes, problems, _ = rows.logits.shape
+        self._slopes = classes if own_slopes else 1
+        self._set_coordinates(rows, centred=own_slopes)
+        number = self._slopes + self._has_biases * classes
+        self.start = np.zeros((problems, number))
+        self.bounded: Bools = np.arange(number) < (0 if own_slopes else 1)
+        self._observed = self._observed_sums()
+        self._precision = np.zeros((number, number))
+        if own_slopes:
+            self._precision[:classes, :classes] = penalty * _centring(classes)
+        if self._has_biases:
+            self._precision[self._slopes :, self._slopes :] = penalty * np.eye(classes)
+
+    def _set_coordinates(self, rows: Padded, centred: bool) -> None:
+        f, absent, w = rows.logits, rows.absent, rows.weights
+        present = 1.0 if absent is None else ~absent
+        below = f - (f if absent is None else np.where(absent, -np.inf, f)).max(axis=0)
+        below *= present
+        own = np.take_along_axis(below, rows.codes[None], axis=0)[0]
+        beaten = ((own < 0) & (w > 0)).any(axis=1)
+        if centred:  # slopes may be negative: then the smallest logit wins
+            beaten &= ((own > below.min(axis=0)) & (w > 0)).any(axis=1)
+        total = (w * (present * np.ones_like(f)).sum(axis=0)).sum(axis=1)
+        share = w / np.where(total > 0, total, 1)[:, None]
+        # Only ratios are squared, which cannot overflow.
+        widest = np.maximum(-below.min(axis=(0, 2), initial=0), _TINY)
+        ratios = below / widest[:, None]
+        unit = widest * np.sqrt((share * np.square(ratios, out=ratios).sum(axis=0)).sum(axis=1))
+        self.unbounded: Bools = ~beaten & (unit > 0)
+        unit = np.where(unit > 0, unit, 1)
+        center = (share * f).sum(axis=(0, 2)) if centred else np.zeros_like(unit)
+        self._x = (f - center[:, None]) * present if centred else below
+        self._x /= unit[:, None]
+        self.original = self._to_given(center, unit)
+
+    def _to_given(self, center: Floats, unit: Floats) -> Floats:
+        slopes, classes = self._slopes, len(self._x)
+        number = slopes + self._has_biases * classes
+        made = np.zeros((len(unit), number, number))
+        made[:, range(slopes), range(slopes)] = 1 / unit[:, None]
+        if self._has_biases:
+            centring = _centring(classes)
+            made[:, slopes:, slopes:] = centring
+            made[:, slopes:, :slopes] -= (center / unit)[:, None, None] * centring[:, :slopes]
+        return made
+
+    def _observed_sums(self) -> Floats:
+        """(k, P), what the gradient of the mean log-likelihood is linear in: sums by label."""
+        w, codes = self._rows.weights, self._rows.codes
+        if self._slopes == 1:
+            own = np.take_along_axis(self._x, codes[None], axis=0)[0]
+            sums = [(w * own).sum(axis=1)]
+            if not self._has_biases:
+                return np.stack(sums, axis=1)
+        else:
+            sums = [(w * (codes == c) * x).sum(axis=1) for c, x in enumerate(self._x)]
+        return np.stack(sums + [(w * (codes == c)).sum(axis=1) for c in range(len(self._x))], 1)
+
+    def sums(self, theta: Floats) -> LossSums:
+        """See `Likelihood`."""
+        pull = theta @ self._precision
+        loss = (theta * (pull / 2 - self._observed)).sum(axis=1)
+        size = np.abs(loss)
+        gradient = pull - self._observed
+        hessian = np.broadcast_to(self._precision, (*theta.shape, theta.shape[1])).copy()
+        some, every = slice(self._slopes), slice(self._slopes, None)
+        diagonal = np.arange(theta.shape[1])
+        for part in _parts(self._x.shape):
+            w, x = self._rows.weights[:, part], self._x[..., part]
+            logs, p = self._probabilities(theta, part)
+            loss += (w * logs).sum(axis=1)
+            px = p * x
+            by_slope = px.sum(axis=0, keepdims=True) if self._slopes == 1 else px
+            means = np.concatenate([by_slope, p]) if self._has_biases else by_slope
+            weighted = means * w
+            by_problem = np.moveaxis(means, 0, 1)
+            hessian -= np.moveaxis(weighted, 0, 1) @ np.moveaxis(by_problem, 1, 2)
+            sums = weighted.sum(axis=2).T
+            gradient += sums
+            if self._slopes == 1:
+                squares = np.einsum("ckn,ckn->kn", px, x)
+                hessian[:, 0, 0] += np.einsum("kn,kn->k", w, squares)
+            else:
+                squares = np.einsum("ckn,ckn->kc", weighted[some], x)
+                hessian[:, diagonal[some], diagonal[some]] += squares
+            if self._has_biases:
+                hessian[:, diagonal[every], diagonal[every]] += sums[:, every]
+                if self._slopes == 1:
+                    mixed = np.einsum("ckn,kn->kc", px, w)
+                    hessian[:, 0, every] += mixed
+                    hessian[:, every, 0] += mixed
+                else:
+                    hessian[:, diagonal[some], diagonal[every]] += sums[:, some]
+                    hessian[:, diagonal[every], diagonal[some]] += sums[:, some]
+        return LossSums(loss, gradient, hessian, np.maximum(size, np.abs(loss)))
+
+    def losses(self, theta: Floats) -> Floats:
+        """(k,) the losses alone, without penalty."""
+        loss: Floats = -(theta * self._observed).sum(axis=1)
+        for part in _parts(self._x.shape):
+            loss += (self._rows.weights[:, part] * self._log_sums(theta, part)[0]).sum(axis=1)
+        return loss
+
+    def _probabilities(self, theta: Floats, part: slice) -> tuple[Floats, Floats]:
+        logs, e, total = self._log_sums(theta, part)
+        e /= total
+        return logs, e
+
+    def _log_sums(self, theta: Floats, part: slice) -> tuple[Floats, Floats, Floats]:
+        """Logarithms of the sums over classes; the exponentials and their sums, each divided."""
+        z = theta.T[: self._slopes, :, None] * self._x[..., part]
+        if self._has_biases:
+            z += theta.T[self._slopes :, :, None]
+        if self._rows.absent is not None:
+            z[self._rows.absent[..., part]] = -np.inf
+        if not self._has_biases:  # the largest is 0
+            total = np.exp(z, out=z).sum(axis=0)
+            return np.log(total), z, total
+        top = z.max(axis=0)
+        z -= top
+        total = np.exp(z, out=z).sum(axis=0)
+        return np.log(total) + top, z, total
+
+
+class CumulativeLikelihood:
+    """P(class <= c) = expit(t_c - a x) with a >= 0 and increasing thresholds t_c.
+
+    McCullagh (1980, "Regression models for ordinal data"). The loss is convex (Pratt 1981). Each
+    class has `penalty` more rows at the mean score, so that thresholds are distinct and finite
+    where a class has no row.
+
+    Attributes: see `SoftmaxLikelihood`.
+    """
+
+    def __init__(self, rows: Padded, classes: int, penalty: float) -> None:
+        f, w = rows.logits[0], rows.weights
+        total = w.sum(axis=1)
+        share = w / np.where(total > 0, total, 1)[:, None]
+        center = (share * f).sum(axis=1)
+        off = f - center[:, None]
+        widest = np.maximum(np.abs(off * (w > 0)).max(axis=1, initial=0), _TINY)
+        unit = widest * np.sqrt((share * (off / widest[:, None]) ** 2).sum(axis=1))
+        unit = np.where(unit > 0, unit, 1)
+        more = len(f), classes
+        self._x = np.hstack([np.where(w > 0, off / unit[:, None], 0), np.zeros(more)])
+        self._w = np.hstack([w, np.full(more, penalty)])
+        self._codes = np.hstack([rows.codes, np.broadcast_to(np.arange(classes), more)])
+        self._classes = classes
+        # Other rows would need thresholds that grow with the slope, against the penalty.
+        x, codes = self._x, self._codes
+        outside = (w > 0) & (x[:, : w.shape[1]] != 0)
+        extreme = codes == np.where(x < 0, 0, classes - 1)
+        self.unbounded: Bools = (extreme[:, : w.shape[1]] | ~outside).all(1) & outside.any(1)
+        mass = np.stack([(self._w * (self._codes == c)).sum(axis=1) for c in range(classes)], 1)
+        below = mass.cumsum(axis=1)[:, :-1]
+        thresholds = np.log(below) - np.log(mass.sum(axis=1, keepdims=True) - below)
+        self.start = np.hstack([np.zeros((len(f), 1)), thresholds])
+        self.bounded: Bools = np.arange(classes) < 1
+        self.original = np.tile(np.eye(classes), (len(f), 1, 1))
+        self.original[:, 0, 0] = 1 / unit
+        self.original[:, 1:, 0] = (center / unit)[:, None]
+
+    def sums(self, theta: Floats) -> LossSums:
+        """See `Likelihood`."""
+        made = LossSums(
+            np.zeros(len(theta)),
+            np.zeros_like(theta),
+            np.zeros((*theta.shape, theta.shape[1])),
+            np.zeros(len(theta)),
+        )
+        if (np.diff(theta[:, 1:], axis=1) <= 0).any():
+            made.loss[(np.diff(theta[:, 1:], axis=1) <= 0).any(axis=1)] = np.inf
+        for part in _parts((self._classes, *self._x.shape)):
+            self._add(made, theta, part)
+        made.size[:] = np.abs(made.loss)
+        return made
+
+    def _add(self, made: LossSums, theta: Floats, part: slice) -> None:
+        """Adds the sums over a part of the rows."""
+        x, w, codes = self._x[:, part], self._w[:, part], self._codes[:, part]
+        ends = np.full((len(theta), self._classes + 1), np.inf)
+        ends[:, 0], ends[:, 1:-1] = -np.inf, theta[:, 1:]
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            upper = np.take_along_axis(ends, codes + 1, axis=1) - theta[:, :1] * x
+            lower = np.take_along_axis(ends, codes, axis=1) - theta[:, :1] * x
+            # P = expit(upper) expit(-lower) (1 - exp(lower - upper)), which does not cancel.
+            gap = upper - lower
+            ratio = 1 / np.expm1(gap)
+            above, under = 1 / (1 + np.exp(upper)), 1 / (1 + np.exp(-lower))
+            loss = np.logaddexp(0, -upper) + np.logaddexp(0, lower) - np.log(-np.expm1(-gap))
+        loss = np.where(gap > 0, loss, np.inf)
+        bend = np.where(np.isfinite(ratio), ratio * (1 + ratio), 0)
+        ratio = np.where(np.isfinite(ratio), ratio, 0)
+        by_upper, by_lower = -above - ratio, under + ratio
+        upper_upper, lower_lower = above * (1 - above) + bend, under * (1 - under) + bend
+        made.loss[:] += np.where(w > 0, w * loss, 0).sum(axis=1)
+        made.gradient[:, 0] -= (w * x * (by_upper + by_lower)).sum(axis=1)
+        made.hessian[:, 0, 0] += (w * x * x * (above * (1 - above) + under * (1 - under))).sum(
+            axis=1
+        )
+        for c in range(self._classes):
+            own = w * (codes == c)
+            if c < self._classes - 1:  # the threshold above the class
+                made.gradient[:, c + 1] += (own * by_upper).sum(axis=1)
+                made.hessian[:, c + 1, c + 1] += (own * upper_upper).sum(axis=1)
+                mixed = (own * x * (upper_upper - bend)).sum(axis=1)
+                made.hessian[:, 0, c + 1] -= mixed
+                made.hessian[:, c + 1, 0] -= mixed
+            if c > 0:
+                made.gradient[:, c] += (own * by_lower).sum(axis=1)
+                made.hessian[:, c, c] += (own * lower_lower).sum(axis=1)
+                mixed = (own * x * (lower_lower - bend)).sum(axis=1)
+                made.hessian[:, 0, c] -= mixed
+                made.hessian[:, c, 0] -= mixed
+            if 0 < c < self._classes - 1:
+                between = (own * bend).sum(axis=1)
+                made.hessian[:, c, c + 1] -= between
+                made.hessian[:, c + 1, c] -= between
+
+
+def _centring(number: int) -> Floats:
+    """The matrix that subtracts the mean."""
+    return np.eye(number) - 1 / number
+
+
+def _parts(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Slices of the rows of arrays (C, k, N)."""
+    classes, problems, rows = shape
+    length = max(1, _ENTRIES_AT_ONCE // (classes * problems))
+    return (slice(first, first + length) for first in range(0, rows, length))

@@ -1,0 +1,105 @@
+"""Newton's method with backtracking for many small convex problems at once, in NumPy."""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Bools, Floats
+from platt_jax.options import Options
+from platt_jax.status import Status
+
+_RUNNING = -1
+_ARMIJO = 1e-4  # the sufficient-decrease constant
+_ROUNDING = 64 * np.finfo(np.float64).eps  # of a loss, relative to its largest term
+# Added to the diagonal, relative to its largest entry: parameters that the rows do not determine
+# stay where they are.
+_RIDGE = 1e-13
+
+
+class LossSums(NamedTuple):
+    """The losses of k problems with P parameters, and their derivatives."""
+
+    loss: Floats  # (k,)
+    gradient: Floats  # (k, P)
+    hessian: Floats  # (k, P, P)
+    size: Floats  # (k,) of the largest term of the loss, of which rounding is a fraction
+
+
+class Likelihood(Protocol):
+    """The negative log-likelihoods of k problems, plus their penalties."""
+
+    start: Floats  # (k, P)
+    bounded: Bools  # (P,) whether a parameter is >= 0
+
+    def sums(self, theta: Floats) -> LossSums:
+        """The losses at parameters (k, P)."""
+
+
+class Optimum(NamedTuple):
+    """Where the searches of k problems ended."""
+
+    theta: Floats  # (k, P)
+    at: LossSums
+    status: NDArray[np.int32]  # (k,)
+    iterations: NDArray[np.int32]  # (k,)
+
+
+def minimize(likelihood: Likelihood, options: Options) -> Optimum:
+    """The minima, by projected Newton steps (Bertsekas 1982, "Projected Newton methods").
+
+    A problem stops when the Newton decrement, its distance to the optimum in standard errors, is at
+    most `options.tol`. Backtracking is state: in each evaluation a problem makes a new step, or
+    tries half of its last one again.
+    """
+    tol = options.with_tol(np.float64).tol
+    theta, bounded = likelihood.start, likelihood.bounded
+    at = likelihood.sums(theta)
+    status = np.full(len(theta), _RUNNING, np.int32)
+    iterations, length = np.zeros(len(theta), np.int32), np.ones(len(theta))
+    while True:
+        held = bounded & (theta <= 0) & (at.gradient > 0)
+        step = _newton_step(at, held)
+        downhill = -(at.gradient * step).sum(axis=1)
+        near = np.sqrt(np.maximum(downhill, 0)) <= tol
+        running = status == _RUNNING
+        status[running & (iterations >= options.max_iter)] = Status.MAX_ITERATIONS
+        status[running & (length < options.min_step)] = Status.LINE_SEARCH_FAILED
+        status[running & near] = Status.CONVERGED
+        running = status == _RUNNING
+        if not running.any():
+            return Optimum(theta, at, status, iterations)
+        trial = theta + length[:, None] * step
+        trial[:, bounded] = np.maximum(trial[:, bounded], 0)
+        new = likelihood.sums(trial)
+        descent = (at.gradient * (trial - theta)).sum(axis=1)
+        # Near the optimum the change of the loss is rounding.
+        allowed = at.loss + _ARMIJO * descent + _ROUNDING * at.size
+        accepted = running & (new.loss <= allowed)
+        length = np.where(accepted, 1, np.where(running, length / 2, length))
+        iterations += accepted
+        theta = np.where(accepted[:, None], trial, theta)
+        at = LossSums(
+            np.where(accepted, new.loss, at.loss),
+            np.where(accepted[:, None], new.gradient, at.gradient),
+            np.where(accepted[:, None, None], new.hessian, at.hessian),
+            np.where(accepted, new.size, at.size),
+        )
+
+
+def _newton_step(at: LossSums, held: Bools) -> Floats:
+    """-H^-1 g (k, P), with parameters that are held at their bounds."""
+    free = ~held
+    hessian = np.where(free[:, :, None] & free[:, None, :], at.hessian, 0)
+    each = np.arange(hessian.shape[1])
+    hessian[:, each, each] += held + least_curvature(hessian)[:, None]
+    gradient = np.where(free, at.gradient, 0)
+    step: Floats = -np.linalg.solve(hessian, gradient[..., None])[..., 0]
+    return step
+
+
+def least_curvature(hessian: Floats) -> Floats:
+    """(k,) what makes Hessians (k, P, P) invertible."""
+    diagonal = np.diagonal(hessian, axis1=1, axis2=2)
+    largest: Floats = diagonal.max(axis=1)
+    return np.where(largest > 0, _RIDGE * largest, 1)
