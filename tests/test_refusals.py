@@ -67,5 +67,7 @@ def test_a_classifier_with_one_calibrator_is_plotted_as_that(name):
     found, expected = (plots.alt_text(plot(x)) for x in (model, model.calibrators_[0]))
     assert found == expected
     other = PlattCalibratedClassifier(base, cv=2, ensemble=False, method="isotonic")
-    with pytest.raises(ValueError, match="expected sigmoids, got a OneVsRestCalibrator of other"):
+    with pytest.raises(
+        ValueError, match="expected sigmoids, got a calibrator with isotonic curves"
+    ):
         plot(other.fit(X, noisy))

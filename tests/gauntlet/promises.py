@@ -7,7 +7,7 @@ reason in NO_LINE; test_gauntlet.py compares both with the interface.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import dependent, fits, inferring, judging, measuring, updating, writing
+from . import curved, dependent, fits, inferring, judging, measuring, updating, writing
 from .cell import Cell
 
 
@@ -34,6 +34,18 @@ LINES = {
         for pooling in ("partial", "nested", "crossed")
     },
     "fit_segments curve": Line(fits.other_curves, (_FIT, _PREDICT), 3),
+    "choose_curve": Line(curved.choice, ("choose_curve",), 10),
+    "fit_multiclass": Line(
+        curved.several_classes,
+        (
+            "fit_multiclass",
+            "MulticlassCalibrator.predict_proba",
+            *(f"metrics.multiclass_{x}" for x in ("log_loss", "brier_score")),
+            "metrics.top_label_ece",
+            "metrics.classwise_ece",
+        ),
+        5,
+    ),
     "band": Line(fits.unpooled_bands, (_BAND,)),
     "weights": Line(fits.weights_count_rows, (_FIT,), 4),
     "row order": Line(fits.row_order, (_FIT,), 4),
@@ -150,6 +162,7 @@ NO_LINE = {
     r"SegmentCalibrator(\.(at_mode|predictive|raise_if_failed|unshifted))?": _RESULT,
     r"OneVsRestCalibrator(\.(raise_if_failed|from_fit))?|ProgressReport": _RESULT,
     r"Bootstrap(\.band)?": _RESULT,
+    r"CurveChoice|MulticlassCalibrator(\.(?!predict_proba).*)?|metrics\.top_label": _RESULT,
     r"inference\.(Bootstrap.*|Drift|bootstrap|estimate_drift|judge_pooling|leave_one_out)": (
         "the names of the package itself"
     ),

@@ -60,7 +60,7 @@ def test_a_missing_id_is_refused_at_predictions(rng):
         for values in ([1, None], np.array([1, np.nan]), pd.Series(["a", None]), [pd.NA, "a"]):
             with pytest.raises(ValueError, match="segments: expected ids, got N"):
                 calibrator.predict_proba(np.zeros(2), values)
-        with pytest.raises(ValueError, match="segments: expected ids, got None at row 0"):
+        with pytest.raises(ValueError, match="segments: expected one per row, got None"):
             calibrator.predict_proba(np.zeros(2), None)
 
 
