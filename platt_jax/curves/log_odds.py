@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from platt_jax.backend.threads import run_concurrently
 from platt_jax.curves.base import Curve, pooled
-from platt_jax.curves.newton import FoundCurves, search_task
+from platt_jax.curves.newton import FoundCurves, Given, search_task
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import run_problems
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.groups import Groups
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import quartiles
 from platt_jax.passes import packing
@@ -26,8 +27,8 @@ from platt_jax.results.fitted_curves import (
     SplineFeatures,
 )
 
-# Rows sampled for the knots of a spline.
-_SAMPLED_ROWS = 100_000
+# Rows sampled for the knots of a spline, and rows read together for that.
+_SAMPLED_ROWS, _TOGETHER = 100_000, 1 << 18
 # Harrell's quantiles for 3 to 7 knots (2015, "Regression Modeling Strategies", table 2.3).
 _QUANTILES = {
     3: (0.1, 0.5, 0.9),
@@ -73,8 +74,10 @@ class LogOddsCurve(Curve):
         coordinates: Standardization | None,
     ) -> LogOddsCurves:
         number = len(problems.sizes)
-        given = jax.tree.map(lambda x: np.full(number, x, problems.dtype), coordinates)
-        task = search_task(features, self.penalty)
+        given = jax.tree.map(
+            lambda x: np.full(number, x, problems.dtype), Given(coordinates, features.constants)
+        )
+        task = search_task(features.without_constants(), self.penalty)
         return _curves(features, run_problems(task, problems, given, context))
 
 
@@ -160,19 +163,11 @@ class Spline(LogOddsCurve):
 
 def _sampled_scores(problems: Problems) -> NDArray[Any]:
     """Finite scores of evenly spaced rows."""
-    found, sizes = [], np.asarray(problems.sizes)
-    step = max(1, int(sizes.sum()) // _SAMPLED_ROWS)
-    skip = 0
-    first = 0
-    while first < len(sizes):
-        last = first + 1
-        while last < len(sizes) and sizes[first : last + 1].sum() <= 1 << 18:
-            last += 1
-        rows = int(sizes[first:last].sum())
-        if rows:
-            taken = problems.take(slice(first, last), slice(None), packing.Space(rows))
-            found.append(np.asarray(taken.scores)[skip:rows:step].astype(float))
-            skip = (skip - rows) % step
-        first = last
+    sizes = np.asarray(problems.sizes, np.int64)
+    step, found = max(1, int(sizes.sum()) // _SAMPLED_ROWS), []
+    for some in Groups(sizes).slices(_TOGETHER):
+        if rows := int(sizes[some].sum()):
+            taken = problems.take(some, slice(None), packing.Space(rows))
+            found.append(np.asarray(taken.scores)[:rows:step].astype(float))
     sample = np.concatenate(found) if found else np.empty(0)
     return sample[np.isfinite(sample)]

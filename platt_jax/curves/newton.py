@@ -41,6 +41,13 @@ _ALIASED = 64
 _SEPARATED = 1e-6
 
 
+class Given(NamedTuple):
+    """What is given for each problem."""
+
+    coordinates: Standardization | None  # of the scores; None for the problems' own
+    constants: tuple[Any, ...]  # of the functions
+
+
 class FoundCurves(NamedTuple):
     """The curves of all problems; every array has their shape as leading axes."""
 
@@ -99,11 +106,11 @@ def _fit(
     features: Features,
     penalty: float,
     rows: TermRows,
-    given: Standardization | None,
+    given: Given,
     options: Options,
     runner: Runner = TRACED,
 ) -> FoundCurves:
-    """The curves of the problems of these rows; `given` are their coordinates, None for own."""
+    """The curves of the problems of these rows."""
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
     moments = rows.moments(runner.decide(rough_coordinates)(ranges, options=options))
@@ -112,21 +119,28 @@ def _fit(
     rows = rows.standardized(own)
     found = _search(rows, theta, targets, limits, features, penalty, options, runner)
     point = runner.decide(_bound(_last_point, features))(found)
-    (loss,) = rows.row_sums((point, targets, limits.middle), _loss_terms(features))
+    (loss,) = rows.row_sums((point, targets, limits.shape), _loss_terms(features))
     report = runner.decide(_bound(_report, penalty))
     return report(found, point, loss, limits, own, ranges, moments, options=options)
 
 
-class _Limits(NamedTuple):
-    weight: jax.Array  # of all rows of a problem
+class _Shape(NamedTuple):
+    """The functions of a problem."""
+
+    constants: tuple[jax.Array, ...]
     # What is subtracted from the functions during the search, their values at the mean score, so
     # that the constant is told from the others; None where the coordinates do so.
     middle: list[jax.Array] | None
+
+
+class _Limits(NamedTuple):
+    weight: jax.Array  # of all rows of a problem
+    shape: _Shape
     largest: list[jax.Array]  # the largest absolute value of each function in a problem's rows
 
 
 def _start(
-    features: Features, ranges: Any, moments: Any, given: Standardization | None, options: Options
+    features: Features, ranges: Any, moments: Any, given: Given, options: Options
 ) -> tuple[Standardization, Targets, list[jax.Array], _Limits]:
     """Coordinates, targets, the start, which is the sigmoid of two normal densities, and limits."""
     n_pos, n_neg = (one_class.total for one_class in moments)
@@ -139,8 +153,8 @@ def _start(
     at = own
     if not features.own_coordinates:
         at = Standardization(zero, jnp.ones_like(A))
-    if given is not None:
-        at = given
+    if given.coordinates is not None:
+        at = given.coordinates
     # The same line in these coordinates; a constant where that is out of range.
     slope = -A * own.scale / at.scale
     level = -B + A * own.scale * (own.center - at.center)
@@ -149,15 +163,16 @@ def _start(
     theta = [level, slope, *[zero] * (features.number - 2)]
     if features.not_negative:
         theta = [level, *[jnp.maximum(slope, 0)] * (features.number - 1)]
-    middle = None
+    shape = _Shape(given.constants, None)
     if not features.own_coordinates:
-        middle, theta[0] = features.values(own.center), -B
+        theta[0] = -B
+        shape = shape._replace(middle=features.values(own.center, given.constants))
     # Each function is largest at an end of the scores.
     low, high = (
-        _functions(features, middle, (end - at.center) * at.scale) for end in ranges.overall()
+        _functions(features, shape, (end - at.center) * at.scale) for end in ranges.overall()
     )
     largest = [jnp.maximum(jnp.abs(x), jnp.abs(y)) for x, y in zip(low, high, strict=True)]
-    limits = _Limits(n_pos + n_neg, middle, [jnp.ones_like(zero), *largest])
+    limits = _Limits(n_pos + n_neg, shape, [jnp.ones_like(zero), *largest])
     return at, targets, theta, jax.lax.stop_gradient(limits)
 
 
@@ -166,8 +181,8 @@ def _row_terms(features: Features) -> RowTerms:
     """The derivatives of a row's loss by the parameters; the second ones as a lower triangle."""
 
     def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
-        theta, targets, middle = numbers
-        functions = _functions(features, middle, row.f)
+        theta, targets, shape = numbers
+        functions = _functions(features, shape, row.f)
         row = row._replace(f=_log_odds(theta, functions))
         by_z = objective.analytic_derivatives(_identity(theta), row, targets, arithmetic)
         gradient = [-by_z.g_B, *(-by_z.g_B * x for x in functions)]
@@ -186,17 +201,19 @@ def _loss_terms(features: Features) -> RowTerms:
     """The loss of a row."""
 
     def terms(row: Row, arithmetic: Arithmetic, numbers: Any) -> list[jax.Array]:
-        theta, targets, middle = numbers
-        row = row._replace(f=_log_odds(theta, _functions(features, middle, row.f)))
+        theta, targets, shape = numbers
+        row = row._replace(f=_log_odds(theta, _functions(features, shape, row.f)))
         linear, odds = objective.loss(_identity(theta), row, targets, arithmetic)
         return [jnp.where(row.present, row.weight * (linear + log1p_unit(odds)), 0)]
 
     return RowTerms(terms, 1)
 
 
-def _functions(features: Features, middle: list[jax.Array] | None, f: jax.Array) -> list[jax.Array]:
-    values = features.values(f)
-    return values if middle is None else [x - m for x, m in zip(values, middle, strict=True)]
+def _functions(features: Features, shape: _Shape, f: jax.Array) -> list[jax.Array]:
+    values = features.values(f, shape.constants)
+    if shape.middle is None:
+        return values
+    return [x - m for x, m in zip(values, shape.middle, strict=True)]
 
 
 def _log_odds(theta: list[jax.Array], functions: list[jax.Array]) -> jax.Array:
@@ -226,7 +243,7 @@ def _search(
 
     def advance(state: _State, rows: TermRows, targets: Targets) -> _State:
         point = trial(state)
-        sums = rows.row_sums((point, targets, limits.middle), terms)
+        sums = rows.row_sums((point, targets, limits.shape), terms)
         after: _State = decide(limits, state, sums, options=options)
         return after
 
@@ -405,10 +422,10 @@ def _report(
     loss = loss + penalty / 2 * sum((x * x for x in point[2:]), start=jnp.zeros_like(loss))
     full = [[state.at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
     hessian = [jnp.stack(row, -1) for row in full]
-    if limits.middle is not None:
+    if (at_mean := limits.shape.middle) is not None:
         # The constant without what was subtracted: the first parameter here is c + middle theta.
-        middle = jnp.stack([jnp.ones_like(loss), *limits.middle], -1)
-        pairs = zip(point[1:], limits.middle, strict=True)
+        middle = jnp.stack([jnp.ones_like(loss), *at_mean], -1)
+        pairs = zip(point[1:], at_mean, strict=True)
         point = [point[0] - sum((t * m for t, m in pairs), start=jnp.zeros_like(loss)), *point[1:]]
         rest = [x.at[..., 0].set(0) if i else jnp.zeros_like(x) for i, x in enumerate(hessian)]
         cross = jnp.stack([jnp.zeros_like(loss), *full[0][1:]], -1)

@@ -6,6 +6,7 @@ subclass of `FittedCurves`, here; how each is fitted is in `platt_jax.curves`.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -125,8 +126,21 @@ class Features(ABC):
     not_negative: ClassVar[bool] = False
 
     @abstractmethod
-    def values(self, u: Any) -> list[Any]:
-        """The functions at scores, without the constant one. For NumPy's arrays and JAX's."""
+    def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
+        """The functions at scores, without the constant one. For NumPy's arrays and JAX's.
+
+        In a compiled program the functions' own constants are `constants`, so that one program
+        serves all.
+        """
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """Numbers that the functions depend on."""
+        return ()
+
+    def without_constants(self) -> Self:
+        """The functions for a compiled program, which takes the constants as arrays."""
+        return self
 
     def slopes(self, u: Any) -> list[Any]:
         """Their derivatives."""
@@ -141,7 +155,7 @@ class LinearFeatures(Features):
     number: ClassVar[int] = 2
     own_coordinates: ClassVar[bool] = False
 
-    def values(self, u: Any) -> list[Any]:
+    def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
         """See `Features`."""
         return [u]
 
@@ -154,7 +168,7 @@ class QuadraticFeatures(Features):
     number: ClassVar[int] = 3
     tangent: ClassVar[bool] = True
 
-    def values(self, u: Any) -> list[Any]:
+    def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
         """See `Features`."""
         return [u, u * u]
 
@@ -176,7 +190,7 @@ class BetaFeatures(Features):
     own_coordinates: ClassVar[bool] = False
     not_negative: ClassVar[bool] = True
 
-    def values(self, u: Any) -> list[Any]:
+    def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
         """See `Features`."""
         xp = jnp if isinstance(u, jax.Array) else np
         half = xp.abs(u) / 2
@@ -201,24 +215,32 @@ class SplineFeatures(Features):
         """See `Features`."""
         return len(self.knots)
 
-    def values(self, u: Any) -> list[Any]:
+    def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
         """See `Features`."""
         xp = jnp if isinstance(u, jax.Array) else np
-        *inner, before, last = self.knots
+        first, *_ = *inner, before, last = self.knots if constants is None else constants
 
         def cube(x: Any) -> Any:
             positive = xp.maximum(x, 0)
             return positive * positive * positive
 
-        width = (last - self.knots[0]) ** 2
         made = [u]
         for knot in inner:
-            # Without the differences of huge cubes: beyond the last knot it is a line.
+            # Beyond the last knot it is a line, without differences of huge cubes.
             at = xp.minimum(u, last)
             curved = cube(at - knot) - cube(at - before) * (last - knot) / (last - before)
             slope = 3 * ((last - knot) ** 2 - (last - before) * (last - knot))
-            made.append((curved + slope * xp.maximum(u - last, 0)) / width)
+            made.append((curved + slope * xp.maximum(u - last, 0)) / (last - first) ** 2)
         return made
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """See `Features`."""
+        return self.knots
+
+    def without_constants(self) -> Self:
+        """See `Features`."""
+        return type(self)((0.0,) * len(self.knots))
 
 
 _FEATURES: dict[str, type[Features]] = {
