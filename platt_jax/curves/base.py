@@ -30,7 +30,7 @@ class Curve(ABC):
     name: ClassVar[str]
 
     def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
-        """The curves of K segments, and last that of all finite rows."""
+        """The curves of K segments, and last the curve of all finite rows."""
         return self.fit(rows.problems, context).joined(self.fit(rows.pooled, pooled(context)))
 
     @abstractmethod

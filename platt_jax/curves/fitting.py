@@ -113,7 +113,7 @@ def with_curves(
     """The calibrator of these rows, predicting by curves of a kind."""
     context = Context(validation.options(options), caller)
     if isinstance(rows, ClassRows) and calibrator.pooling == "none":
-        # No class is unseen: the curve for such is that of the first, without a fit.
+        # No class is unseen: the first class's curve stands for such, without a fit.
         curves = curve.fit(rows.problems, context)
         return replace(calibrator, curves=curves.only(np.append(np.arange(len(curves)), 0)))
     curves = curve.fit_rows(rows, context)
@@ -123,7 +123,7 @@ def with_curves(
 
 
 def as_curves(calibrator: SegmentCalibrator) -> FittedCurves:
-    """The curves of the segments, and last that of unseen ones; sigmoids too."""
+    """The curves of the segments, and last the curve of unseen ones; sigmoids too."""
     if calibrator.curves is not None:
         return calibrator.curves
     fit, fallback = calibrator.fit, calibrator.fallback

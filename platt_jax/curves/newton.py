@@ -221,7 +221,7 @@ def _log_odds(theta: list[jax.Array], functions: list[jax.Array]) -> jax.Array:
 
 
 def _identity(theta: list[jax.Array]) -> objective.Point:
-    """The (A, B) with which the sigmoid's formulas are those of log-odds."""
+    """The (A, B) with which the sigmoid's score is its log-odds."""
     return -jnp.ones_like(theta[0]), jnp.zeros_like(theta[0])
 
 

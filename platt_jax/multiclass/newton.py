@@ -36,7 +36,7 @@ class Likelihood(Protocol):
         """The losses at parameters (k, P)."""
 
 
-class Optimum(NamedTuple):
+class MulticlassOptimum(NamedTuple):
     """Where the searches of k problems ended."""
 
     theta: Floats  # (k, P)
@@ -45,7 +45,7 @@ class Optimum(NamedTuple):
     iterations: NDArray[np.int32]  # (k,)
 
 
-def minimize(likelihood: Likelihood, options: Options) -> Optimum:
+def minimize(likelihood: Likelihood, options: Options) -> MulticlassOptimum:
     """The minima, by projected Newton steps (Bertsekas 1982, "Projected Newton methods").
 
     A problem stops when the Newton decrement, its distance to the optimum in standard errors, is at
@@ -68,7 +68,7 @@ def minimize(likelihood: Likelihood, options: Options) -> Optimum:
         status[running & near] = Status.CONVERGED
         running = status == _RUNNING
         if not running.any():
-            return Optimum(theta, at, status, iterations)
+            return MulticlassOptimum(theta, at, status, iterations)
         trial = theta + length[:, None] * step
         trial[:, bounded] = np.maximum(trial[:, bounded], 0)
         new = likelihood.sums(trial)

@@ -57,7 +57,7 @@ class FittedCurves(ComparedByValue, ABC):
         return expit(self.log_odds(scores, which))
 
     def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """The log-odds of class 1, as `proba`; those of probabilities as by `platt_jax.logit`."""
+        """The log-odds of class 1, by `platt_jax.logit` where a curve has probabilities."""
         return logit(self.proba(scores, which))
 
     def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
@@ -90,9 +90,9 @@ class FittedCurves(ComparedByValue, ABC):
 
     def joined(self, other: Self) -> Self:
         """These curves and others of the same kind."""
-        theirs = other.arrays()
+        added = other.arrays()
         both: dict[str, Any] = {
-            name: np.concatenate([x, theirs[name]]) for name, x in self.arrays().items()
+            name: np.concatenate([x, added[name]]) for name, x in self.arrays().items()
         }
         return replace(self, **both)
 
@@ -413,7 +413,7 @@ class StepCurves(RaggedCurves):
 
     Attributes:
         probabilities: (M + K,) the probability below the first score of a curve, and so on; the
-            last is that of its last score and above.
+            last is the probability at its last score and above.
     """
 
     kind: ClassVar[str] = "bins"

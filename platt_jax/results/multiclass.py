@@ -28,7 +28,7 @@ def parameters(model: Model, classes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class MulticlassFits(ComparedByValue):
-    """The fits of K segments, and last that of all rows.
+    """The fits of K segments, and last the fit of all rows.
 
     Attributes:
         coefficients: (K + 1, P) parameters; see `MulticlassCalibrator`.

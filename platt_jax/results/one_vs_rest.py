@@ -276,7 +276,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         return np.where(found < 0, -1, np.argsort(place)[found])
 
     def table(self) -> Table:
-        """One line per class, as `Fit.table`; with other curves than sigmoids theirs."""
+        """One line per class, as `Fit.table`; of other curves, the columns of these."""
         if self.by_class.curves is None:
             return super().table()
         _, place = ascending(self.classes)

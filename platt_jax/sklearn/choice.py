@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
 from platt_jax.options import Options
-from platt_jax.sklearn.folds import Fold, class_probabilities, fit_folds
+from platt_jax.sklearn.folds import CalibrationFold, class_probabilities, fit_folds
 from platt_jax.sklearn.scores import Scorer
 
 _PARTS = 5
@@ -20,7 +20,7 @@ class Candidate:
 
     method: str
     scorer: Scorer
-    folds: list[Fold]
+    folds: list[CalibrationFold]
 
 
 def choose_method(
@@ -65,7 +65,7 @@ def _held_out_losses(
     return np.concatenate(losses)
 
 
-def _parts(fold: Fold) -> NDArray[np.intp]:
+def _parts(fold: CalibrationFold) -> NDArray[np.intp]:
     """The part (n,) of each row; every class is spread over all parts."""
     parts = np.empty(len(fold.codes), np.intp)
     by_class = np.argsort(fold.codes, kind="stable") if fold.codes.ndim == 1 else slice(None)
@@ -73,7 +73,7 @@ def _parts(fold: Fold) -> NDArray[np.intp]:
     return parts
 
 
-def _weights(fold: Fold) -> Floats:
+def _weights(fold: CalibrationFold) -> Floats:
     """The weights of the rows, 0 where the classifier does not know the class."""
     given = np.ones(len(fold.codes)) if fold.row_weights is None else fold.row_weights
     return given if fold.codes.ndim == 2 else given * fold.known

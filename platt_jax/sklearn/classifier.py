@@ -16,7 +16,7 @@ from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
 from platt_jax.sklearn.choice import Candidate, choose_method
 from platt_jax.sklearn.folds import (
-    Fold,
+    CalibrationFold,
     TrainingRows,
     cross_fit,
     fit_folds,
@@ -247,7 +247,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         ensemble: bool,
         to_fit: dict[str, Any],
         to_split: dict[str, Any],
-    ) -> tuple[list[Any], list[list[Fold]]]:
+    ) -> tuple[list[Any], list[list[CalibrationFold]]]:
         """The fitted classifiers, and for each scorer the folds that calibrate them."""
         estimator = self._base_estimator()
         if self._is_frozen():

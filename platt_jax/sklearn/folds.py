@@ -32,7 +32,7 @@ class TrainingRows(NamedTuple):
     X: Any
     y: Any
     classes: NDArray[Any]
-    codes: NDArray[Any]  # as in Fold
+    codes: NDArray[Any]  # as in CalibrationFold
     weights: NDArray[np.float64] | None  # weights in the calibration
     offset: NDArray[np.float64] | None = None  # (N,) offset in the calibration
 
@@ -43,7 +43,7 @@ class TrainingRows(NamedTuple):
         return TrainingRows(X, y, self.classes, self.codes[which], weights, offset)
 
 
-class Fold(NamedTuple):
+class CalibrationFold(NamedTuple):
     """Rows held out from the fit of one classifier, with its scores."""
 
     scores: NDArray[np.float64]  # (n, M) output of a Scorer
@@ -63,20 +63,20 @@ class Fold(NamedTuple):
         weights = self.weights
         return weights.min(axis=1) if weights is not None and weights.ndim == 2 else weights
 
-    def some(self, which: Any) -> "Fold":
+    def some(self, which: Any) -> "CalibrationFold":
         """The rows `which`."""
         weights, offset = (None if x is None else x[which] for x in (self.weights, self.offset))
-        return Fold(self.scores[which], self.codes[which], weights, self.seen, offset)
+        return CalibrationFold(self.scores[which], self.codes[which], weights, self.seen, offset)
 
 
-def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> Fold:
+def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> CalibrationFold:
     """The scores of a fitted classifier for the rows.
 
     Raises:
         ValueError: the classifier knows one class only.
     """
     seen = _seen(estimator, rows)
-    return Fold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
+    return CalibrationFold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
 
 
 def cross_fit(
@@ -86,7 +86,7 @@ def cross_fit(
     scorers: list[Scorer],
     fit_params: dict[str, Any],
     n_jobs: int | None,
-) -> list[tuple[Any, list[Fold]]]:
+) -> list[tuple[Any, list[CalibrationFold]]]:
     """Fit a clone of the classifier on each split, and score the held-out rows by each scorer.
 
     Raises:
@@ -105,7 +105,7 @@ def _fit_and_score(
     test: Any,
     scorers: list[Scorer],
     fit_params: dict[str, Any],
-) -> tuple[Any, list[Fold]]:
+) -> tuple[Any, list[CalibrationFold]]:
     mine = rows.some(train)
     params = _check_method_params(rows.X, params=fit_params, indices=train)
     estimator.fit(mine.X, mine.y, **params)
@@ -124,7 +124,7 @@ def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
     return np.searchsorted(rows.classes, estimator.classes_)
 
 
-def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
+def join(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> CalibrationFold:
     """The rows of all folds, as rows of one classifier that knows all classes."""
     everything = np.arange(classes)
     codes = np.concatenate([x.codes for x in folds])
@@ -132,7 +132,7 @@ def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
         scores = np.concatenate([x.scores for x in folds])
         weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
         offset = None if folds[0].offset is None else np.concatenate([x.offset for x in folds])
-        return Fold(scores, codes, weights, everything, offset)
+        return CalibrationFold(scores, codes, weights, everything, offset)
     # Where the classifier of a fold lacks a class, the fold's rows have weight 0 in its columns.
     shape = len(codes), len(scorer.columns_of(everything, classes))
     scores, weights = np.zeros(shape), np.zeros(shape)
@@ -143,7 +143,7 @@ def join(folds: list[Fold], classes: int, scorer: Scorer) -> Fold:
         scores[part] = fold.scores
         weights[part] = 1 if fold.weights is None else fold.weights[:, None]
         start += len(fold.codes)
-    return Fold(scores, codes, weights, everything)
+    return CalibrationFold(scores, codes, weights, everything)
 
 
 def options_of(method: str, options: Options | None) -> Options:
@@ -155,7 +155,11 @@ def options_of(method: str, options: Options | None) -> Options:
 
 
 def fit_folds(
-    folds: list[Fold], classes: NDArray[Any], scorer: Scorer, method: str, options: Options | None
+    folds: list[CalibrationFold],
+    classes: NDArray[Any],
+    scorer: Scorer,
+    method: str,
+    options: Options | None,
 ) -> list[Any]:
     """A calibrator for each fold, for the classes that its classifier knows.
 
@@ -184,7 +188,7 @@ def class_probabilities(
     Args:
         calibrator: the calibrator.
         scores: (N, M) scores, by the scorer of its fold.
-        seen: as in Fold.
+        seen: as in CalibrationFold.
         classes: the number of classes, or of labels for multilabel.
         offset: (N,) log-odds of the second of two classes, or None.
     """
@@ -199,7 +203,7 @@ def class_probabilities(
 
 
 def _fit_columns(
-    folds: list[Fold], classes: NDArray[Any], raw: bool, options: Options
+    folds: list[CalibrationFold], classes: NDArray[Any], raw: bool, options: Options
 ) -> list[OneVsRestCalibrator]:
     """One sigmoid for each column of each fold, padded with weight 0."""
     columns, rows = max(x.scores.shape[1] for x in folds), max(len(x.scores) for x in folds)
@@ -232,7 +236,7 @@ def _fit_columns(
 
 
 def _fit_curves(
-    folds: list[Fold], classes: NDArray[Any], raw: bool, curve: str, options: Options
+    folds: list[CalibrationFold], classes: NDArray[Any], raw: bool, curve: str, options: Options
 ) -> list[OneVsRestCalibrator]:
     """One curve of another kind for each column of each fold: the columns are segments."""
     scores, labels, ids, weights, offsets = [], [], [], [], []
@@ -302,13 +306,13 @@ def tied(scores: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
     return made
 
 
-def _fit_softmax(fold: Fold) -> TemperatureCalibrator:
+def _fit_softmax(fold: CalibrationFold) -> TemperatureCalibrator:
     column = np.searchsorted(fold.seen, fold.codes)
     return fit_temperature(fold.scores, np.where(fold.known, column, -1), fold.row_weights)
 
 
 def _fit_pairs(
-    folds: list[Fold], classes: NDArray[Any], options: Options
+    folds: list[CalibrationFold], classes: NDArray[Any], options: Options
 ) -> list[PairwiseCalibrator]:
     """One sigmoid for each pair of classes of each fold, from the rows of the two."""
     scores, labels, problems, weights = [], [], [], []

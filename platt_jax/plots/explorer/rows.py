@@ -85,8 +85,8 @@ def judged_rows(
     return PredictedRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
 
 
-class Bins(NamedTuple):
-    """Bins of some segments, one segment after the other, from low scores to high ones.
+class ScoreBins(NamedTuple):
+    """ScoreBins of some segments, one segment after the other, from low scores to high ones.
 
     Attributes:
         segment: (S,) numbers of the segments, ascending.
@@ -103,8 +103,8 @@ class Bins(NamedTuple):
     positives: Ints
 
 
-def bins(rows: PredictedRows, judged: int) -> Bins:
-    """Bins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
+def bins(rows: PredictedRows, judged: int) -> ScoreBins:
+    """ScoreBins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
 
     The most urgent and the largest segments come first, until there are `MOST_BINS` bins. Segments
     are numbered with the most urgent first; `judged` is their number.
@@ -123,7 +123,7 @@ def bins(rows: PredictedRows, judged: int) -> Bins:
     cells = Groups(in_cell[in_cell > 0])
     which = np.flatnonzero(chosen)
     means, positives = cells.means(f[order]), cells.sums(y[order].astype(int))
-    return Bins(which, number[which], means, cells.sizes, positives)
+    return ScoreBins(which, number[which], means, cells.sizes, positives)
 
 
 def _chosen(sizes: Ints, number: Ints) -> Bools:
