@@ -207,7 +207,7 @@ def _slopes(
     """The slope of the greatest convex minorant at another row of class 1, for each place of it.
 
     Points of a problem are (sum of weights, sum of positives) of its scores up to there. A row at
-    place i moves the points from i on by (1, 1). The slope sought is the slope of the lower hull's edge
+    place i moves the points from i on by (1, 1). The slope sought is the lower hull's
     across i. It is the tangent from a point before i to the moved ones; the point stays the same
     until one that is passed lies below the tangent (the algorithm 2 of Vovk et al. 2015).
     """

@@ -70,8 +70,8 @@ class SegmentCalibrator(ComparedByValue, ById):
             segments, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
         options: how the segments were fitted. Calibrators are compared without it.
-        curves: with another curve than the sigmoid, the curves of the segments, and last the curve of
-            unseen ones, by which `predict_proba` predicts; else None. The sigmoids `fit` are fitted
+        curves: with another curve than the sigmoid, the curves of the segments, and last the curve
+            of unseen ones, by which `predict_proba` predicts; else None. The sigmoids `fit` are fitted
             beside them, for comparison, counts and flags.
     """
 
