@@ -71,8 +71,8 @@ class SegmentCalibrator(ComparedByValue, ById):
         nights: names of the nights by which `update` was called.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
-            of unseen ones, by which `predict_proba` predicts; else None. The sigmoids `fit` are fitted
-            beside them, for comparison, counts and flags.
+            of unseen ones, by which `predict_proba` predicts; else None. The sigmoids `fit` are
+            fitted beside them, for comparison, counts and flags.
     """
 
     keys: NDArray[Any]
