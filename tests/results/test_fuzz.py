@@ -237,7 +237,7 @@ def test_a_copy_has_one_column_more(tmp_path, content):
     rows = len(csvio.read_columns(source, WANTED)[0])
     values = np.arange(rows) / 3
     with open(target.path, "wb") as file:
-        csvio.copy_with_column(source, file, "p", values)
+        csvio.copy_with_columns(source, file, ["p"], values[:, None])
     assert columns_or_refused(csvio.read_columns, target) == columns
     (copied,) = csvio.read_columns(target, [("p", csvio.number)])
     assert copied.tolist() == values.tolist()
