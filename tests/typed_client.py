@@ -64,6 +64,6 @@ def measured(p: NDArray[np.float64], y: NDArray[np.int8]) -> None:
 def wrong(calibrator: pj.SegmentCalibrator) -> None:
     """Each of these is an error, or the comment that expects one is."""
     pj.fit_segments([1.0], [1], ["a"], pooling="some")  # type: ignore[arg-type]
-    pj.fit([1.0], [1], weight=[1.0])  # type: ignore[call-arg]
+    pj.fit([1.0], [1], weight=[1.0])  # type: ignore[call-overload]
     pj.Options(targets=3)  # type: ignore[arg-type]
     calibrator.predict([1.0])  # type: ignore[attr-defined]
