@@ -435,6 +435,25 @@ def test_the_limits_are_measured():
         assert len(pages) == 1 or f"{100 * held:.0f} %" in short
 
 
+def test_the_tables_of_curves_are_measured():
+    page = (ROOT / "docs/explanation/which_curve.md").read_text(encoding="utf-8")
+    assert [line for line in of_curves() if line not in page] == []
+
+
+def of_curves():
+    found = read("papers/curves.json")
+    yield f"{found['experiments']:,} experiments"
+    for metric in ("log loss", "Brier"):
+        for rows, cells in found["by rows"].items():
+            each = [
+                f"{1000 * x[metric + ', difference']:+.1f}"
+                f" ({1000 * x[metric + ', standard error']:.1f})"
+                for name, x in cells.items()
+                if isinstance(x, dict) and name != "sigmoid"
+            ]
+            yield f"| {int(rows):,} | {cells['sets']} | {' | '.join(each)} |"
+
+
 def test_the_tables_of_spreads_are_measured():
     page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
     assert [line for line in of_spreads() if line not in page] == []
