@@ -24,7 +24,7 @@ from platt_jax.results.tables import Table
 
 # How many errors better another kind must be for a segment to have it.
 _ERRORS = 2.0
-CANDIDATES = "sigmoid", "quadratic", "beta", "isotonic"
+CANDIDATES = "sigmoid", "quadratic", "beta", "spline", "isotonic"
 
 
 @dataclass(frozen=True)
