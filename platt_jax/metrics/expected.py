@@ -18,7 +18,7 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned
-from platt_jax.metrics.rows import Predictions, pieces, ratio, read_predictions
+from platt_jax.metrics.rows import Predictions, pieces, ratio, read_predictions, require_flat_rows
 from platt_jax.metrics.segments import by_segment
 
 # Skewness below which the gamma distribution is replaced by its expansion about the normal one.
@@ -120,6 +120,7 @@ def expected(
     validation.require_fraction(level, "level")
     if segments is None:
         return _expected(False, proba, weights=weights, from_logits=from_logits, level=level)
+    require_flat_rows(proba)
     options: dict[str, Any] = {"from_logits": from_logits, "level": level}
     return by_segment(_expected, False, proba, segments, weights=weights, **options)
 

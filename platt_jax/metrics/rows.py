@@ -221,10 +221,15 @@ def read_flat_predictions(
     labels: Column, proba: Column, weights: Column, from_logits: bool
 ) -> Predictions:
     """Flat rows as one problem, with the weights as given."""
+    require_flat_rows(proba)
+    return read_predictions(labels, proba, weights, from_logits).as_counts()
+
+
+def require_flat_rows(proba: Column) -> None:
+    """Refuses predictions that are no flat array, or have no rows."""
     shape = validation.floating(proba, "proba").shape
     if len(shape) != 1 or not shape[0]:
         raise ValueError(f"proba: expected a flat array with rows, got shape {shape}")
-    return read_predictions(labels, proba, weights, from_logits).as_counts()
 
 
 def ratio(top: Floats, bottom: Floats) -> Floats:
