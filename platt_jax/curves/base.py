@@ -3,14 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.backend.threads import ordered_map
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.groups import Groups
@@ -60,10 +58,9 @@ class SortingCurve(Curve):
 
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """See `Curve`."""
-        parts = list(ordered_map(partial(self._fit_some, problems, context), _pieces(problems)))
-        made = parts[0]
-        for part in parts[1:]:
-            made = made.joined(part)
+        # One after the other: two threads of NumPy take twice as long here.
+        parts = [self._fit_some(problems, context, some) for some in _pieces(problems)]
+        made = parts[0].joined(*parts[1:])
         if problems.order is None:
             return made
         return made.only(np.argsort(problems.order))

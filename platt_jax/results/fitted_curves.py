@@ -88,13 +88,13 @@ class FittedCurves(ComparedByValue, ABC):
     def only(self, which: Any) -> Self:
         """The curves of some problems, by their numbers or a mask."""
 
-    def joined(self, other: Self) -> Self:
+    def joined(self, *others: Self) -> Self:
         """These curves and others of the same kind."""
-        added = other.arrays()
-        both: dict[str, Any] = {
-            name: np.concatenate([x, added[name]]) for name, x in self.arrays().items()
+        parts = [x.arrays() for x in (self, *others)]
+        all_of_them: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
-        return replace(self, **both)
+        return replace(self, **all_of_them)
 
     @property
     def about(self) -> dict[str, Any]:
