@@ -28,7 +28,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
@@ -100,6 +100,9 @@ def leave_one_out(
         return given.as_table(found)
     validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
+    if isinstance(calibrator, Fit | SegmentCalibrator):
+        fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
+        require_same_parameters(fit, options, "calibrator")
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")
         columns = fitted_columns(calibrator, scores, labels, None, weights, offset)

@@ -23,6 +23,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.results import tables
+from platt_jax.results.fit import one_parameter
 from platt_jax.results.probabilities import critical_value, expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import Table
@@ -155,6 +156,8 @@ def _base_rates(
     pooling = calibrator.pooling
     if pooling not in ("none", "complete"):
         raise ValueError(f"from_rate: expected rates for a calibrator with pooling={pooling!r}")
+    if (kind := one_parameter(calibrator.fit)) == "temperature":
+        raise ValueError(f"from_rate: expected rates for a calibrator of {kind}s")
     n_pos, n_neg = (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
     totals = n_pos.sum(), n_neg.sum()
     if pooling == "complete":

@@ -22,7 +22,7 @@ from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -125,6 +125,8 @@ def robust_covariance(
     validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
+    fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
+    require_same_parameters(fit, options, "calibrator")
     if isinstance(calibrator, SegmentCalibrator):
         return _segments_with_sandwich(calibrator, columns, segments, clusters, prior, options)
     return _columns_with_sandwich(calibrator, columns, clusters, prior, options)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
+from platt_jax.options import Options
 from platt_jax.results import curves, tables
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import (
@@ -311,6 +312,31 @@ class Fit(ComparedByValue, Inspectable):
 
     def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
         return self, "problem", problem_names(np.shape(self.status))
+
+
+def one_parameter(fit: Fit) -> str | None:
+    """The kind of curve of fits of one parameter, "shift" or "temperature"; None for others."""
+    fit = jax.device_get(fit)
+    known = np.isfinite(fit.A) & np.isfinite(fit.B)
+    errors = fit.standard_errors
+    shifts = (np.asarray(fit.A) == -1) & (errors[..., 0] == 0)
+    temperatures = (np.asarray(fit.B) == 0) & (errors[..., 1] == 0)
+    for name, held in (("shift", shifts), ("temperature", temperatures)):
+        if np.any(known) and np.all(held[known]):
+            return name
+    return None
+
+
+def require_same_parameters(fit: Fit, options: Options, name: str) -> None:
+    """Refuses fits of one parameter where rows would be fitted by these options with two."""
+    kind = one_parameter(fit)
+    if kind == "shift":
+        raise ValueError(f"{name}: expected curves whose slopes are fitted, got shifts")
+    if kind == "temperature" and options.intercept:
+        raise ValueError(
+            f"{name}: expected sigmoids, got temperatures; "
+            'pass options=Options(intercept=False, targets="none") beside them'
+        )
 
 
 def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:

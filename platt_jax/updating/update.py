@@ -25,7 +25,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.fitting import report_search, with_pooled_curve
 from platt_jax.results import tables
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import (
@@ -156,6 +156,7 @@ def update(
     walk = _walk(drift, calibrator)
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
+    require_same_parameters(calibrator.fit, options, "calibrator")
     if _are_empty(scores, labels, segments):
         return replace(calibrator, nights=nights)
     caller, stage = Caller(), Stage.of(progress)

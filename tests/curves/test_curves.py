@@ -267,6 +267,40 @@ def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
     assert len(night.table()["rows"]) == len(SIZES)
 
 
+@pytest.mark.parametrize("name", ["shift", "temperature"])
+def test_what_would_fit_two_parameters_refuses_curves_of_one(name, calibrators):
+    """Before, `update` gave shifts a slope of their own, and left-out rows an intercept."""
+    from platt_jax import inference
+
+    f, y, s, w = world()
+    calibrator = calibrators[name]
+    for call in (
+        lambda: pj.update(calibrator, f, y, s),
+        lambda: pj.leave_one_out(calibrator, f, y, s, weights=w),
+        lambda: inference.robust_covariance(calibrator, f, y, s, weights=w),
+        lambda: pj.leave_one_out(pj.fit(f, y, curve=name), f, y),
+    ):
+        with pytest.raises(ValueError, match=f"calibrator: expected .* got {name}s"):
+            call()
+    if name == "temperature":
+        options = pj.Options(intercept=False, targets="none")
+        updated = pj.update(calibrator, f, y, s, weights=w, options=options)
+        assert (updated.fit.B == 0).all()
+        with pytest.raises(ValueError, match="from_rate: expected rates"):
+            pj.estimate_rates(calibrator, f, s)
+
+
+def test_rows_elsewhere_refuse_curves_that_need_them_here():
+    duckdb = pytest.importorskip("duckdb")
+    from platt_jax import sql
+
+    relation = duckdb.sql("SELECT * FROM (VALUES (2.0, 1, 'a'), (-1.0, 0, 'a')) t(f, y, shop)")
+    rows = sql.rows(relation, score="f", label="y", segment="shop")
+    with pytest.raises(ValueError, match="scores: expected arrays in memory beside curve=Isotonic"):
+        pj.fit_segments(rows, curve="isotonic")
+    assert pj.fit_segments(rows, curve="shift").fit.A == -1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_classes_are_segments(name):
     rng = np.random.default_rng(3)
