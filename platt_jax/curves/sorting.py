@@ -14,7 +14,8 @@ from platt_jax.backend import xla
 from platt_jax.backend.threads import run_programs
 from platt_jax.curves.base import SortedRows, SortingCurve
 from platt_jax.groups import Groups
-from platt_jax.results.fitted_curves import CornerCurves, FittedCurves, StepCurves, VennAbersCurves
+from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.ragged_curves import CornerCurves, StepCurves, VennAbersCurves
 
 
 @dataclass(frozen=True)

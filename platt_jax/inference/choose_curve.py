@@ -17,7 +17,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
 from platt_jax.results import tables
-from platt_jax.results.fitted_curves import MixedCurves
+from platt_jax.results.mixed_curves import MixedCurves
 from platt_jax.results.probabilities import LEAST
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table

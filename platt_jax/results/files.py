@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.options import Options, Pooling
-from platt_jax.results import fitted_curves, level_files, multiclass_files
+from platt_jax.results import level_files, mixed_curves, multiclass_files
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
 from platt_jax.results.fingerprint import fingerprint
 from platt_jax.results.fit import Fit, named_with_part
+from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.id_arrays import (
     ONE_PLAIN_COLUMN,
     arrays_to_ids,
@@ -191,7 +192,7 @@ def assembled(
         fields += ["shift"] * ("shift" in names)
     columns = [column for name in id_arrays for column in id_names(name, layout)]
     level_names = level_files.names(about["levels"]) if "levels" in about else []
-    curve_names = fitted_curves.array_names(about["curves"]) if "curves" in about else []
+    curve_names = mixed_curves.array_names(about["curves"]) if "curves" in about else []
     if set(names) != {*columns, *fields, *level_names, *(f"curve_{x}" for x in curve_names)}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
@@ -309,9 +310,9 @@ def _segment_calibrator(
 
 def _curves(
     about: dict[str, Any], read: Callable[[str], NDArray[Any]], number: int
-) -> fitted_curves.FittedCurves:
+) -> FittedCurves:
     """The curves of so many problems."""
-    found = {name: np.asarray(read(f"curve_{name}")) for name in fitted_curves.array_names(about)}
-    curves = fitted_curves.from_arrays(about, found)
-    fitted_curves.checked_lengths(curves, number)
+    found = {name: np.asarray(read(f"curve_{name}")) for name in mixed_curves.array_names(about)}
+    curves = mixed_curves.from_arrays(about, found)
+    mixed_curves.checked_lengths(curves, number)
     return curves

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Bools, Integers
 from platt_jax.columns import Column
-from platt_jax.groups import Groups
 from platt_jax.results import tables
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import expit, logit
@@ -103,7 +102,7 @@ class FittedCurves(ComparedByValue, ABC):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of a file."""
-        return {name: getattr(self, name) for name in _array_fields(type(self))}
+        return {name: getattr(self, name) for name in array_fields(type(self))}
 
 
 # --- log-odds that are linear in parameters -------------------------------------------------------
@@ -243,7 +242,7 @@ class SplineFeatures(Features):
         return type(self)((0.0,) * len(self.knots))
 
 
-_FEATURES: dict[str, type[Features]] = {
+FEATURES: dict[str, type[Features]] = {
     x.name: x for x in (LinearFeatures, QuadraticFeatures, BetaFeatures, SplineFeatures)
 }
 
@@ -335,198 +334,6 @@ class LogOddsCurves(FittedCurves):
         return {"kind": self.kind, "features": self.features.name, "options": options}
 
 
-# --- curves of corners and steps ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RaggedCurves(FittedCurves):
-    """Curves with another number of scores each, end to end in flat arrays.
-
-    Attributes:
-        sizes: (K,) the number of scores of each curve, 1 or more.
-        scores: (M,) the scores, ascending within a curve.
-    """
-
-    sizes: NDArray[Any]
-    scores: NDArray[Any]
-
-    # Fields with a number per score, and fields with one more number per curve.
-    _per_score: ClassVar[tuple[str, ...]] = ("scores",)
-    _per_gap: ClassVar[tuple[str, ...]] = ()
-
-    def only(self, which: Any) -> Self:
-        """See `FittedCurves`."""
-        made = {name: getattr(self, name)[which] for name in ("status", "low", "high", "sizes")}
-        which = np.flatnonzero(which) if np.asarray(which).dtype == bool else np.asarray(which)
-        for names, sizes in ((self._per_score, self.sizes), (self._per_gap, self.sizes + 1)):
-            rows = Groups(sizes).rows_of(which)
-            made |= {name: getattr(self, name)[rows] for name in names}
-        return replace(self, **made)
-
-    def _count(self, scores: NDArray[Any], which: Integers, below: np.ufunc) -> Integers:
-        """How many scores of its curve are below each score, by `np.less` or `np.less_equal`.
-
-        By bisection in all curves at once.
-        """
-        starts = Groups(self.sizes).starts[which]
-        low, high = np.zeros(len(which), np.int64), self.sizes[which].astype(np.int64)
-        for _ in range(int(self.sizes.max(initial=0)).bit_length()):
-            middle = (low + high) // 2
-            at = np.minimum(starts + middle, len(self.scores) - 1)
-            right = below(self.scores[at], scores) & (low < high)
-            low, high = np.where(right, middle + 1, low), np.where(right, high, middle)
-        return low
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CornerCurves(RaggedCurves):
-    """Piecewise linear curves through corners, constant beyond the outer ones.
-
-    Attributes:
-        probabilities: (M,) the probability at each score.
-    """
-
-    kind: ClassVar[str] = "isotonic"
-    _per_score: ClassVar[tuple[str, ...]] = ("scores", "probabilities")
-
-    probabilities: NDArray[Any]
-
-    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """See `FittedCurves`."""
-        starts = Groups(self.sizes).starts[which]
-        last = self.sizes[which] - 1
-        after = np.minimum(self._count(scores, which, np.less), last)
-        before = np.maximum(after - 1, 0)
-        # Halved, for the difference of two scores may overflow.
-        low, high = (self.scores[starts + i].astype(float) / 2 for i in (before, after))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = (scores.astype(float) / 2 - low) / (high - low)
-        share = np.where(high > low, np.clip(share, 0, 1), 1)
-        p_low, p_high = (self.probabilities[starts + i] for i in (before, after))
-        made = np.where(np.isnan(scores), np.nan, (1 - share) * p_low + share * p_high)
-        return made.astype(np.result_type(scores, self.probabilities))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StepCurves(RaggedCurves):
-    """Curves that are constant between scores.
-
-    Attributes:
-        probabilities: (M + K,) the probability below the first score of a curve, and so on; the
-            last is the probability at its last score and above.
-    """
-
-    kind: ClassVar[str] = "bins"
-    _per_gap: ClassVar[tuple[str, ...]] = ("probabilities",)
-
-    probabilities: NDArray[Any]
-
-    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """See `FittedCurves`."""
-        starts = Groups(self.sizes + 1).starts[which]
-        made = self.probabilities[starts + self._count(scores, which, np.less_equal)]
-        return np.where(np.isnan(scores), np.nan, made)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class VennAbersCurves(RaggedCurves):
-    """Inductive Venn-Abers predictors (Vovk, Petej & Fedorova 2015).
-
-    Attributes:
-        p0: (M + K,) the probability of class 1 if the row that is predicted is of class 0, for each
-            number of scores that are not above the row's.
-        p1: (M + K,) the same if it is of class 1, for each number of scores below the row's.
-    """
-
-    kind: ClassVar[str] = "venn_abers"
-    _per_gap: ClassVar[tuple[str, ...]] = ("p0", "p1")
-
-    p0: NDArray[Any]
-    p1: NDArray[Any]
-
-    def both(self, scores: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The two probabilities (N,); one of them is calibrated, whatever the scores' law."""
-        starts = Groups(self.sizes + 1).starts[which]
-        p0 = self.p0[starts + self._count(scores, which, np.less_equal)]
-        p1 = self.p1[starts + self._count(scores, which, np.less)]
-        nan = np.isnan(scores)
-        return np.where(nan, np.nan, p0), np.where(nan, np.nan, p1)
-
-    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """See `FittedCurves`. The merged probability minimises the larger log loss of both."""
-        p0, p1 = self.both(scores, which)
-        return np.asarray(p1 / (1 - p0 + p1))
-
-
-# --- curves of several kinds ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MixedCurves(FittedCurves):
-    """A curve for each problem, of one of several kinds.
-
-    Attributes:
-        parts: the curves of all problems by each kind.
-        part: (K,) the kind of each problem's curve, a place in `parts`.
-        place: (K,) the problem's place among the curves of that kind.
-    """
-
-    kind: ClassVar[str] = "mixed"
-
-    parts: tuple[FittedCurves, ...]
-    part: NDArray[Any]
-    place: NDArray[Any]
-
-    @classmethod
-    def chosen(cls, parts: tuple[FittedCurves, ...], part: Integers) -> "MixedCurves":
-        """The curve of each problem that is at this place in `parts`."""
-        each = np.arange(len(part))
-        common = {
-            name: np.stack([getattr(x, name) for x in parts])[part, each]
-            for name in ("status", "low", "high")
-        }
-        return cls(parts=parts, part=np.asarray(part), place=each, **common)
-
-    def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """See `FittedCurves`."""
-        return self._by_part("proba", scores, which)
-
-    def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """See `FittedCurves`."""
-        return self._by_part("log_odds", scores, which)
-
-    def _by_part(self, method: str, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        made = np.empty(len(scores), np.result_type(scores, self.low))
-        for number, part in enumerate(self.parts):
-            mine = self.part[which] == number
-            if mine.any():
-                made[mine] = getattr(part, method)(scores[mine], self.place[which[mine]])
-        return made
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """See `FittedCurves`."""
-        names = np.array([x.label for x in self.parts])
-        return {"curve": names[self.part]} | super().columns()
-
-    def only(self, which: Any) -> Self:
-        """See `FittedCurves`."""
-        names = "status", "low", "high", "part", "place"
-        some: dict[str, Any] = {name: getattr(self, name)[which] for name in names}
-        return replace(self, **some)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """See `FittedCurves`."""
-        return {"kind": self.kind, "parts": [x.about for x in self.parts]}
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """See `FittedCurves`."""
-        own = {name: getattr(self, name) for name in _array_fields(MixedCurves)}
-        for number, part in enumerate(self.parts):
-            own |= {f"{number}_{name}": x for name, x in part.arrays().items()}
-        return own
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class CurveBatch(ComparedByValue):
     """The curves of a batch of problems, from `platt_jax.fit` with another curve than the sigmoid.
@@ -576,64 +383,6 @@ class CurveBatch(ComparedByValue):
         return f"{type(self).__name__}: {len(self.curves):,} {self.curves.label}: {statuses}"
 
 
-_KINDS: dict[str, type[FittedCurves]] = {
-    x.kind: x for x in (LogOddsCurves, CornerCurves, StepCurves, VennAbersCurves, MixedCurves)
-}
-
-
-def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
-    """The curves of a file: what `about` and `arrays` returned.
-
-    Raises:
-        ValueError, KeyError, TypeError: they are not those of curves.
-    """
-    kind = _KINDS[about["kind"]]
-    if kind is MixedCurves:
-        parts = []
-        for number, part in enumerate(about["parts"]):
-            own = {name: arrays.pop(f"{number}_{name}") for name in array_names(part)}
-            parts.append(from_arrays(part, own))
-        return MixedCurves(parts=tuple(parts), **arrays)
-    if kind is LogOddsCurves:
-        options = {name: tuple(x) for name, x in about["options"].items()}
-        features = _FEATURES[about["features"]](**options)
-        return LogOddsCurves(features=features, **arrays)
-    return kind(**arrays)
-
-
-def array_names(about: dict[str, Any]) -> list[str]:
-    """The names of the arrays of curves of this kind."""
-    own = _array_fields(_KINDS[about["kind"]])
-    for number, part in enumerate(about.get("parts", [])):
-        own += [f"{number}_{name}" for name in array_names(part)]
-    return own
-
-
-def _array_fields(kind: type[FittedCurves]) -> list[str]:
+def array_fields(kind: type[FittedCurves]) -> list[str]:
+    """The names of the arrays of a kind of curves."""
     return [x.name for x in fields(kind) if x.name not in ("features", "parts")]
-
-
-def checked_lengths(curves: FittedCurves, number: int) -> None:
-    """Refuses curves of a file whose arrays do not fit together."""
-    if isinstance(curves, MixedCurves):
-        for part in curves.parts:
-            checked_lengths(part, len(part))
-        own = {name: getattr(curves, name) for name in _array_fields(MixedCurves)}
-        if any(x.shape != (number,) for x in own.values()):
-            raise ValueError("not the curves of these problems")
-        sizes = np.array([len(part) for part in curves.parts])
-        if not ((curves.part >= 0) & (curves.part < len(sizes))).all():
-            raise ValueError("not the parts of these curves")
-        if not ((curves.place >= 0) & (curves.place < sizes[curves.part])).all():
-            raise ValueError("not the places of these curves")
-        return
-    lengths = dict.fromkeys(curves.arrays(), number)
-    if isinstance(curves, RaggedCurves):
-        total = int(curves.sizes.sum())
-        lengths |= dict.fromkeys(curves._per_score, total)
-        lengths |= dict.fromkeys(curves._per_gap, total + number)
-        if curves.sizes.shape != (number,) or (curves.sizes < 1).any():
-            raise ValueError("not the numbers of scores of these problems")
-    for name, x in curves.arrays().items():
-        if x.shape[:1] != (lengths[name],):
-            raise ValueError(f"curve_{name}: not the numbers of these problems")
