@@ -118,7 +118,7 @@ class VennAbersCurves(RaggedCurves):
     p1: NDArray[Any]
 
     def both(self, scores: NDArray[Any], which: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The two probabilities (N,); one of them is calibrated, whatever the scores' law."""
+        """The two probabilities (N,). One of them is calibrated for any distribution of scores."""
         starts = Groups(self.sizes + 1).starts[which]
         p0 = self.p0[starts + self._count(scores, which, np.less_equal)]
         p1 = self.p1[starts + self._count(scores, which, np.less)]
