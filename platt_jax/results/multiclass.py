@@ -69,7 +69,7 @@ class TemperaturePopulation(ComparedByValue):
         mean: its mean.
         sd: its standard deviation; 0 where segments differ by no more than chance.
         mean_error: standard error of the mean; NaN without an estimate and with sd = 0.
-        log_sd_error: standard error of the logarithm of the standard deviation; likewise.
+        log_sd_error: standard error of the logarithm of the standard deviation; NaN as mean_error.
         status: CONVERGED, BOUNDARY (sd = 0), MAX_ITERATIONS or NOT_ESTIMATED.
         nodes: (K + 1, J) inverse temperatures of each segment, and last of an unseen one: the nodes
             of its posterior distribution.
