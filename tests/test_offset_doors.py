@@ -65,16 +65,6 @@ def test_a_mesh_over_rows(rows):
     np.testing.assert_allclose(found.fallback.B, expected.fallback.B, rtol=1e-9)
 
 
-def test_kernels(rows, monkeypatch):
-    scores, labels, segments, offset = rows
-    weights = np.arange(len(scores)) % 3
-    expected = pj.fit_segments(scores, labels, segments, offset=offset, weights=weights)
-    monkeypatch.setenv("PLATT_JAX_KERNELS", "interpreter")
-    found = pj.fit_segments(scores, labels, segments, offset=offset, weights=weights)
-    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9)
-    np.testing.assert_array_equal(found.fit.status, expected.fit.status)
-
-
 def test_a_query_predicts_with_the_offset(rows):
     duckdb, pa = pytest.importorskip("duckdb"), pytest.importorskip("pyarrow")
 

@@ -108,7 +108,7 @@ def _bytes_per_row(kernels: list[programs.Kernel], rows: int) -> float:
 
 def broken_rules(program: programs.Program, entry: entries.Entry) -> list[str]:
     """The rules that a program breaks."""
-    forbidden = _FORBIDDEN - ({"custom-call"} if entry.static.get("kernels") else set())
+    forbidden = _FORBIDDEN - ({"custom-call"} if entry.static.get("compiler") else set())
     broken = [f"has the operation {x}" for x in sorted(forbidden & program.operations())]
     loops = program.loops(program.entry)
     if entry.searches and len(loops) != 1:

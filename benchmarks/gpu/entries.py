@@ -22,7 +22,7 @@ from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
 from platt_jax.population import quadrature
 from platt_jax.results import averages
-from platt_jax.solver import solution
+from platt_jax.solver import dense
 from platt_jax.solver.solution import ProblemInputs, fit_rows
 
 
@@ -54,13 +54,11 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
 
 
 def by_kernels(dtype: np.dtype) -> dict[str, Entry]:
-    """The entries whose sums, or whole searches, kernels compute; see `xla.kernels`."""
-    name = "fit_segments, about 1,000 rows each"
-    searched = _fit_segments(1_000, dtype, xla.Kernels("mosaic", search=True))
-    return {
-        f"{name}, sums by kernels": _fit_segments(1_000, dtype, xla.Kernels("mosaic", False)),
-        f"{name}, searched by a kernel": searched._replace(searches=False),
-    }
+    """The entries that one kernel fits, which has the search in it."""
+    sizes = (10_000, 1_000), (100_000, 1_000), (12_500, 8_000)
+    found = {f"solve {k:,} x {n:,}, by a kernel": _solve_by_kernel(k, n, dtype) for k, n in sizes}
+    name = "fit_segments, about 1,000 rows each, by a kernel"
+    return found | {name: _fit_segments(1_000, dtype, "mosaic")._replace(searches=False)}
 
 
 def of_meshes(dtype: np.dtype, mesh: Mesh) -> dict[str, Entry]:
@@ -116,9 +114,15 @@ def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
 
 
 def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
-    program = xla.jit(solution._solve_dense.__wrapped__, static_argnames=("options", "axes"))
+    program = xla.jit(dense._solve_dense.__wrapped__, static_argnames=("options", "axes"))
     arguments = Columns(*_dense(problems, rows, dtype)), ProblemInputs()
     return Entry(program, arguments, {"options": _options(dtype)}, problems * rows)
+
+
+def _solve_by_kernel(problems: int, rows: int, dtype: np.dtype) -> Entry:
+    arguments = Columns(*_dense(problems, rows, dtype)), ProblemInputs()
+    static = {"options": _options(dtype), "compiler": "mosaic"}
+    return Entry(dense._solve_by_kernel, arguments, static, problems * rows, searches=False)
 
 
 def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
@@ -128,10 +132,10 @@ def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
     return Entry(program, _dense(problems, rows, dtype), {}, problems * rows)
 
 
-def _fit_segments(size: int, dtype: np.dtype, kernels: xla.Kernels | None = None) -> Entry:
-    chunk = _chunk(size, shapes.KERNEL_SHAPES if kernels else None)
+def _fit_segments(size: int, dtype: np.dtype, compiler: str | None = None) -> Entry:
+    chunk = _chunk(size, shapes.KERNEL_SHAPES if compiler else None)
     arguments = _columns(chunk.capacity, dtype), chunk.row_map(), ProblemInputs()
-    static = {"options": _options(dtype), "block": chunk.tile_shape.block, "kernels": kernels}
+    static = {"options": _options(dtype), "block": chunk.tile_shape.block, "compiler": compiler}
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
 
 
@@ -164,7 +168,7 @@ def _block(dtype: np.dtype) -> Entry:
     point_and_targets = (number, number), Targets(*[number] * 4)
     arguments = block, point_and_targets, Standardization(number, number)
     request = Request("derivatives", options, options)
-    static = {"request": request, "as_vectors": False, "mesh": None, "kernels": None}
+    static = {"request": request, "as_vectors": False, "mesh": None}
     return Entry(blocks._block_result, arguments, static, rows, searches=False)
 
 
@@ -185,9 +189,9 @@ def _predict(rows: int, dtype: np.dtype) -> Entry:
 
 def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Entry:
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
-    program = xla.jit(solution._solve_sharded.__wrapped__, static_argnames=("run", "sharding"))
+    program = xla.jit(dense._solve_sharded.__wrapped__, static_argnames=("run", "sharding"))
     arguments = Columns(*_dense(problems, rows, dtype, sharding)), ProblemInputs()
-    solve = partial(solution._solve_dense, options=_options(dtype))
+    solve = partial(dense._solve_dense, options=_options(dtype))
     static = {"run": solve, "sharding": sharding}
     return Entry(program, arguments, static, problems * rows, devices=mesh.size)
 

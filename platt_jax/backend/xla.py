@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jaxlib
@@ -35,10 +35,14 @@ _LOOP_ON_GPU = {"xla_gpu_enable_command_buffer": "FUSION,WHILE,CUSTOM_CALL"}
 # By default XLA uses vectors of half this width.
 _WIDE = {"xla_cpu_prefer_vector_width": 512}
 
-# For measurements: names what compiles kernels. By default there are none.
+# Names what compiles kernels, for tests and measurements.
 _KERNELS = "PLATT_JAX_KERNELS"
-_COMPILERS = "interpreter", "triton", "mosaic"
-_SEARCH = "+search"
+_COMPILERS = "mosaic", "interpreter", "none"
+
+# The jaxlib versions whose Mosaic was tested, from the first on and before the second, and the
+# oldest GPUs that it compiles for: Hopper's.
+_MOSAIC = (0, 11, 2), (0, 13)
+_HOPPER = 9.0
 
 _CONCRETE = np.zeros((), np.float32)
 
@@ -110,29 +114,25 @@ def fused_cpu_supported() -> bool:
     return platform() == "cpu" and _is_fast(_version())
 
 
-class Kernels(NamedTuple):
-    """What kernels compute, and what compiles them."""
-
-    compiler: str
-    search: bool  # whether whole searches, and not only sums, where problems are not large
-
-
-def kernels() -> Kernels | None:
-    """The kernels to use; None if XLA's operations compute everything.
+def kernel_compiler() -> str | None:
+    """What compiles kernels for the default device; None if XLA's operations compute everything.
 
     Raises:
-        ValueError: the environment variable has another value than a compiler, or one followed by
-            "+search".
+        ValueError: the environment variable has another value than a compiler or "none".
     """
-    value = os.environ.get(_KERNELS)
-    if value is None:
-        return None
-    compiler = value.removesuffix(_SEARCH)
-    if compiler not in _COMPILERS:
-        raise ValueError(
-            f'{_KERNELS}: expected one of {_COMPILERS}, with or without "{_SEARCH}", got {value!r}'
-        )
-    return Kernels(compiler, search=value != compiler)
+    chosen = os.environ.get(_KERNELS)
+    if chosen is None:
+        return "mosaic" if _has_mosaic() else None
+    if chosen not in _COMPILERS:
+        raise ValueError(f"{_KERNELS}: expected one of {_COMPILERS}, got {chosen!r}")
+    return None if chosen == "none" else chosen
+
+
+def _has_mosaic() -> bool:
+    """Whether Mosaic was tested with this version of jaxlib and a GPU like the default device."""
+    capability = getattr(_default_device(), "compute_capability", None)
+    is_new = platform() == "gpu" and capability is not None and float(capability) >= _HOPPER
+    return is_new and _within(_version(), _MOSAIC)
 
 
 def is_tried(version: str) -> bool:
@@ -145,9 +145,9 @@ def _is_fast(version: str) -> bool:
     return is_tried(version) and version != _REWRITING
 
 
-def _within(version: str, limits: tuple[tuple[int, int], tuple[int, int]]) -> bool:
+def _within(version: str, limits: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
     """Whether a version is at least the first limit and below the second."""
-    return limits[0] <= tuple(int(part) for part in version.split(".")[:2]) < limits[1]
+    return limits[0] <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < limits[1]
 
 
 def _version() -> str:
@@ -167,9 +167,14 @@ def missing() -> str | None:
 
 def platform() -> str:
     """The platform of JAX's default device, such as "cpu" or "gpu"."""
-    config: Any = jax.config  # type checkers do not know its attributes
-    device: Any = config.jax_default_device or jax.devices()[0]
+    device = _default_device()
     return device if isinstance(device, str) else device.platform
+
+
+def _default_device() -> Any:
+    """JAX's default device, or the name of its platform if that is what was chosen."""
+    config: Any = jax.config  # type checkers do not know its attributes
+    return config.jax_default_device or jax.devices()[0]
 
 
 def single_call(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,8 @@ from platt_jax.execution.progress import reporting
 from platt_jax.ids.labels import labels_by_name
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import ProblemInputs, solve_checked
+from platt_jax.solver.dense import solve_checked
+from platt_jax.solver.solution import ProblemInputs
 
 
 class DeviceRows:

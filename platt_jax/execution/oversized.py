@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax.backend import accelerators, xla
+from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map
 from platt_jax.execution import devices, planning
 from platt_jax.execution.problems import Problems, Task
@@ -35,13 +35,12 @@ def run_oversized(
     given: Any,
     options: Options,
     mesh: Mesh | None = None,
-    kernels: xla.Kernels | None = None,
 ) -> Any:
     """The results of oversized problem i; `given` is in the order of the problems' sizes."""
     given = jax.tree.map(lambda leaf: leaf[i], given)
     take = partial(problems.take, slice(i, i + 1))
     with memory_errors():
-        rows = _blocks(problems.sizes[i], take, problems.reread, mesh, kernels)
+        rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
         made = task.on_host(rows, given, options)
     return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
 
@@ -51,7 +50,6 @@ def _blocks(
     take: Callable[..., Columns],
     reread: bool,
     mesh: Mesh | None,
-    kernels: xla.Kernels | None,
 ) -> Blocks:
     """The rows of an oversized problem."""
     parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
@@ -60,9 +58,9 @@ def _blocks(
         parts = list(devices.together(parts, mesh.size))
         read = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(source=parts, read=read, mesh=mesh, kernels=kernels)
+        return Blocks(source=parts, read=read, mesh=mesh)
     blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
-    return Blocks(source=blocks, mesh=mesh, kernels=kernels)
+    return Blocks(source=blocks, mesh=mesh)
 
 
 def block_slices(size: int, devices: int = 1) -> list[slice]:

@@ -31,6 +31,7 @@ from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
+from platt_jax.solver import in_kernel
 from platt_jax.solver.solution import ProblemInputs, fit_rows
 
 # Maps a slice of the problems to the places of their results.
@@ -72,7 +73,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     """
     take, dtype, order = problems.take, problems.dtype, problems.order
     options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
-    kernels = xla.kernels() if mesh is None else None
+    compiler = in_kernel.compiler(task.traced, given) if mesh is None else None
     places: _Places | None = None
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
@@ -80,7 +81,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
 
     def run_chunk(chunk: Chunk) -> Any:
         space = packing.Space(chunk.capacity, reused=True)
-        return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, kernels)
+        return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, compiler)
 
     def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
         block, function = chunks[0].tile_shape.block, task.traced
@@ -90,12 +91,12 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
         return devices.solve_chunks(mesh, chunks, take, given, program)
 
     def solve_oversized(i: int) -> Any:
-        return run_oversized(task, i, problems, given, options, mesh, kernels)
+        return run_oversized(task, i, problems, given, options, mesh)
 
-    program = task.traced, np.dtype(dtype), options, mesh, kernels
+    program = task.traced, np.dtype(dtype), options, mesh, compiler
     solve: Callable[..., Any] = run_chunk
     cut: Callable[..., Iterator[Any]] = planning.chunks
-    if kernels is not None:
+    if compiler is not None:
         cut = partial(planning.chunks, tile_shapes=shapes.KERNEL_SHAPES)
     if mesh is not None:
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
@@ -218,12 +219,10 @@ def _run_chunk(
     rows: Columns,
     given: Any,
     options: Options,
-    kernels: xla.Kernels | None,
+    compiler: str | None,
 ) -> Any:
     given = chunk.on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given))
     block, function = chunk.tile_shape.block, task.traced
-    if kernels is not None and chunk.tile_shape == shapes.KERNEL_SHAPES[0]:
-        kernels = kernels._replace(search=False)
     made = solve_chunk(
         rows,
         chunk.row_map(),
@@ -231,12 +230,12 @@ def _run_chunk(
         options=options,
         block=block,
         function=function,
-        kernels=kernels,
+        compiler=compiler,
     )
     return chunk.off_grid(made)
 
 
-@partial(xla.jit, static_argnames=("options", "block", "function", "kernels"), wide=True)
+@partial(xla.jit, static_argnames=("options", "block", "function", "compiler"), wide=True)
 def solve_chunk(
     columns: Columns,
     where: GatherMap | RowRanges,
@@ -244,21 +243,14 @@ def solve_chunk(
     options: Options,
     block: int,
     function: Callable[..., Any] = fit_rows,
-    kernels: xla.Kernels | None = None,
+    compiler: str | None = None,
 ) -> Any:
     """The results of a function for the problems of a chunk, with leading axes [S, G].
 
-    `kernels` is None if XLA's operations compute everything.
+    `compiler` is what compiles kernels; None if XLA's operations compute everything.
     """
-    if kernels is not None and isinstance(where, RowRanges):
-        from platt_jax.passes.pallas import pallas_rows
-        from platt_jax.solver import in_kernel
-
-        start, size = where.start, where.size
-        rows = pallas_rows(columns, start, size, kernels.compiler)
-        if kernels.search and function is fit_rows:
-            function = partial(fit_rows, optimum=in_kernel.optimum)
-        return function(rows, given, options)
+    if compiler is not None and isinstance(where, RowRanges):
+        return in_kernel.fit_ranges(columns, where, given, options, compiler)
     return _solve(columns, where, given, options, block, function)
 
 

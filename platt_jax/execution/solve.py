@@ -15,7 +15,8 @@ from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
-from platt_jax.solver.solution import ProblemInputs, solve_checked
+from platt_jax.solver.dense import solve_checked
+from platt_jax.solver.solution import ProblemInputs
 
 
 def solve(

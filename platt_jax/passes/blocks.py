@@ -45,13 +45,11 @@ class Blocks(DeferredRows):
         read: reads a block, given its item, on the thread that computes its sums; None if the items
             are blocks.
         mesh: the devices, which each get a block of every item; None for the default device.
-        kernels: the kernels that compute sums; None if XLA's operations compute them.
     """
 
     source: Iterable[Any]
     read: Callable[[Any], Block] | None = None
     mesh: Mesh | None = None
-    kernels: xla.Kernels | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -71,9 +69,8 @@ class Blocks(DeferredRows):
             arrays=arrays,
             standardization=self.standardization,
             request=request,
-            as_vectors=xla.fused_cpu_supported() and self.kernels is None,
+            as_vectors=xla.fused_cpu_supported(),
             mesh=self.mesh,
-            kernels=self.kernels,
         )
 
         def sums(item: Any) -> Any:
@@ -92,7 +89,7 @@ def _device_results(made: Any) -> list[Any]:
     ]
 
 
-@partial(xla.jit, static_argnames=("request", "as_vectors", "mesh", "kernels"), wide=True)
+@partial(xla.jit, static_argnames=("request", "as_vectors", "mesh"), wide=True)
 def _block_result(
     block: Block,
     arrays: tuple[Any, ...],
@@ -100,12 +97,11 @@ def _block_result(
     request: Request,
     as_vectors: bool,
     mesh: Mesh | None,
-    kernels: xla.Kernels | None,
 ) -> Any:
     """The result of the method for the rows of one block, or of one block per device of a mesh."""
 
     def result(block: Block, arrays: Any, standardization: Standardization | None) -> Any:
-        return request.of(_rows(block, as_vectors, kernels), arrays, standardization)
+        return request.of(_rows(block, as_vectors), arrays, standardization)
 
     def of_block(block: Block, *more: Any) -> Any:
         if as_vectors:
@@ -127,13 +123,8 @@ def _block_result(
     )(block, arrays, standardization)
 
 
-def _rows(block: Any, as_vectors: bool, kernels: xla.Kernels | None) -> Any:
+def _rows(block: Any, as_vectors: bool) -> Any:
     columns, size = block
-    if kernels is not None:
-        from platt_jax.passes.pallas import pallas_rows
-
-        size = size[None, None]
-        return pallas_rows(columns, jnp.zeros_like(size), size, kernels.compiler)
     if not as_vectors:
         return packing.block_tiles(columns, size)
     scores, labels, weights, offset = columns

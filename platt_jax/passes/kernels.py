@@ -1,11 +1,13 @@
-"""Kernels that read ranges of flat arrays, for Pallas's compilers and its interpreter.
+"""Rows within a kernel: one program for each problem, which reads the problem's rows in every pass.
 
-A program of a kernel uses nothing but loads of vectors and scalars, arithmetic, loops, and
-reductions of a vector: Triton and Mosaic both compile it.
+The rows come from memory once, and then from a cache. A program uses nothing but loads of vectors
+and scalars, arithmetic, loops, and reductions of a vector. Pallas's Mosaic compiles it for a GPU,
+and its interpreter runs it anywhere.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,137 +15,126 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from platt_jax.passes.folded import Fold, FoldedRows, Reduction, Terms
+from platt_jax.passes.columns import Columns
+from platt_jax.passes.folded import Fold, FoldedRows, Terms
+from platt_jax.passes.shapes import RowRanges
+
+# Bytes of a vector, four numbers of each thread in float32. On an H200 no other length was faster.
+_BYTES_OF_VECTOR = 2048
 
 
-class Ranges(NamedTuple):
-    """What each program reads; int32 [P]."""
-
-    first: jax.Array  # the first place in the flat arrays
-    size: jax.Array  # number of places, from there on
-    problem: jax.Array  # the problem that they belong to
-
-
-class KernelConfig(NamedTuple):
-    """How a kernel reads and reduces."""
+class Reading(NamedTuple):
+    """How a kernel reads flat arrays."""
 
     lanes: int  # length of a vector
-    compiler: str
     length: int  # length of the flat arrays
     load: Callable[..., jax.Array] = lambda column, places: column[places]  # reads a vector
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsInKernel(FoldedRows):
+class KernelRows(FoldedRows):
     """The rows of one problem within a kernel: the columns are references, the rest are scalars."""
 
-    how: KernelConfig
+    reading: Reading
 
     def _fold(self, fold: Fold) -> Terms:
         """See `FoldedRows`."""
+        lanes, length, load = self.reading
+        combine = fold.reduction.combine
 
-        def terms(columns: Any, there: jax.Array) -> Sequence[jax.Array]:
+        def add(i: jax.Array, found: Terms) -> Terms:
+            left = self.start + i * lanes
+            at = jnp.minimum(left, length - lanes)  # no vector may extend past the last place
+            place = at + lax.iota(jnp.int32, lanes)
+            there = (place >= left) & (place < self.start + self.size)
+            columns = jax.tree.map(lambda x: load(x, pl.ds(at, lanes)), self.columns)
             # Mosaic does not compare 8-bit numbers.
             columns = columns._replace(labels=columns.labels.astype(jnp.int32))
-            return fold.terms(self._vector(columns, there), *fold.per_problem)
+            terms = fold.terms(self._vector(columns, there), *fold.per_problem)
+            return list(map(combine, found, terms))
 
-        own = self.columns, self.start, self.size
-        return fold_range(*own, terms, fold.number, fold.reduction, self.how)
-
-
-def fold_range(
-    columns: Any,
-    first: jax.Array,
-    size: jax.Array,
-    terms: Callable[..., Sequence[jax.Array]],
-    number: int,
-    reduction: Reduction,
-    how: KernelConfig,
-) -> Terms:
-    """The terms of a range of the columns, reduced to scalars; within a kernel.
-
-    Args:
-        columns: a pytree of references to flat arrays.
-        first: the first place.
-        size: number of places.
-        terms: takes vectors of the columns, and which of their places belong to the range; returns
-            the terms.
-        number: number of terms.
-        reduction: how terms are combined.
-        how: how vectors are read.
-    """
-    lanes = how.lanes
-
-    def add(i: jax.Array, found: Terms) -> Terms:
-        left = first + i * lanes
-        at = jnp.minimum(left, how.length - lanes)  # no vector may extend past the last place
-        place = at + lax.iota(jnp.int32, lanes)
-        there = (place >= left) & (place < first + size)
-        vectors = jax.tree.map(lambda x: how.load(x, pl.ds(at, lanes)), columns)
-        return list(map(reduction.combine, found, terms(vectors, there)))
-
-    none = [jnp.full(lanes, reduction.start, jax.tree.leaves(columns)[0].dtype)] * number
-    vectors = lax.div(size + (lanes - 1), jnp.int32(lanes))
-    return [reduction.across(x) for x in lax.fori_loop(0, vectors, add, none)]
+        none = [jnp.full(lanes, fold.reduction.start, self.scores.dtype)] * fold.number
+        vectors = lax.div(self.size + (lanes - 1), jnp.int32(lanes))
+        return [fold.reduction.across(x) for x in lax.fori_loop(0, vectors, add, none)]
 
 
-def kernel(
-    program_terms: Callable[..., Sequence[jax.Array]],
-    columns: Any,
-    ranges: Ranges,
-    numbers: Any,
-    dtypes: Sequence[Any],
-    how: KernelConfig,
-) -> Terms:
-    """The results of a kernel, each [P].
+def lanes(dtype: Any) -> int:
+    """The length of a vector of this dtype, and of the shortest flat arrays."""
+    return _BYTES_OF_VECTOR // jnp.dtype(dtype).itemsize
+
+
+def by_problem(
+    function: Callable[..., Any], columns: Columns, where: RowRanges, numbers: Any, compiler: str
+) -> Any:
+    """The results of a function of each problem's rows, computed by one program per problem.
 
     Args:
-        program_terms: takes how to read, references to the columns, the program's range, and
-            references to the numbers; returns scalars.
-        columns: a pytree of flat arrays, at least as long as a vector.
-        ranges: the range of each program.
-        numbers: a pytree of flat arrays.
-        dtypes: the dtypes of the results.
-        how: how to read.
+        function: takes `KernelRows` of one problem and its numbers; returns a pytree of scalars.
+        columns: flat arrays, at least as long as a vector.
+        where: the rows of each problem.
+        numbers: a pytree of arrays with the shape of `where.size`, which are not bool.
+        compiler: "mosaic", or "interpreter" for any device.
+
+    Returns:
+        A pytree of arrays with the shape of `where.size`.
     """
+    reading = Reading(lanes(columns.scores.dtype), len(columns.scores))
+    flat = jax.tree.map(jnp.ravel, (where, numbers))
 
-    def body(program: jax.Array, how: KernelConfig, refs: Any, out: Any) -> None:
-        columns, ranges, numbers = refs
-        own = Ranges(*(x[program] for x in ranges))
-        for into, x in zip(out, program_terms(how, columns, own, numbers), strict=True):
-            into[program] = x
+    def results(reading: Reading, columns: Columns, where: RowRanges, numbers: Any) -> Any:
+        scores, labels, weights, offset = columns
+        at = {"start": where.start, "size": where.size, "offset": offset, "reading": reading}
+        return function(KernelRows(scores=scores, labels=labels, weights=weights, **at), numbers)
 
-    shapes = [jax.ShapeDtypeStruct(ranges.first.shape, dtype) for dtype in dtypes]
-    launch = _launch_mosaic if how.compiler == "mosaic" else _launch
-    return launch(body, (columns, tuple(ranges), numbers), shapes, how)
+    kinds = _kinds(partial(results, Reading(1, 1, lambda column, _: column)), columns, flat)
+    shapes = [
+        jax.ShapeDtypeStruct(flat[0].size.shape, jnp.int32 if kind.dtype == bool else kind.dtype)
+        for kind in jax.tree.leaves(kinds)
+    ]
+
+    def body(program: jax.Array, reading: Reading, refs: Any, out: Sequence[Any]) -> None:
+        columns, flat = refs
+        own = jax.tree.map(lambda x: x[program], flat)
+        for into, x in zip(out, jax.tree.leaves(results(reading, columns, *own)), strict=True):
+            # Kernels neither read nor write bool.
+            into[program] = jnp.where(x, jnp.int32(1), jnp.int32(0)) if x.dtype == bool else x
+
+    launch = _interpreted if compiler == "interpreter" else _compiled
+    made = launch(body, (columns, flat), shapes, reading)
+    tree = jax.tree.structure(kinds)
+    return jax.tree.map(
+        lambda kind, x: x.astype(kind.dtype).reshape(where.size.shape),
+        kinds,
+        jax.tree.unflatten(tree, made),
+    )
 
 
-def _launch(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: KernelConfig
-) -> Terms:
-    """Runs the body with Triton, or by the interpreter."""
+def _kinds(results: Callable[..., Any], columns: Columns, flat: Any) -> Any:
+    """The dtypes of the results, from a trace for a single row."""
 
+    def scalar(x: jax.Array) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((), x.dtype)
+
+    one_row = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1,), x.dtype), columns)
+    return jax.eval_shape(results, one_row, *jax.tree.map(scalar, flat))
+
+
+def _interpreted(
+    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], reading: Reading
+) -> Any:
     def run(refs: Any, *out: Any) -> None:
-        body(pl.program_id(0), how, refs, out)
+        body(pl.program_id(0), reading, refs, out)
 
-    if how.compiler == "interpreter":
-        settings: dict[str, Any] = {"interpret": True}
-    else:
-        from jax.experimental.pallas import triton
-
-        # 32 threads for a short vector: they reduce it without shared memory.
-        settings = {"compiler_params": triton.CompilerParams(num_warps=how.lanes // 128)}
-    return pl.pallas_call(run, shapes, grid=shapes[0].shape, **settings)(refs)
+    return pl.pallas_call(run, shapes, grid=shapes[0].shape, interpret=True)(refs)
 
 
-def _launch_mosaic(
-    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], how: KernelConfig
-) -> Terms:
-    """Runs the body with Mosaic."""
+def _compiled(
+    body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], reading: Reading
+) -> Any:
     from jax.experimental.pallas import mosaic_gpu
 
     # Numbers are loaded one by one: rows may begin anywhere.
-    layout = mosaic_gpu.Layout.WG_STRIDED((how.lanes,), vec_size=1)
+    layout = mosaic_gpu.Layout.WG_STRIDED((reading.lanes,), vec_size=1)
 
     def load(ref: Any, places: Any) -> jax.Array:
         return mosaic_gpu.layout_cast(ref[places], layout)
@@ -153,7 +144,7 @@ def _launch_mosaic(
     def run(*arguments: Any) -> None:
         given, out = arguments[: len(leaves)], arguments[len(leaves) :]
         refs = jax.tree.unflatten(tree, given)
-        body(lax.axis_index("program"), how._replace(load=load), refs, out)
+        body(lax.axis_index("program"), reading._replace(load=load), refs, out)
 
     settings = {"grid": shapes[0].shape, "grid_names": ("program",)}
     return mosaic_gpu.kernel(run, out_type=shapes, **settings)(*leaves)

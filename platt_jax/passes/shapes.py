@@ -50,12 +50,9 @@ VECTOR_SHAPES = (
     TileShape(0, 1, 128, min_tiles_per_group=1, most=1 << 18),
 )
 
-# For kernels: those for vectors, but larger problems are apart. Each has several programs.
-KERNEL_SHAPES = (
-    VECTOR_SHAPES[0]._replace(above=8192),
-    VECTOR_SHAPES[0],
-    VECTOR_SHAPES[1]._replace(most=None),
-)
+# For a device with kernels: a program of a kernel fits one problem. On an H200 tiles are faster for
+# problems side by side; few large problems would leave most of the device idle.
+KERNEL_SHAPES = TILE_SHAPES[0], VECTOR_SHAPES[0], TILE_SHAPES[2]
 
 
 class Sizes(NamedTuple):

@@ -1,19 +1,15 @@
 """A fit from rows to results: sums before the search, the search, the report.
 
-Pure and traceable. `solve_checked` is the code of `solve`, for users who differentiate through a
-fit or embed it in their own program. `fit_rows` is the part it shares with `fit`.
+Pure and traceable.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
-from platt_jax.backend import xla
 from platt_jax.model import objective, standardization, start
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import EarlierCounts, Point, Targets
@@ -21,12 +17,9 @@ from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.standardization import Standardization, range_standardization
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
-from platt_jax.passes import packing
-from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows
-from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
-from platt_jax.solver import implicit, search
+from platt_jax.solver import search
 from platt_jax.solver.flags import both_classes, raised_flags, separable, separated_at_zero
 from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
@@ -41,99 +34,13 @@ class ProblemInputs(NamedTuple):
     remembered: EarlierCounts | None = None  # the rows behind the prior, for Platt's targets
 
 
-def solve_checked(columns: Columns, given: ProblemInputs, options: Options) -> Fit:
-    """`solve` for arguments that were checked.
+class Found(NamedTuple):
+    """What a search finds, before the report; arrays of one shape."""
 
-    Args:
-        columns: JAX arrays (..., N): scores, NaN where a label is not finite; labels; and in the
-            dtype of the scores weights and offset.
-        given: arrays with the leading axes of the scores.
-        options: how to fit.
-    """
-    scores = columns.scores
-    run = partial(_solve_dense, options=options.with_tol(scores.dtype))
-    sharding = _known_sharding(scores)
-    if sharding is None:
-        return _over_hidden_axes(run, scores)(columns, given)
-    return _solve_sharded(columns, given, run, sharding)
-
-
-def _known_sharding(scores: jax.Array) -> NamedSharding | None:
-    """The sharding of scores that lie on several devices of a mesh, or None if it is not known.
-
-    For traced scores it is known if the axes of the mesh are explicit.
-    """
-    traced = isinstance(scores, jax.core.Tracer)
-    sharding = jax.typeof(scores).sharding if traced else getattr(scores, "sharding", None)
-    used = isinstance(sharding, NamedSharding) and any(sharding.spec)
-    return sharding if used else None
-
-
-def _over_hidden_axes(run: Callable[..., Fit], scores: jax.Array) -> Callable[..., Fit]:
-    """`run`, sharded by the compiler if the mesh has explicit axes, which vmap may hide.
-
-    JAX 0.10 cannot batch a reshape along such an axis.
-    """
-    mesh = jax.typeof(scores).sharding.mesh
-    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    explicit = tuple(name for name, kind in kinds if kind is AxisType.Explicit)
-    if not explicit:
-        return run
-    return auto_axes(
-        run,
-        axes=explicit,
-        out_sharding=NamedSharding(mesh, PartitionSpec()),
-    )
-
-
-@partial(xla.jit_or_inline, static_argnames=("run", "sharding"))
-def _solve_sharded(
-    columns: Columns,
-    given: ProblemInputs,
-    run: Callable[..., Fit],
-    sharding: NamedSharding,
-) -> Fit:
-    """Each device fits its problems over its rows; devices that share problems exchange sums.
-
-    The compiler alone would gather the rows.
-    """
-    scores = columns.scores
-    *problem_axes, row_axes = (*sharding.spec, *(None,) * scores.ndim)[: scores.ndim]
-    along, over = PartitionSpec(*problem_axes, row_axes), PartitionSpec(*problem_axes)
-    axes = row_axes if isinstance(row_axes, tuple) else (row_axes,)
-
-    def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """Reshards an array as explicit axes require."""
-        explicit = AxisType.Explicit in sharding.mesh.axis_types
-        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
-
-    def as_scores(x: jax.Array) -> jax.Array:
-        return place(jnp.broadcast_to(x, scores.shape), along)
-
-    others = jax.tree.map(as_scores, columns._replace(scores=None))
-    given = jax.tree.map(lambda x: place(x, over), given)
-    return jax.shard_map(
-        partial(run, axes=() if row_axes is None else axes),
-        mesh=sharding.mesh,
-        in_specs=(along, over),
-        out_specs=over,
-        check_vma=False,
-    )(others._replace(scores=scores), given)
-
-
-@partial(xla.jit_or_inline, static_argnames=("options", "axes"))
-def _solve_dense(
-    columns: Columns, given: ProblemInputs, options: Options, axes: tuple[str, ...] = ()
-) -> Fit:
-    """Fits the problems of dense arrays, on all rows of the devices along these axes of a mesh."""
-    batch = columns.scores.shape[:-1]
-    rows: Any = packing.dense_tiles(columns)
-    shape = rows.grid
-    if axes:
-        rows = ShardedRows(rows, axes)
-    given = jax.tree.map(lambda x: x.reshape(shape + x.shape[len(batch) :]), given)
-    fit = fit_rows(rows, given, options, implicit.optimum)
-    return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
+    solution: Solution
+    standardization: Standardization  # the coordinates of the solution
+    ranges: ScoreRanges
+    moments: tuple[Moments, Moments]
 
 
 def fit_rows(
@@ -152,13 +59,26 @@ def fit_rows(
         optimum: the search.
         runner: how to run the functions that read no rows.
     """
+    found = searched(rows, given, options, optimum, runner)
+    made: Callable[..., Fit] = runner.decide(report)
+    return made(found, options=options)
+
+
+def searched(
+    rows: Rows,
+    given: ProblemInputs,
+    options: Options,
+    optimum: Callable[..., Solution] = search.optimum,
+    runner: Runner = TRACED,
+) -> Found:
+    """The part of `fit_rows` that reads the rows."""
     ranges = rows.score_ranges(options)
     rows = rows.mask_nonfinite(options)
     moments = rows.moments(runner.decide(rough_coordinates)(ranges, options=options))
     targets, prior, problem = runner.decide(_set_up)(ranges, moments, given, options=options)
     rows = rows.standardized(problem.standardization)
     solution = optimum(rows, targets, prior, problem, options)
-    return runner.decide(_report)(solution, problem, ranges, moments, options=options)
+    return Found(solution, problem.standardization, ranges, moments)
 
 
 def rough_coordinates(ranges: ScoreRanges, options: Options) -> Standardization:
@@ -282,15 +202,10 @@ def _warm_start(
     return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
 
 
-def _report(
-    solution: Solution,
-    problem: Problem,
-    ranges: ScoreRanges,
-    moments: tuple[Moments, Moments],
-    options: Options,
-) -> Fit:
-    """The solution for the original scores, with flags."""
-    own, status = problem.standardization, solution.status
+def report(found: Found, options: Options) -> Fit:
+    """What was found, for the original scores, with flags."""
+    solution, own, ranges, moments = found
+    status = solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
     def answer(x: jax.Array) -> jax.Array:
