@@ -152,6 +152,7 @@ def assert_full_precision(lowered):
 )
 def test_the_option_is_for_versions_that_know_it(monkeypatch, version, known):
     """Others fail to compile."""
+    monkeypatch.setattr(xla, "platform", lambda: "cpu")
     monkeypatch.setattr(xla.jaxlib, "__version__", version)
     assert ("xla_cpu_experimental_ynn_fusion_type" in xla._options(wide=True)) == known
     assert ("YNNPACK" in xla.sums_status()) == known

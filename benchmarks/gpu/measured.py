@@ -33,7 +33,6 @@ _SECONDS = 480  # of the whole run
 _REPEATS = 8  # of a call, the first included
 _SECONDS_OF_CALLS = 4.0  # after which a call is not repeated, but for the second time
 _PROFILED = 3  # calls
-_KERNELS = "mosaic", "mosaic+search", "triton"  # values of PLATT_JAX_KERNELS
 
 
 def main() -> None:
@@ -117,7 +116,7 @@ def programs(small: bool, left: float) -> dict[str, Any]:
 
 
 def choices(small: bool, left: float) -> dict[str, float]:
-    """Milliseconds of `solve` with the choices for a GPU, and without each of them."""
+    """Milliseconds of `solve` on tiles with the choices for a GPU, and without each of them."""
     scores, labels = jax.device_put(_batch(*((100, 300) if small else (10_000, 1_000))))
     usual = shapes.sizes()
     without = {
@@ -128,7 +127,10 @@ def choices(small: bool, left: float) -> dict[str, float]:
     found = {}
     for name, sizes in without.items():
         jax.clear_caches()
-        with mock.patch.object(shapes, "sizes", lambda sizes=sizes: sizes):
+        with (
+            mock.patch.object(shapes, "sizes", lambda sizes=sizes: sizes),
+            mock.patch.dict(os.environ, PLATT_JAX_KERNELS="none"),
+        ):
             found[name] = _milliseconds(pj.solve, (scores, labels))
     jax.clear_caches()
     in_a_users_program = jax.jit(pj.solve)
@@ -166,21 +168,24 @@ def whole_calls(small: bool, left: float) -> dict[str, float]:
     return found
 
 
-def pallas(small: bool, left: float) -> dict[str, Any]:
-    """Seconds of `fit_segments` of rows grouped before, without and with Pallas kernels."""
-    grouped = pj.SegmentRows(*_segments(small))
-    found: dict[str, Any] = {"none": _seconds(lambda: pj.fit_segments(grouped))}
-    expected = pj.fit_segments(grouped).fit
-    for compiler in () if jax.default_backend() == "cpu" else _KERNELS:
-        with mock.patch.dict(os.environ, PLATT_JAX_KERNELS=compiler):
-            try:
-                found[compiler] = _seconds(lambda: pj.fit_segments(grouped))
-                off = (pj.fit_segments(grouped).fit.A - expected.A) / expected.standard_errors[
-                    ..., 0
-                ]
-                found[f"{compiler}, largest difference"] = float(np.abs(off).max())
-            except Exception as error:  # of a compiler that the machine lacks: the others go on
-                found[compiler] = f"{type(error).__name__}: {error}"[:2_000]
+def without_kernels(small: bool, left: float) -> dict[str, Any]:
+    """Milliseconds of `solve` by the kernel and by XLA's operations, and how far they differ."""
+    found = {}
+    sizes = (10_000, 1_000), (100_000, 1_000), (12_500, 8_000)
+    for dtype in (np.float32, np.float64):
+        for problems, rows in [(x // 100, n) for x, n in sizes] if small else sizes:
+            with jax.enable_x64(dtype == np.float64):
+                arrays = jax.device_put(_batch(problems, rows, dtype))
+                ours, by_kernel = _milliseconds(pj.solve, arrays), pj.solve(*arrays)
+                with mock.patch.dict(os.environ, PLATT_JAX_KERNELS="none"):
+                    without, by_xla = _milliseconds(pj.solve, arrays), pj.solve(*arrays)
+            off = jnp.abs(by_kernel.A - by_xla.A) / by_xla.standard_errors[..., 0]
+            found[f"{problems:,} x {rows:,}, {np.dtype(dtype).name}"] = {
+                "by the kernel": ours,
+                "by XLA's operations": without,
+                "largest difference": float(jnp.max(off)),
+                "equal statuses": bool(jnp.all(by_kernel.status == by_xla.status)),
+            }
     return found
 
 
@@ -295,7 +300,7 @@ _STEPS = {
     "large": large,
     "whole calls": whole_calls,
     "peers": peers,
-    "pallas": pallas,
+    "without kernels": without_kernels,
     "programs": programs,
 }
 
