@@ -73,7 +73,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     """
     take, dtype, order = problems.take, problems.dtype, problems.order
     options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
-    compiler = in_kernel.compiler(task.traced, given) if mesh is None else None
+    compiler = in_kernel.compiler(task.traced, options) if mesh is None else None
     places: _Places | None = None
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)

@@ -78,7 +78,7 @@ def solve(
     if prior is not None:
         # Derivatives by the precision would not pass through its own center where it says nothing
         # of B.
-        given = ProblemInputs(CenteredPrior(jnp.zeros(f.shape[:-1], f.dtype), prior))
+        given = ProblemInputs(CenteredPrior.around_zero(prior))
     return solve_checked(columns, given, options)
 
 

@@ -23,7 +23,7 @@ from numpy.polynomial import Polynomial
 from platt_jax.backend import xla
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import plain_targets, platt_targets
-from platt_jax.model.prior import GaussianPrior
+from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization, derivatives_to_standardized
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
@@ -243,7 +243,7 @@ def _expansion(total: ExpansionSums, at: Center) -> dict[tuple[int, int], jax.Ar
     }
     if at.prior is not None:
         share = derivatives_to_standardized(
-            at.coordinates, priors.derivatives(at.prior, at.A, at.B)
+            at.coordinates, priors.derivatives(CenteredPrior.around_zero(at.prior), at.A, at.B)
         )
         places = (1, 1), (1, 0), (2, 2), (2, 1), (2, 0)
         for place, x in zip(places, share, strict=True):

@@ -31,11 +31,23 @@ class CenteredPrior(NamedTuple):
     """A prior on the (A, B) of score - center, (...).
 
     Where scores are far from 0, A and B depend on each other so much that a precision in float32
-    is not positive definite. At their own center they are independent.
+    is not positive definite. At their own center they are independent. The fields are arrays of one
+    shape: within a kernel there are scalars only.
     """
 
     center: Array
-    centered: GaussianPrior
+    mean_A: Array
+    mean_B: Array
+    precision_AA: Array
+    precision_AB: Array
+    precision_BB: Array
+
+    @classmethod
+    def around_zero(cls, prior: GaussianPrior) -> "CenteredPrior":
+        """The prior as it is, on the (A, B) of the scores."""
+        mean, precision = prior
+        entries = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+        return cls(jnp.zeros_like(mean[..., 0]), mean[..., 0], mean[..., 1], *entries)
 
     @classmethod
     def of(cls, prior: GaussianPrior, dtype: DTypeLike) -> "CenteredPrior":
@@ -48,20 +60,19 @@ class CenteredPrior(NamedTuple):
         AA, AB, BB = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         center = AB / np.where(BB > 0, BB, 1)
         rounding = 4 * np.finfo(np.asarray(prior.precision).dtype).eps * AA
-        own = np.stack([np.maximum(AA - center * AB, np.where(AB == 0, 0, rounding)), BB], -1)
-        at = mean + np.stack([np.zeros_like(center), center * mean[..., 0]], -1)
-        made: Any = jax.tree.map(
-            lambda x: x.astype(dtype), cls(center, GaussianPrior(at, own[..., None] * np.eye(2)))
-        )
+        own_AA = np.maximum(AA - center * AB, np.where(AB == 0, 0, rounding))
+        mean_B = mean[..., 1] + center * mean[..., 0]
+        own = cls(center, mean[..., 0], mean_B, own_AA, np.zeros_like(center), BB)
+        made: Any = jax.tree.map(lambda x: x.astype(dtype), own)
         return made
 
     def original(self) -> GaussianPrior:
         """The prior on the (A, B) of the scores, in float64."""
-        mean, precision = (np.asarray(x, float) for x in self.centered)
-        shift = np.zeros_like(precision) + np.eye(2)
-        shift[..., 1, 0] = self.center
-        back = np.stack([mean[..., 0], mean[..., 1] - self.center * mean[..., 0]], -1)
-        return GaussianPrior(back, np.swapaxes(shift, -1, -2) @ precision @ shift)
+        center, mean_A, mean_B, AA, AB, BB = (np.asarray(x, float) for x in self)
+        back = np.stack([mean_A, mean_B - center * mean_A], -1)
+        at_0 = AB + center * BB
+        rows = np.stack([AA + center * (AB + at_0), at_0], -1), np.stack([at_0, BB], -1)
+        return GaussianPrior(back, np.stack(rows, -2))
 
 
 def at_later_targets(
@@ -73,18 +84,20 @@ def at_later_targets(
     their information on its log-odds is n t (1 - t). Any more in the prior does not come from these
     rows.
     """
-    center, (mean, precision) = prior
     n = before.n_pos + before.n_neg
     # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
     then, now = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
-    prior_precision = precision[..., 1, 1]
-    row_share = n * then / (then + 1) ** 2 / jnp.where(prior_precision > 0, prior_precision, 1)
+    precision = prior.precision_BB
+    row_share = n * then / (then + 1) ** 2 / jnp.where(precision > 0, precision, 1)
     share = jnp.where(before.one_class, jnp.minimum(row_share, 1), 0)
     surer = share * jnp.log(now / then)
-    shift = jnp.stack([jnp.zeros_like(surer), jnp.where(before.n_pos > 0, -surer, surer)], -1)
     left = 1 - share * (1 - now * (then + 1) ** 2 / (then * (now + 1) ** 2))
-    moved = GaussianPrior(mean + shift, precision * left[..., None, None])
-    return CenteredPrior(center, moved)
+    return prior._replace(
+        mean_B=prior.mean_B + jnp.where(before.n_pos > 0, -surer, surer),
+        precision_AA=prior.precision_AA * left,
+        precision_AB=prior.precision_AB * left,
+        precision_BB=precision * left,
+    )
 
 
 def add_derivatives(
@@ -94,7 +107,7 @@ def add_derivatives(
     if prior is None:
         return sums
     own = _from(prior, standardization)
-    share = derivatives(prior.centered, *to_original(own, *point))
+    share = derivatives(prior, *to_original(own, *point))
     return jax.tree.map(jnp.add, sums, derivatives_to_standardized(own, share))
 
 
@@ -104,7 +117,7 @@ def penalty_at(
     """The penalty that the prior adds to the loss, at a point in standardized coordinates."""
     if prior is None:
         return jnp.zeros_like(standardization.center)
-    return penalty(prior.centered, *to_original(_from(prior, standardization), *point))
+    return penalty(prior, *to_original(_from(prior, standardization), *point))
 
 
 def _from(prior: CenteredPrior, standardization: Standardization) -> Standardization:
@@ -112,16 +125,17 @@ def _from(prior: CenteredPrior, standardization: Standardization) -> Standardiza
     return standardization._replace(center=standardization.center - prior.center)
 
 
-def penalty(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> jax.Array:
-    """The penalty that the prior adds to the loss."""
-    off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
+def penalty(prior: CenteredPrior, A: jax.Array, B: jax.Array) -> jax.Array:
+    """The penalty that the prior adds to the loss, at (A, B) of score - center."""
+    off_A, off_B = A - prior.mean_A, B - prior.mean_B
     slope = derivatives(prior, A, B)
     return (off_A * slope.g_A + off_B * slope.g_B) / 2
 
 
-def derivatives(prior: GaussianPrior, A: jax.Array, B: jax.Array) -> Derivatives:
-    """The prior's gradient and Hessian."""
-    off_A, off_B = A - prior.mean[..., 0], B - prior.mean[..., 1]
-    precision = jnp.asarray(prior.precision)
-    p_AA, p_AB, p_BB = (precision[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+def derivatives(prior: CenteredPrior, A: jax.Array, B: jax.Array) -> Derivatives:
+    """The prior's gradient and Hessian, at (A, B) of score - center."""
+    off_A, off_B = A - prior.mean_A, B - prior.mean_B
+    p_AA, p_AB, p_BB = map(
+        jnp.asarray, (prior.precision_AA, prior.precision_AB, prior.precision_BB)
+    )
     return Derivatives(p_AA * off_A + p_AB * off_B, p_AB * off_A + p_BB * off_B, p_AA, p_AB, p_BB)

@@ -34,7 +34,7 @@ def solve_checked(columns: Columns, given: ProblemInputs, options: Options) -> F
     sharding = _known_sharding(scores)
     if sharding is not None:
         return _solve_sharded(columns, given, run, sharding)
-    compiler = _kernel_compiler(columns, given)
+    compiler = _kernel_compiler(columns, given, options)
     if compiler is not None:
         return _solve_by_kernel(columns, given, options.with_tol(scores.dtype), compiler)
     return _over_hidden_axes(run, scores)(columns, given)
@@ -118,7 +118,7 @@ def _solve_dense(
     return jax.tree.map(lambda x: x.reshape(batch + x.shape[2:]), fit)
 
 
-def _kernel_compiler(columns: Columns, given: ProblemInputs) -> str | None:
+def _kernel_compiler(columns: Columns, given: ProblemInputs, options: Options) -> str | None:
     """What compiles the kernel that fits these problems; None if there is none.
 
     A kernel has no derivatives, and no rule for a transformation.
@@ -128,7 +128,7 @@ def _kernel_compiler(columns: Columns, given: ProblemInputs) -> str | None:
     fits &= kernels.lanes(scores.dtype) <= scores.size <= jnp.iinfo(jnp.int32).max
     if not fits or xla.transformed((columns, given)):
         return None
-    compiler = in_kernel.compiler(fit_rows, given)
+    compiler = in_kernel.compiler(fit_rows, options)
     return compiler if compiler != "mosaic" or accelerators.holds(scores) else None
 
 

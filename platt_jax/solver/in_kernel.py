@@ -25,16 +25,17 @@ from platt_jax.solver.search import Runner
 from platt_jax.solver.solution import Found, ProblemInputs, fit_rows, report, searched
 
 
-def compiler(function: Callable[..., Any], given: Any) -> str | None:
-    """What compiles the kernel for a function of rows, or None: the function must be `fit_rows`."""
-    fits = function is fit_rows and given.prior is None
+def compiler(function: Callable[..., Any], options: Options) -> str | None:
+    """What compiles the kernel for a function of rows; None if no kernel computes it."""
+    # Mosaic has not all operations of derivatives by JAX.
+    fits = function is fit_rows and options.derivatives == "analytic"
     return xla.kernel_compiler() if fits else None
 
 
 def fit_ranges(
     columns: Columns, where: RowRanges, given: ProblemInputs, options: Options, compiler: str
 ) -> Fit:
-    """`fit_rows` of the rows of flat arrays, without a prior; see `kernels.by_problem`."""
+    """`fit_rows` of the rows of flat arrays; see `kernels.by_problem`."""
 
     def fit_one(rows: KernelRows, given: ProblemInputs) -> Found:
         return searched(rows, given, options, optimum, _IN_KERNEL)

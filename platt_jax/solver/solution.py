@@ -158,7 +158,8 @@ def _unbounded(
         unbounded = separated_at_zero(ranges)
     if prior is None:
         return unbounded
-    return unbounded & jnp.all(prior.centered.precision == 0, (-1, -2))
+    flat = (prior.precision_AA == 0) & (prior.precision_AB == 0) & (prior.precision_BB == 0)
+    return unbounded & flat
 
 
 def coordinates_and_start(

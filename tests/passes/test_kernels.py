@@ -146,7 +146,7 @@ OPTIONS = {
     "default": Options(),
     "one step": Options(max_iter=1, start="prior"),
     "libsvm": Options.libsvm(),
-    "monotone": Options(derivatives="autodiff", targets="none", monotone=True, non_finite="omit"),
+    "monotone": Options(targets="none", monotone=True, non_finite="omit"),
     "loss": Options(line_search="loss", stopping="gradient", sigma="dynamic", standardize=False),
 }
 
@@ -201,28 +201,29 @@ def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
 
 @pytest.mark.parametrize("weighted", [pytest.param(False, marks=slow), True])
 def test_solve_by_a_kernel_is_solve(rng, monkeypatch, weighted, x64):
-    """With offsets, among problems with one class, constant scores and a NaN; two leading axes."""
+    """With offsets and priors; one class, constant scores, a NaN; two leading axes."""
     scores, offset = rng.normal(size=(2, 2, 3, 400))
     labels = (rng.random(scores.shape) < 0.4).astype(int)
     labels[0, 0], scores[0, 1], scores[1, 1, 7] = 1, 3.0, np.nan
     weights = rng.integers(0, 3, scores.shape) if weighted else None
+    root = rng.normal(size=(2, 3, 2, 2))
+    prior = pj.GaussianPrior(rng.normal(size=2), root @ root.swapaxes(-1, -2)) if weighted else None
     with monkeypatch.context() as patch:
         patch.setenv("PLATT_JAX_KERNELS", "none")
-        expected = pj.solve(scores, labels, weights=weights, offset=offset)
+        expected = pj.solve(scores, labels, weights=weights, offset=offset, prior=prior)
     monkeypatch.setenv("PLATT_JAX_KERNELS", "interpreter")
     made = []
     monkeypatch.setattr(dense, "_solve_by_kernel", spy(dense._solve_by_kernel, made))
-    found = pj.solve(scores, labels, weights=weights, offset=offset)
+    found = pj.solve(scores, labels, weights=weights, offset=offset, prior=prior)
     assert len(made) == 1
     np.testing.assert_array_equal(found.status, expected.status)
     np.testing.assert_array_equal(found.flags, expected.flags)
     for name in ("A", "B", "nll", "covariance", "n_pos"):
         x, y = getattr(found, name), getattr(expected, name)
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12, err_msg=name)
-    # A kernel has neither derivatives nor a rule for vmap, and holds no prior.
+    # A kernel has neither derivatives nor a rule for vmap.
     slope = jax.grad(lambda f: pj.solve(f, labels[1, 0]).A)(scores[1, 0])
     assert np.all(np.isfinite(slope))
-    pj.solve(scores, labels, prior=pj.GaussianPrior(np.zeros(2), np.eye(2)))
     assert len(made) == 1
 
 

@@ -95,7 +95,7 @@ def test_the_decrease_of_the_loss_counts_the_prior(rng, x64):
         loss, *at = six_sums(scores, labels, float(A), float(B))
         before = six_sums(scores, labels, float(state.A), float(state.B))[0]
         at = Derivatives(*(jnp.asarray(x) for x in at))
-        prior = CenteredPrior(0.0, GaussianPrior(mean, precision))
+        prior = CenteredPrior.around_zero(GaussianPrior(mean, precision))
         state = decide(state, (A, B), at, jnp.asarray(loss - before), prior, problem_)
     proven = [proven for proven, *_ in expected[1:]]
     assert not all(proven)  # so some were accepted, or not, by the loss
