@@ -18,10 +18,9 @@ from platt_jax.results import device_rows
 # Compiled programs, and their static arguments.
 PROGRAMS = {
     device_segments: {
-        "_followed_by_largest": ("length",),
-        "_are_grouped": (),
-        "_sorted": ("kind",),
-        "_numbered": ("kind",),
+        "_id_facts": (),
+        "_in_order": ("kind", "place", "padded", "ascending"),
+        "_fit_as_one": ("options", "loss"),
         "_firsts": ("most",),
         "_laid_out": (),
         "_slice": ("length",),

@@ -1,5 +1,6 @@
 """Rows in flat arrays on an accelerator, grouped by segment there."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,15 +17,21 @@ from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.on_device import DeviceRows
-from platt_jax.execution.oversized import is_out_of_memory
-from platt_jax.execution.problems import Problems
+from platt_jax.execution.oversized import is_out_of_memory, memory_errors
+from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.progress import reporting
 from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.model import statistics
+from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
+from platt_jax.passes.deferred import FlatRows
+from platt_jax.results.fit import Fit
+from platt_jax.solver import search
+from platt_jax.solver.solution import ProblemInputs, fit_rows
 
-_STEP_OF_ROWS, _STEP_OF_KEYS = 1 << 16, 1 << 10
+_STEP_OF_ROWS, _STEP_OF_KEYS = 2 * shapes.BLOCK_TILE, 1 << 10
 
 # Of fewer rows a call saves less than a third of a second, and the first one compiles for longer.
 _WORTH_SENDING = 1 << 24
@@ -93,19 +100,24 @@ class DeviceSegmentRows:
                 f"segments: expected one id per score {(self._length,)}, got shape ({number},)"
             )
 
-    def _grouped(self, codes: Any) -> NDArray[Any]:
-        """Groups the rows by their codes (N,), and returns the distinct codes, ascending."""
-        # With 64-bit types, so that there may be more than 2^31 rows, and codes are not cut.
-        keys: NDArray[Any] = run_programs(partial(self._group, codes), x64=True)
+    def _grouped(self, ids: Any) -> NDArray[Any]:
+        """Groups the rows by their ids (N,), and returns the distinct ids, ascending."""
+        # With 64-bit types, so that there may be more than 2^31 rows, and ids are not cut.
+        keys: NDArray[Any] = run_programs(partial(self._group, ids), x64=True)
         return keys
 
-    def _group(self, codes: Any) -> NDArray[Any]:
-        kind = np.promote_types(np.int32, np.min_scalar_type(-self._padded))
-        codes, order = _followed_by_largest(jnp.asarray(codes), length=self._padded), None
-        if not jax.device_get(_are_grouped(codes)):
-            codes, order = _sorted(codes, kind=kind)
-        length = kind.type(self._length)
-        number, among = _numbered(codes, length, kind=kind)
+    def _group(self, ids: Any) -> NDArray[Any]:
+        ids = jnp.asarray(ids)
+        low, high, ascending = jax.device_get(_id_facts(ids))
+        codes, order, number, among = _in_order(
+            ids,
+            low,
+            np.int64(self._length),
+            kind=np.promote_types(np.uint16, np.min_scalar_type(int(high) - int(low))),
+            place=np.promote_types(np.int32, np.min_scalar_type(-self._padded)),
+            padded=self._padded,
+            ascending=bool(ascending),
+        )
         count = int(jax.device_get(among))
         first, distinct = _firsts(codes, number, most=_few_lengths(count, _STEP_OF_KEYS))
         starts, keys = (x[:count] for x in jax.device_get((first, distinct)))
@@ -113,20 +125,16 @@ class DeviceSegmentRows:
         self.largest_first = planning.largest_first(sizes)
         self.sizes = sizes[self.largest_first]
         self._starts = Groups(self.sizes).starts
-        to = np.zeros(first.shape, kind)
+        to = np.zeros(first.shape, first.dtype)
         to[self.largest_first] = self._starts
-        self._rows = _laid_out(self._rows, order, number, first, to, length)
-        return keys
+        self._rows = _laid_out(self._rows, order, number, first, to, np.int64(self._length))
+        # Modulo the size of the type, as the codes are.
+        return keys.astype(low.dtype) + low
 
     @property
     def problems(self) -> Problems:
         """A problem per segment."""
         return Problems(self.sizes, self._take, self.dtype, self.largest_first)
-
-    @property
-    def pooled(self) -> Problems:
-        """All rows as one problem."""
-        return Problems(np.array([self._length]), self._take, self.dtype)
 
     def _take(self, problems: slice, part: slice, space: packing.Space) -> Any:
         """The rows of some segments, or a part of the rows of one, with the space's length.
@@ -136,6 +144,32 @@ class DeviceSegmentRows:
         first = self._starts[problems.start] + (part.start or 0)
         with jax.enable_x64(True):
             return _slice(self._rows, np.int64(first), length=space.length)
+
+    def fit_as_one(self, given: ProblemInputs, context: Context) -> Fit:
+        """The fit of all rows as one problem, on the host.
+
+        Given arrays have leading axis (1,). The loss is NaN for more rows than a chunk has, for
+        which it takes a pass.
+
+        Raises:
+            MemoryError: the device's memory is too small.
+        """
+        options = validation.options(context.options).with_tol(self.dtype)
+        loss = self._length <= shapes.sizes().problem_rows
+        left = packing.rows_left(np.int64(self._length), len(self._rows.scores), np)
+        left = left[: self._padded // shapes.BLOCK_TILE]
+        given = jax.tree.map(lambda x: x[None], given)
+
+        def fit() -> Fit:
+            made = _fit_as_one(self._rows, left, given, options=options, loss=loss)
+            fetched: Fit = jax.device_get(made)
+            return fetched
+
+        with memory_errors(), reporting(np.array([self._length]), context.stage) as advance:
+            fit_of_all = run_programs(fit, x64=self.dtype == np.float64)
+            advance(1)
+        one: Fit = jax.tree.map(lambda x: x[0, 0, ...], fit_of_all)
+        return one
 
     def quartiles(self, most: int) -> NDArray[np.float64]:
         """The quartiles and the standard deviation of about `most` scores, (4,)."""
@@ -198,36 +232,49 @@ def _few_lengths(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-@partial(xla.jit, static_argnames=("length",))
-def _followed_by_largest(codes: jax.Array, length: int) -> jax.Array:
-    """The codes with the largest of their dtype added, which a stable sort leaves at the end."""
-    largest = jnp.iinfo(codes.dtype).max
-    return jnp.pad(codes, (0, length - len(codes)), constant_values=largest)
-
-
 @xla.jit
-def _are_grouped(codes: jax.Array) -> jax.Array:
-    return jnp.all(codes[1:] >= codes[:-1])
+def _id_facts(ids: jax.Array) -> jax.Array:
+    """The smallest id, the largest one, and whether ids are ascending: an array of their dtype."""
+    ascending = jnp.all(ids[1:] >= ids[:-1]).astype(ids.dtype)
+    return jnp.stack([jnp.min(ids), jnp.max(ids), ascending])
 
 
-@partial(xla.jit, static_argnames=("kind",))
-def _sorted(codes: jax.Array, kind: np.dtype[Any]) -> tuple[jax.Array, jax.Array]:
-    """The codes, ascending, and the row of each, in the order of rows among equal codes."""
-    ascending, order = lax.sort((codes, lax.iota(kind, len(codes))), num_keys=1, is_stable=True)
-    return ascending, order
+@partial(xla.jit, static_argnames=("kind", "place", "padded", "ascending"))
+def _in_order(
+    ids: jax.Array,
+    low: jax.Array,
+    length: jax.Array,
+    kind: np.dtype[Any],
+    place: np.dtype[Any],
+    padded: int,
+    ascending: bool,
+) -> tuple[jax.Array, jax.Array | None, jax.Array, jax.Array]:
+    """The rows in the order of their ids, and of rows with one id in their own.
 
+    Args:
+        ids: (N,) the ids.
+        low: the smallest.
+        length: N.
+        kind: an unsigned dtype of 16 to 64 bits for codes, which are the ids less the smallest. A
+            GPU sorts keys and numbers by CUB's radix sort if keys are such: thirty times as fast.
+        place: the dtype of the numbers of rows.
+        padded: the length of the results. Places from N on keep the rows added.
+        ascending: whether the ids are, so that no sort is needed.
 
-@partial(xla.jit, static_argnames=("kind",))
-def _numbered(
-    codes: jax.Array, length: jax.Array, kind: np.dtype[Any]
-) -> tuple[jax.Array, jax.Array]:
-    """The number of each ascending code among the distinct codes, and how many the rows have.
-
-    Codes were added behind the codes of the `length` rows.
+    Returns:
+        The codes in ascending order; the row of each, or None for the same order; the number of
+        each code among the distinct ones; and how many the rows have.
     """
+    # Modulo 2^64, so that no difference overflows.
+    codes = (ids.astype(np.uint64) - low.astype(np.uint64)).astype(kind)
+    # Rows added have the largest code, and a stable sort leaves them at the end.
+    codes = jnp.pad(codes, (0, padded - len(codes)), constant_values=np.iinfo(kind).max)
+    order = None
+    if not ascending:
+        codes, order = lax.sort((codes, lax.iota(place, padded)), num_keys=1, is_stable=True)
     steps = codes[1:] != codes[:-1]
-    number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=kind)
-    return number, number[length - 1] + 1
+    number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=place)
+    return codes, order, number, number[length - 1] + 1
 
 
 @partial(xla.jit, static_argnames=("most",))
@@ -257,11 +304,13 @@ def _laid_out(
         length: the number of rows, without those added.
     """
     place = jnp.arange(len(number), dtype=number.dtype)
+    length = length.astype(number.dtype)
     there = jnp.where(place < length, (to - first)[number] + place, place)
     source = place if order is None else order
     row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
-    # Any requested slice exists: no chunk and no block is longer than a block.
-    room = shapes.sizes().block_rows
+    # Any requested slice exists: no chunk and no block is longer than a block. The columns are whole
+    # tile rows, which `FlatRows` takes without a copy.
+    room = -(-shapes.sizes().block_rows // shapes.BLOCK_TILE) * shapes.BLOCK_TILE
     laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
     return laid
 
@@ -270,6 +319,16 @@ def _laid_out(
 def _slice(rows: Columns, first: jax.Array, length: int) -> Columns:
     some: Columns = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, length), rows)
     return some
+
+
+@partial(xla.jit, static_argnames=("options", "loss"), wide=True)
+def _fit_as_one(
+    rows: Columns, left: jax.Array, given: ProblemInputs, options: Options, loss: bool
+) -> Fit:
+    """The fit of rows as one problem, with leading axes [1, 1]; `left` as in `FlatRows`."""
+    optimum = partial(search.optimum, loss=loss)
+    fit = fit_rows(FlatRows(columns=rows, left=left), given, options, optimum)
+    return fit if loss else replace(fit, nll=jnp.full_like(fit.nll, np.nan))
 
 
 @partial(xla.jit, static_argnames=("length", "step"))

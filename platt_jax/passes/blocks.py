@@ -135,6 +135,7 @@ def _rows(block: Any, as_vectors: bool, kernels: xla.Kernels | None) -> Any:
         size = size[None, None]
         return pallas_rows(columns, jnp.zeros_like(size), size, kernels.compiler)
     if not as_vectors:
-        return packing.block_tiles(columns, size)
+        left = packing.rows_left(size, len(columns.scores), jnp)
+        return packing.block_tiles(columns, left)
     scores, labels, weights, offset = columns
     return VectorRows(scores, labels, weights, jnp.int32(0), size, offset=offset)
