@@ -17,6 +17,7 @@ from platt_jax.results import device_rows
 
 # Compiled programs, and their static arguments.
 PROGRAMS = {
+    accelerators: {"_end_to_end": ()},
     device_segments: {
         "_id_facts": (),
         "_in_order": ("kind", "place", "padded", "ascending"),
@@ -97,7 +98,7 @@ def in_users_program(monkeypatch, fetched):
         values = iter(fetched)
         patch.setattr(jax, "device_get", lambda _: next(values))
         for module, programs in PROGRAMS.items():
-            patch.setattr(module, "run_programs", run_here)
+            patch.setattr(module, "run_programs", run_here, raising=False)
             for name, static in programs.items():
                 function = getattr(module, name).__wrapped__
                 patch.setattr(module, name, jax.jit(function, static_argnames=static))

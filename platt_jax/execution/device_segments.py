@@ -156,14 +156,13 @@ class DeviceSegmentRows:
         """
         options = validation.options(context.options).with_tol(self.dtype)
         loss = self._length <= shapes.sizes().problem_rows
-        left = packing.rows_left(np.int64(self._length), len(self._rows.scores), np)
-        left = left[: self._padded // shapes.BLOCK_TILE]
+        left = packing.rows_left(np.int64(self._length), self._padded, np)
         given = jax.tree.map(lambda x: x[None], given)
 
         def fit() -> Fit:
             made = _fit_as_one(self._rows, left, given, options=options, loss=loss)
-            fetched: Fit = jax.device_get(made)
-            return fetched
+            found: Fit = accelerators.fetched_together(made)
+            return found
 
         with memory_errors(), reporting(np.array([self._length]), context.stage) as advance:
             fit_of_all = run_programs(fit, x64=self.dtype == np.float64)
@@ -308,8 +307,8 @@ def _laid_out(
     there = jnp.where(place < length, (to - first)[number] + place, place)
     source = place if order is None else order
     row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
-    # Any requested slice exists: no chunk and no block is longer than a block. The columns are whole
-    # tile rows, which `FlatRows` takes without a copy.
+    # Any requested slice exists: no chunk and no block is longer than a block. The columns are
+    # whole tile rows, which `FlatRows` takes without a copy.
     room = -(-shapes.sizes().block_rows // shapes.BLOCK_TILE) * shapes.BLOCK_TILE
     laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
     return laid

@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
         def problems(x: Array) -> NDArray[Any]:
             return np.asarray(x).reshape((-1, *x.shape[2:]))[: len(self.sizes)]
 
-        return jax.tree.map(problems, accelerators.fetched(made))
+        return jax.tree.map(problems, accelerators.fetched_together(made))
 
     def row_map(self, starts: NDArray[Any] | None = None) -> GatherMap | RowRanges:
         """The places of the rows.

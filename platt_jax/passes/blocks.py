@@ -78,7 +78,7 @@ class Blocks(DeferredRows):
 
         def sums(item: Any) -> Any:
             block = item if self.read is None else self.read(item)
-            return accelerators.fetched(jax.block_until_ready(program(block)))
+            return accelerators.fetched_together(jax.block_until_ready(program(block)))
 
         found = ordered_map(sums, self.source)
         return found if self.mesh is None else chain.from_iterable(map(_device_results, found))

@@ -122,9 +122,7 @@ def _within(usual: Sizes, memory: int) -> Sizes:
     most = memory // 2 // (_BYTES_A_ROW * threads.AT_ONCE)
     chunk_rows = tuple(rows for rows in usual.chunk_rows if rows <= most) or usual.chunk_rows[:1]
     top = chunk_rows[-1]
-    return usual._replace(
-        chunk_rows=chunk_rows, problem_rows=top, block_rows=top + BLOCK_TILE
-    )
+    return usual._replace(chunk_rows=chunk_rows, problem_rows=top, block_rows=top + BLOCK_TILE)
 
 
 def tile_shape_for(size: int) -> TileShape:
