@@ -11,19 +11,21 @@ import jax
 import numpy as np
 
 from platt_jax.backend import accelerators, threads, xla
-from platt_jax.execution import device_segments, on_device, oversized, run
+from platt_jax.execution import device_grouping, device_segments, on_device, oversized, run
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
 # Compiled programs, and their static arguments.
 PROGRAMS = {
     accelerators: {"_end_to_end": ()},
-    device_segments: {
+    device_grouping: {
         "_id_facts": (),
         "_in_order": ("kind", "place", "padded", "ascending"),
-        "_fit_as_one": ("options", "loss"),
         "_firsts": ("most",),
         "_laid_out": (),
+    },
+    device_segments: {
+        "_fit_as_one": ("options", "loss"),
         "_slice": ("length",),
         "_quartiles": ("length", "step"),
     },

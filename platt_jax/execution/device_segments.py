@@ -10,18 +10,16 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax import columns, ids, validation
+from platt_jax import validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
-from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.on_device import DeviceRows
+from platt_jax.execution.device_grouping import DeviceGroups, group_ids
+from platt_jax.execution.on_device import DeviceRows, require_rows
 from platt_jax.execution.oversized import is_out_of_memory, memory_errors
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.progress import reporting
-from platt_jax.groups import Groups
-from platt_jax.ids.factorize import factorize
 from platt_jax.model import statistics
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
@@ -31,10 +29,11 @@ from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import ProblemInputs, fit_rows
 
-_STEP_OF_ROWS, _STEP_OF_KEYS = 2 * shapes.BLOCK_TILE, 1 << 10
-
 # Of fewer rows a call saves less than a third of a second, and the first one compiles for longer.
 _WORTH_SENDING = 1 << 24
+
+# Rows of a column in each piece that is sent.
+_PIECE = 1 << 23
 
 # Bytes on the device for each row while rows are grouped: float64 scores, weights and offset.
 _BYTES_A_ROW = 100
@@ -62,7 +61,7 @@ class DeviceSegmentRows:
         self,
         scores: Column,
         labels: Column,
-        segments: Column,
+        segments: Column | DeviceGroups,
         weights: Column | None = None,
         pos_label: Any = None,
         offset: Column | None = None,
@@ -75,73 +74,29 @@ class DeviceSegmentRows:
                 f"scores: expected an array on one device, got one on {1 + len(others)}; "
                 "pass np.asarray(scores), and the devices as mesh"
             )
-        self._padded = _few_lengths(len(scores), _STEP_OF_ROWS)
-        rows = DeviceRows(scores, labels, weights, pos_label, offset, self._padded)
+        require_rows(scores)
+        if not isinstance(segments, DeviceGroups):
+            segments = group_ids(segments, len(scores))
+        rows = DeviceRows(scores, labels, weights, pos_label, offset, segments.padded)
         if rows.doubtful_scores is not None:
             Caller().warn_once(rows.doubtful_scores)
         self.dtype = rows.dtype
-        self._length = len(scores)
-        self._rows = rows.columns
-        name = columns.labelled("segments", segments)
-        if accelerators.holds(segments := accelerators.taken(segments)):
-            if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
-                raise validation.segment_codes_error(name, segments)
-            self._require_length(len(segments))
-            self.keys = self._grouped(segments)
-        else:
-            read = ids.read(segments)
-            self._require_length(ids.length(read))
-            numbered = factorize(read)
-            self.keys = numbered.named(self._grouped(numbered.of(slice(None))))
-
-    def _require_length(self, number: int) -> None:
-        if number != self._length:
-            raise ValueError(
-                f"segments: expected one id per score {(self._length,)}, got shape ({number},)"
-            )
-
-    def _grouped(self, ids: Any) -> NDArray[Any]:
-        """Groups the rows by their ids (N,), and returns the distinct ids, ascending."""
-        # With 64-bit types, so that there may be more than 2^31 rows, and ids are not cut.
-        keys: NDArray[Any] = run_programs(partial(self._group, ids), x64=True)
-        return keys
-
-    def _group(self, ids: Any) -> NDArray[Any]:
-        ids = jnp.asarray(ids)
-        low, high, ascending = jax.device_get(_id_facts(ids))
-        codes, order, number, among = _in_order(
-            ids,
-            low,
-            np.int64(self._length),
-            kind=np.promote_types(np.uint16, np.min_scalar_type(int(high) - int(low))),
-            place=np.promote_types(np.int32, np.min_scalar_type(-self._padded)),
-            padded=self._padded,
-            ascending=bool(ascending),
-        )
-        count = int(jax.device_get(among))
-        first, distinct = _firsts(codes, number, most=_few_lengths(count, _STEP_OF_KEYS))
-        starts, keys = (x[:count] for x in jax.device_get((first, distinct)))
-        sizes = np.diff(starts, append=self._length)
-        self.largest_first = planning.largest_first(sizes)
-        self.sizes = sizes[self.largest_first]
-        self._starts = Groups(self.sizes).starts
-        to = np.zeros(first.shape, first.dtype)
-        to[self.largest_first] = self._starts
-        self._rows = _laid_out(self._rows, order, number, first, to, np.int64(self._length))
-        # Modulo the size of the type, as the codes are.
-        return keys.astype(low.dtype) + low
+        self.keys = segments.keys
+        self._rows = segments.laid_out(rows.columns)
+        self._groups = segments._replace(places=())
 
     @property
     def problems(self) -> Problems:
         """A problem per segment."""
-        return Problems(self.sizes, self._take, self.dtype, self.largest_first)
+        groups = self._groups
+        return Problems(groups.sizes, self._take, self.dtype, groups.largest_first)
 
     def _take(self, problems: slice, part: slice, space: packing.Space) -> Any:
         """The rows of some segments, or a part of the rows of one, with the space's length.
 
         What follows them is undefined.
         """
-        first = self._starts[problems.start] + (part.start or 0)
+        first = self._groups.starts[problems.start] + (part.start or 0)
         with jax.enable_x64(True):
             return _slice(self._rows, np.int64(first), length=space.length)
 
@@ -155,8 +110,8 @@ class DeviceSegmentRows:
             MemoryError: the device's memory is too small.
         """
         options = validation.options(context.options).with_tol(self.dtype)
-        loss = self._length <= shapes.sizes().problem_rows
-        left = packing.rows_left(np.int64(self._length), self._padded, np)
+        loss = self._groups.length <= shapes.sizes().problem_rows
+        left = packing.rows_left(np.int64(self._groups.length), self._groups.padded, np)
         given = jax.tree.map(lambda x: x[None], given)
 
         def fit() -> Fit:
@@ -164,7 +119,7 @@ class DeviceSegmentRows:
             found: Fit = accelerators.fetched_together(made)
             return found
 
-        with memory_errors(), reporting(np.array([self._length]), context.stage) as advance:
+        with memory_errors(), reporting(np.array([self._groups.length]), context.stage) as advance:
             fit_of_all = run_programs(fit, x64=self.dtype == np.float64)
             advance(1)
         one: Fit = jax.tree.map(lambda x: x[0, 0, ...], fit_of_all)
@@ -172,8 +127,8 @@ class DeviceSegmentRows:
 
     def quartiles(self, most: int) -> NDArray[np.float64]:
         """The quartiles and the standard deviation of about `most` scores, (4,)."""
-        step, (scores, _, weights, _) = max(1, self._padded // most), self._rows
-        work = partial(_quartiles, scores, weights, length=self._padded, step=step)
+        step, (scores, _, weights, _) = max(1, self._groups.padded // most), self._rows
+        work = partial(_quartiles, scores, weights, length=self._groups.padded, step=step)
         found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
         return found
 
@@ -188,8 +143,8 @@ def sent_rows(
     """
     if xla.platform() not in _GPUS:
         return None
-    kinds = _FLOATS, _NUMBERS, _INTEGERS, _FLOATS, _FLOATS
-    columns = scores, labels, segments, weights, offset
+    kinds = _INTEGERS, _FLOATS, _NUMBERS, _FLOATS, _FLOATS
+    columns = segments, scores, labels, weights, offset
     taken = [x is None or _is_plain(x, kind) for x, kind in zip(columns, kinds, strict=True)]
     if not all(taken) or scores is None or labels is None or segments is None:
         return None
@@ -200,16 +155,35 @@ def sent_rows(
         return None
     try:
         with jax.enable_x64(True):
-            f, y, ids, w, o = jax.device_put(
-                [None if x is None else np.asarray(x) for x in columns]
-            )
-        return DeviceSegmentRows(f, y, ids, w, offset=o)
+            sent = jax.device_put(list(map(_pieces, columns)))
+        # The first to arrive is grouped while others do. What is popped is freed once it is joined.
+        groups = group_ids(_joined(sent.pop(0)), rows)
+        f, y, w, o = (_joined(sent.pop(0)) for _ in range(len(sent)))
+        return DeviceSegmentRows(f, y, groups, w, offset=o)
     except ValueError:
         return None
     except jax.errors.JaxRuntimeError as error:
         if is_out_of_memory(error):
             return None
         raise
+
+
+def _pieces(column: Column | None) -> list[NDArray[Any]]:
+    """A column in pieces; none for None.
+
+    JAX copies each array to pinned memory on one thread, at a small part of the speed of the bus,
+    and several arrays on several threads.
+    """
+    x = np.empty(0) if column is None else np.asarray(column)
+    return [x[first : first + _PIECE] for first in range(0, len(x), _PIECE)]
+
+
+def _joined(pieces: list[jax.Array]) -> jax.Array | None:
+    """The column from its pieces, once they have arrived."""
+    if not pieces:
+        return None
+    joined: jax.Array = run_programs(partial(_end_to_end, pieces), x64=True)
+    return joined
 
 
 def _is_plain(values: Any, kinds: str) -> bool:
@@ -222,96 +196,9 @@ def _is_plain(values: Any, kinds: str) -> bool:
     return dtype.kind in kinds and (kinds != _FLOATS or dtype.itemsize in (4, 8))
 
 
-def _few_lengths(number: int, step: int) -> int:
-    """The next larger of a few lengths, so that few programs are compiled.
-
-    It is a multiple of this step, and of one that is at most a sixteenth of the number.
-    """
-    step = max(step, 1 << max(number.bit_length() - 5, 0))
-    return -(-number // step) * step
-
-
 @xla.jit
-def _id_facts(ids: jax.Array) -> jax.Array:
-    """The smallest id, the largest one, and whether ids are ascending: an array of their dtype."""
-    ascending = jnp.all(ids[1:] >= ids[:-1]).astype(ids.dtype)
-    return jnp.stack([jnp.min(ids), jnp.max(ids), ascending])
-
-
-@partial(xla.jit, static_argnames=("kind", "place", "padded", "ascending"))
-def _in_order(
-    ids: jax.Array,
-    low: jax.Array,
-    length: jax.Array,
-    kind: np.dtype[Any],
-    place: np.dtype[Any],
-    padded: int,
-    ascending: bool,
-) -> tuple[jax.Array, jax.Array | None, jax.Array, jax.Array]:
-    """The rows in the order of their ids, and of rows with one id in their own.
-
-    Args:
-        ids: (N,) the ids.
-        low: the smallest.
-        length: N.
-        kind: an unsigned dtype of 16 to 64 bits for codes, which are the ids less the smallest. A
-            GPU sorts keys and numbers by CUB's radix sort if keys are such: thirty times as fast.
-        place: the dtype of the numbers of rows.
-        padded: the length of the results. Places from N on keep the rows added.
-        ascending: whether the ids are, so that no sort is needed.
-
-    Returns:
-        The codes in ascending order; the row of each, or None for the same order; the number of
-        each code among the distinct ones; and how many the rows have.
-    """
-    # Modulo 2^64, so that no difference overflows.
-    codes = (ids.astype(np.uint64) - low.astype(np.uint64)).astype(kind)
-    # Rows added have the largest code, and a stable sort leaves them at the end.
-    codes = jnp.pad(codes, (0, padded - len(codes)), constant_values=np.iinfo(kind).max)
-    order = None
-    if not ascending:
-        codes, order = lax.sort((codes, lax.iota(place, padded)), num_keys=1, is_stable=True)
-    steps = codes[1:] != codes[:-1]
-    number = jnp.cumsum(jnp.pad(steps, (1, 0)), dtype=place)
-    return codes, order, number, number[length - 1] + 1
-
-
-@partial(xla.jit, static_argnames=("most",))
-def _firsts(codes: jax.Array, number: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
-    """The first place of each of the distinct codes, and the code; undefined beyond their count."""
-    first = jnp.searchsorted(number, jnp.arange(most, dtype=number.dtype)).astype(number.dtype)
-    return first, codes[first]
-
-
-@xla.jit
-def _laid_out(
-    rows: Columns,
-    order: jax.Array | None,
-    number: jax.Array,
-    first: jax.Array,
-    to: jax.Array,
-    length: jax.Array,
-) -> Columns:
-    """The rows in the order of the layout, followed by those added and a block's length of others.
-
-    Args:
-        rows: the columns, in the order of the user's.
-        order: the row at each place of the ascending codes; None for the same order.
-        number: the number of the distinct code at each place.
-        first: the first place of each distinct code.
-        to: the first place of each distinct code in the layout.
-        length: the number of rows, without those added.
-    """
-    place = jnp.arange(len(number), dtype=number.dtype)
-    length = length.astype(number.dtype)
-    there = jnp.where(place < length, (to - first)[number] + place, place)
-    source = place if order is None else order
-    row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
-    # Any requested slice exists: no chunk and no block is longer than a block. The columns are
-    # whole tile rows, which `FlatRows` takes without a copy.
-    room = -(-shapes.sizes().block_rows // shapes.BLOCK_TILE) * shapes.BLOCK_TILE
-    laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
-    return laid
+def _end_to_end(pieces: list[jax.Array]) -> jax.Array:
+    return jnp.concatenate(pieces)
 
 
 @partial(xla.jit, static_argnames=("length",))
