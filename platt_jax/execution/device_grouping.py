@@ -76,7 +76,7 @@ def _grouped(numbers: Any) -> DeviceGroups:
 
 def _group(numbers: Any) -> DeviceGroups:
     numbers, length = jnp.asarray(numbers), len(numbers)
-    padded = _few_lengths(length, _STEP_OF_ROWS)
+    padded = padded_length(length)
     low, high, ascending = jax.device_get(_id_facts(numbers))
     codes, order, number, among = _in_order(
         numbers,
@@ -100,6 +100,11 @@ def _group(numbers: Any) -> DeviceGroups:
     keys = found.astype(low.dtype) + low
     places = order, number, first, to
     return DeviceGroups(keys, length, padded, largest_first, sizes, starts, places)
+
+
+def padded_length(length: int) -> int:
+    """The length to which this many rows are padded."""
+    return _few_lengths(length, _STEP_OF_ROWS)
 
 
 def _few_lengths(number: int, step: int) -> int:
@@ -147,7 +152,8 @@ def _in_order(
     # Modulo 2^64, so that no difference overflows.
     codes = (ids.astype(np.uint64) - low.astype(np.uint64)).astype(kind)
     # Rows added have the largest code, and a stable sort leaves them at the end.
-    codes = jnp.pad(codes, (0, padded - len(codes)), constant_values=np.iinfo(kind).max)
+    largest = np.array(np.iinfo(kind).max, kind)
+    codes = lax.pad(codes, largest, [(0, padded - len(codes), 0)])
     order = None
     if not ascending:
         codes, order = lax.sort((codes, lax.iota(place, padded)), num_keys=1, is_stable=True)
