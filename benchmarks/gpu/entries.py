@@ -25,7 +25,7 @@ from platt_jax.inference import expansion
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes import blocks, packing, replicated, shapes
+from platt_jax.passes import blocks, deferred, packing, replicated, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
 from platt_jax.population import quadrature
@@ -43,8 +43,8 @@ class Entry(NamedTuple):
     rows: int  # that it reads, padding included
     searches: bool = True  # whether it runs a search: a loop of passes
     devices: int = 1
-    in_parts: bool = False  # whether a pass reads some rows after others, in a loop
-    sorts: bool = False  # whether it sorts rows; with 64-bit types
+    parts: int = 1  # of the rows, which a pass reads one after another in a loop
+    sorts: bool = False  # whether it sorts rows
 
 
 def entries(dtype: np.dtype) -> dict[str, Entry]:
@@ -54,12 +54,13 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
     found["gradient 10,000 x 1,000"] = _gradient(10_000, 1_000, dtype)
     for size in (100, 1_000, 20_000):
         found[f"fit_segments, about {size:,} rows each"] = _fit_segments(size, dtype)
+    if dtype == np.float64:  # with 64-bit types, which any grouping has
+        found["grouping by 64-bit ids"] = _grouping(100_000_000)
     return found | {
         "bootstrap": _bootstrap(dtype),
         "posteriors of partial pooling": _posteriors(dtype),
         "block of one problem": _block(dtype),
         "all rows as one problem": _as_one(100_000_000, dtype),
-        "grouping by 64-bit ids": _grouping(100_000_000, dtype),
         "leave_one_out": _leave_one_out(32, 1024, dtype),
         "predict_proba": _predict(1 << 20, dtype),
     }
@@ -187,10 +188,10 @@ def _as_one(number: int, dtype: np.dtype) -> Entry:
     given = jax.tree.map(lambda x: x[None, None], ProblemInputs())
     arguments = _columns(rows + room, dtype), left, given
     static = {"options": replace(_options(dtype), non_finite="omit"), "loss": False}
-    return Entry(device_segments._fit_as_one, arguments, static, rows, in_parts=True)
+    return Entry(device_segments._fit_as_one, arguments, static, rows, parts=deferred.PARTS)
 
 
-def _grouping(number: int, dtype: np.dtype) -> Entry:
+def _grouping(number: int) -> Entry:
     """The order of rows by int64 ids that are fewer than 2^32; scores have no part in it."""
     wide = _array((), np.int64)
     arguments = _array((number,), np.int64), wide, wide

@@ -21,7 +21,7 @@ from platt_jax.passes.protocol import Rows, RowTerms
 
 # Parts of flat rows that a pass reads one after another. What it computes of a part waits in
 # memory, and is twice as large as the part.
-_PARTS = 4
+PARTS = 4
 
 
 class Request(NamedTuple):
@@ -127,7 +127,7 @@ class FlatRows(DeferredRows):
     def _of_parts(self, request: Request, *arrays: Any) -> Any:
         """The method's results for each part of the rows, with the parts as leading axis."""
         tile_rows = len(self.left)
-        parts = math.gcd(tile_rows, _PARTS)
+        parts = math.gcd(tile_rows, PARTS)
 
         number = tile_rows // parts
 
