@@ -120,3 +120,21 @@ def test_what_is_on_an_accelerator(monkeypatch, rng):
     monkeypatch.setattr(jax, "devices", lambda platform: [platform])
     assert accelerators.holds(on_cuda)
     assert not accelerators.holds(Tensor(np.ones(3), (1, 0)))
+
+
+@pytest.mark.on_cpu
+def test_arrays_are_fetched_together_bit_for_bit(monkeypatch, x64):
+    tree = {
+        "floats": jnp.asarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+        "status": jnp.arange(2, dtype=jnp.int32),
+        "numbers": (jnp.asarray(np.array(-np.nan, np.float32)), jnp.ones((0, 4), np.float64)),
+        "flags": jnp.asarray([True, False]),
+        "more": jnp.full((1, 2, 2), 7, jnp.int32),
+    }
+    assert accelerators.fetched_together(tree) is tree  # on a CPU
+    with accelerated(monkeypatch, np.float64):
+        found = accelerators.fetched_together(tree)
+    assert jax.tree.structure(found) == jax.tree.structure(tree)
+    for x, y in zip(*map(jax.tree.leaves, (found, tree)), strict=True):
+        assert isinstance(x, np.ndarray) and x.dtype == y.dtype and x.shape == y.shape
+        assert x.tobytes() == np.asarray(y).tobytes()

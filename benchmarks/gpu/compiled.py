@@ -77,7 +77,10 @@ def with_cpu_sizes() -> dict[str, Any]:
 def described(program: programs.Program, entry: entries.Entry) -> dict[str, Any]:
     """What is recorded of a program; bytes per row include those of padding."""
     per_device = entry.rows // entry.devices
-    outside = program.kernels(program.entry)
+    outside, loops = program.kernels(program.entry), program.loops(program.entry)
+    if entry.parts > 1:
+        for body in set(loops) - set(_searches(program, entry)):
+            outside += entry.parts * program.kernels(body)
     about = {
         "rows": per_device,
         "kernels": len(outside),
@@ -87,19 +90,25 @@ def described(program: programs.Program, entry: entries.Entry) -> dict[str, Any]
         "spills registers": int(program.spills),
     }
     if entry.searches:
-        (loop,) = program.loops(program.entry)
+        (loop,) = _searches(program, entry)
         inside = program.kernels(loop)
-        # A loop within the loop, which a CPU's sizes have, reads some rows at a time.
-        batches = -(-per_device // shapes.CPU.tiles_at_once)
+        # A loop within the loop reads some rows at a time, as all programs do with a CPU's sizes.
+        batches = -(-per_device // shapes.CPU.tiles_at_once) if entry.parts == 1 else entry.parts
         for body in program.loops(loop):
             inside += batches * program.kernels(body)
-        large = [x for x in inside if x.bytes >= _OF_ROWS * per_device]
+        large = [x for x in inside if x.bytes * entry.parts >= _OF_ROWS * per_device]
         about["pass"] = {
             "kernels": len(inside),
-            "kernels of the rows' size": len(large),
+            "kernels of the rows' size": len(large) // entry.parts,
             "bytes per row": _bytes_per_row(inside, per_device),
         }
     return about
+
+
+def _searches(program: programs.Program, entry: entries.Entry) -> list[str]:
+    """The bodies of the loops that are searches, and not passes over parts of the rows."""
+    loops = program.loops(program.entry)
+    return loops if entry.parts == 1 else [body for body in loops if program.loops(body)]
 
 
 def _bytes_per_row(kernels: list[programs.Kernel], rows: int) -> float:
@@ -109,11 +118,13 @@ def _bytes_per_row(kernels: list[programs.Kernel], rows: int) -> float:
 def broken_rules(program: programs.Program, entry: entries.Entry) -> list[str]:
     """The rules that a program breaks."""
     forbidden = _FORBIDDEN - ({"custom-call"} if entry.static.get("compiler") else set())
+    # CUB's sort is a call; without a GPU XLA does not know how much memory it needs.
+    forbidden -= {"sort", "custom-call"} if entry.sorts else set()
     broken = [f"has the operation {x}" for x in sorted(forbidden & program.operations())]
-    loops = program.loops(program.entry)
+    loops = _searches(program, entry)
     if entry.searches and len(loops) != 1:
         broken.append(f"has {len(loops)} loops besides each other; expected the search alone")
-    if any(program.loops(body) for body in loops):
+    if entry.parts == 1 and any(program.loops(body) for body in loops):
         broken.append("has a loop within a loop")
     # A search whose devices exchange sums returns to the host.
     if entry.devices == 1 and len(program.thunks) > 1:

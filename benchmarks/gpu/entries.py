@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,12 +13,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax.backend import xla
-from platt_jax.execution import devices, planning, replicates, run
+from platt_jax.execution import (
+    device_grouping,
+    device_segments,
+    devices,
+    planning,
+    replicates,
+    run,
+)
 from platt_jax.inference import expansion
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes import blocks, replicated, shapes
+from platt_jax.passes import blocks, deferred, packing, replicated, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
 from platt_jax.population import quadrature
@@ -35,6 +43,8 @@ class Entry(NamedTuple):
     rows: int  # that it reads, padding included
     searches: bool = True  # whether it runs a search: a loop of passes
     devices: int = 1
+    parts: int = 1  # of the rows, which a pass reads one after another in a loop
+    sorts: bool = False  # whether it sorts rows
 
 
 def entries(dtype: np.dtype) -> dict[str, Entry]:
@@ -44,10 +54,13 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
     found["gradient 10,000 x 1,000"] = _gradient(10_000, 1_000, dtype)
     for size in (100, 1_000, 20_000):
         found[f"fit_segments, about {size:,} rows each"] = _fit_segments(size, dtype)
+    if dtype == np.float64:  # with 64-bit types, which any grouping has
+        found["grouping by 64-bit ids"] = _grouping(100_000_000)
     return found | {
         "bootstrap": _bootstrap(dtype),
         "posteriors of partial pooling": _posteriors(dtype),
         "block of one problem": _block(dtype),
+        "all rows as one problem": _as_one(100_000_000, dtype),
         "leave_one_out": _leave_one_out(32, 1024, dtype),
         "predict_proba": _predict(1 << 20, dtype),
     }
@@ -170,6 +183,26 @@ def _block(dtype: np.dtype) -> Entry:
     request = Request("derivatives", options, options)
     static = {"request": request, "as_vectors": False, "mesh": None}
     return Entry(blocks._block_result, arguments, static, rows, searches=False)
+
+
+def _as_one(number: int, dtype: np.dtype) -> Entry:
+    room = -(-shapes.sizes().block_rows // shapes.BLOCK_TILE) * shapes.BLOCK_TILE
+    rows = device_grouping.padded_length(number)
+    left = packing.rows_left(np.int64(number), rows, np)
+    given = jax.tree.map(lambda x: x[None, None], ProblemInputs())
+    arguments = _columns(rows + room, dtype), left, given
+    static = {"options": replace(_options(dtype), non_finite="omit"), "loss": False}
+    return Entry(device_segments._fit_as_one, arguments, static, rows, parts=deferred.PARTS)
+
+
+def _grouping(number: int) -> Entry:
+    """The order of rows by int64 ids that are fewer than 2^32; scores have no part in it."""
+    wide = _array((), np.int64)
+    arguments = _array((number,), np.int64), wide, wide
+    rows = device_grouping.padded_length(number)
+    static = {"kind": np.dtype(np.uint32), "place": np.dtype(np.int32), "padded": rows}
+    static |= {"ascending": False}
+    return Entry(device_grouping._in_order, arguments, static, rows, searches=False, sorts=True)
 
 
 def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:

@@ -4,7 +4,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from platt_jax.backend import xla
 
 # What `__dlpack_device__` returns first for the accelerators of which JAX may have devices.
 _PLATFORMS = {2: "cuda", 10: "rocm", 13: "cuda"}  # device memory, and CUDA's managed memory
@@ -60,6 +63,31 @@ def precision_of(values: Any) -> AbstractContextManager[Any]:
 def fetched(tree: Any) -> Any:
     """Results with their arrays on the host; results on a CPU are returned as given."""
     return jax.device_get(tree) if holds(jax.tree.leaves(tree)[0]) else tree
+
+
+def fetched_together(tree: Any) -> Any:
+    """`fetched` for results of a program of ours, within `run_programs`: as one array per dtype.
+
+    Every fetch takes the host longer than most arrays need.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    by_dtype: dict[Any, list[int]] = {}
+    for number, leaf in enumerate(leaves):
+        by_dtype.setdefault(leaf.dtype, []).append(number)
+    if not holds(leaves[0]) or len(devices(leaves[0])) > 1 or len(by_dtype) == len(leaves):
+        return fetched(tree)
+    for numbers, flat in zip(by_dtype.values(), jax.device_get(_end_to_end(leaves)), strict=True):
+        ends = np.cumsum([leaves[number].size for number in numbers])
+        for number, part in zip(numbers, np.split(flat, ends[:-1]), strict=True):
+            leaves[number] = part.reshape(leaves[number].shape)
+    return jax.tree.unflatten(structure, leaves)
+
+
+@xla.jit
+def _end_to_end(arrays: list[jax.Array]) -> list[jax.Array]:
+    """The arrays of each dtype as one, in the order in which the dtypes come."""
+    dtypes = dict.fromkeys(x.dtype for x in arrays)
+    return [jnp.concatenate([x.ravel() for x in arrays if x.dtype == kind]) for kind in dtypes]
 
 
 def results(tree: Any, dtype: Any, device: jax.Device | None = None) -> Any:

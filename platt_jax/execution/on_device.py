@@ -43,10 +43,7 @@ class DeviceRows:
         length: int | None = None,
     ) -> None:
         scores, labels, weights, offset = map(accelerators.taken, (scores, labels, weights, offset))
-        if scores.ndim == 0 or scores.size == 0:
-            raise ValueError(
-                f"scores: expected (..., N) with rows to fit, got shape {scores.shape}"
-            )
+        require_rows(scores)
         self.dtype = _floating(scores)
         coded = not accelerators.holds(labels)
         if coded:
@@ -111,6 +108,12 @@ class DeviceRows:
             advance(problems)
         found: Fit = accelerators.results(fit, self.dtype)
         return found
+
+
+def require_rows(scores: jax.Array) -> None:
+    """Refuses scores without rows."""
+    if scores.ndim == 0 or scores.size == 0:
+        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {scores.shape}")
 
 
 def device_labels(labels: jax.Array) -> tuple[jax.Array, bool]:

@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
         def problems(x: Array) -> NDArray[Any]:
             return np.asarray(x).reshape((-1, *x.shape[2:]))[: len(self.sizes)]
 
-        return jax.tree.map(problems, accelerators.fetched(made))
+        return jax.tree.map(problems, accelerators.fetched_together(made))
 
     def row_map(self, starts: NDArray[Any] | None = None) -> GatherMap | RowRanges:
         """The places of the rows.
@@ -87,15 +87,23 @@ class Chunk(NamedTuple):
         tile_rows, block = self.rows // self.tile_shape.rows, self.tile_shape.block
         first, size = self._row_ranges(starts)
         groups = Groups(_tiles_per_group(self.sizes, self.tile_shape))
-        used = groups.rows
+        used, counts = groups.rows, groups.sizes.astype(np.int32)
         # Spare tile rows go to the last group and hold no rows.
         segment_ids = np.full(tile_rows, self.groups - 1, np.int32)
-        segment_ids[:used] = groups.owner
+        segment_ids[:used] = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        tiles_per_group = np.zeros(self.groups, np.int32)
+        tiles_per_group[: len(counts)] = counts
+        tiles_per_group[-1] += tile_rows - used
+        # Rows of each group's problems before its first tile row, and before each tile row, if all
+        # groups were one: 32 bits hold them, and repeats are faster than a gather by tile row.
+        offset = (block * groups.starts).astype(np.int32)[:, None]
+        before = block * np.arange(used, dtype=np.int32)[:, None]
         start, left = np.zeros((2, tile_rows, self.tile_shape.group), np.int32)
-        before = (groups.place * block).astype(np.int32)[:, None]
-        left[:used] = np.maximum(size[segment_ids[:used]] - before, 0)
-        np.add(first[segment_ids[:used]], before, out=start[:used], where=left[:used] > 0)
-        tiles_per_group = np.bincount(segment_ids, minlength=self.groups).astype(np.int32)
+        of_groups = slice(len(counts))
+        np.subtract(np.repeat(size[of_groups] + offset, counts, axis=0), before, out=left[:used])
+        np.maximum(left, 0, out=left)
+        np.add(np.repeat(first[of_groups] - offset, counts, axis=0), before, out=start[:used])
+        start *= left > 0
         return GatherMap(segment_ids, start, left, tiles_per_group)
 
 

@@ -64,7 +64,11 @@ def ranges_of_minima(minima: Sequence[jax.Array], has_offset: bool = False) -> S
 
 def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
     """The ranges of all rows, from the ranges of parts of them; on the host."""
-    each = jax.tree.map(lambda *field: np.stack(field), *parts)
+    return joined(jax.tree.map(lambda *field: np.stack(field), *parts))
+
+
+def joined(each: ScoreRanges) -> ScoreRanges:
+    """The ranges of all rows, from those of parts, which are the leading axis."""
     return ScoreRanges(
         bad=each.bad.any(0),
         low_pos=each.low_pos.min(0),

@@ -75,7 +75,7 @@ class Blocks(DeferredRows):
 
         def sums(item: Any) -> Any:
             block = item if self.read is None else self.read(item)
-            return accelerators.fetched(jax.block_until_ready(program(block)))
+            return accelerators.fetched_together(jax.block_until_ready(program(block)))
 
         found = ordered_map(sums, self.source)
         return found if self.mesh is None else chain.from_iterable(map(_device_results, found))
@@ -126,6 +126,7 @@ def _block_result(
 def _rows(block: Any, as_vectors: bool) -> Any:
     columns, size = block
     if not as_vectors:
-        return packing.block_tiles(columns, size)
+        left = packing.rows_left(size, len(columns.scores), jnp)
+        return packing.block_tiles(columns, left)
     scores, labels, weights, offset = columns
     return VectorRows(scores, labels, weights, jnp.int32(0), size, offset=offset)

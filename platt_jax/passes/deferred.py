@@ -1,16 +1,27 @@
 """Rows that every pass reads again: the mask and the standardization are applied at each read."""
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 
-from platt_jax.model.objective import Derivatives, Point, Targets
+from platt_jax.model import statistics
+from platt_jax.model.objective import Array, Derivatives, Point, Targets
 from platt_jax.model.standardization import Standardization
-from platt_jax.model.statistics import Moments
+from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
+from platt_jax.passes import packing, shapes
+from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows, RowTerms
+
+# Parts of flat rows that a pass reads one after another. What it computes of a part waits in
+# memory, and is twice as large as the part.
+PARTS = 4
 
 
 class Request(NamedTuple):
@@ -85,3 +96,49 @@ class DeferredRows(Rows):
 
     def _request(self, method: str, last: Hashable = None) -> Request:
         return Request(method, last, self.masked)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("columns", "left", "standardization"),
+    meta_fields=("masked",),
+)
+@dataclass(frozen=True, kw_only=True)
+class FlatRows(DeferredRows):
+    """The rows of one problem in flat columns on a device; traceable. See `protocol.Rows`.
+
+    Tiles of as many rows would be copies, which a search keeps. Results have the shape [1, 1].
+
+    Attributes:
+        columns: the columns, whose first rows are the problem's.
+        left: as for `packing.block_tiles`.
+    """
+
+    columns: Columns
+    left: Array
+
+    def score_ranges(self, options: Options) -> ScoreRanges:
+        """See `Rows`."""
+        return statistics.joined(self._of_parts(Request("score_ranges", options)))
+
+    def _sum(self, request: Request, *arrays: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.sum(x, 0), self._of_parts(request, *arrays))
+
+    def _of_parts(self, request: Request, *arrays: Any) -> Any:
+        """The method's results for each part of the rows, with the parts as leading axis."""
+        tile_rows = len(self.left)
+        parts = math.gcd(tile_rows, PARTS)
+
+        number = tile_rows // parts
+
+        def result(first: jax.Array) -> Any:
+            def part(x: jax.Array) -> jax.Array:
+                return lax.dynamic_slice_in_dim(x, first, number)
+
+            # By tile rows: a place among the rows may be too large a number.
+            by_tile_row = jax.tree.map(lambda x: x.reshape(-1, shapes.BLOCK_TILE), self.columns)
+            columns, left = jax.tree.map(part, (by_tile_row, self.left))
+            tiles = packing.block_tiles(columns, left)
+            return request.of(tiles, arrays, self.standardization)
+
+        return lax.map(result, jnp.arange(0, tile_rows, number, dtype=jnp.int32))

@@ -11,6 +11,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.model.objective import Array
 from platt_jax.passes import shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import DEPTH, GatherMap
@@ -102,21 +103,42 @@ def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
     )
 
 
-def block_tiles(columns: Columns, size: jax.Array) -> Tiles:
-    """Tiles of one problem from the first `size` rows of a block; traceable."""
+def block_tiles(columns: Columns, left: Array) -> Tiles:
+    """Tiles of one problem from columns whose first rows are its own; traceable.
+
+    Args:
+        columns: arrays of R tile rows, of any shape.
+        left: [R] the number of the problem's rows in each tile row: from `rows_left`.
+    """
     scores, labels, weights, offset = columns
-    there = jnp.arange(len(scores), dtype=jnp.int32) < size
-    shape = (-1, DEPTH * shapes.BLOCK_LANES, 1)
-    tile_rows = len(scores) // (DEPTH * shapes.BLOCK_LANES)
+    tile_rows = len(left)
+    shape = tile_rows, shapes.BLOCK_TILE, 1
+    there = lax.broadcasted_iota(jnp.int32, shape, 1) < jnp.asarray(left)[:, None, None]
+
+    def place(x: jax.Array) -> jax.Array:
+        return x.reshape(shape)
+
     return Tiles(
-        scores=jnp.where(there, _bad_as_infinite(scores), jnp.nan).reshape(shape),
-        positive=(labels > 0).reshape(shape),
-        weights=None if weights is None else weights.reshape(shape),
+        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        positive=place(labels) > 0,
+        weights=None if weights is None else jnp.where(there, place(weights), 0),
         segment_ids=jnp.zeros(tile_rows, jnp.int32),
         tiles_per_group=jnp.full(1, tile_rows, jnp.int32),
         even=True,
-        offset=None if offset is None else jnp.where(there, offset, 0).reshape(shape),
+        offset=None if offset is None else jnp.where(there, place(offset), 0),
     )
+
+
+def rows_left(size: Any, length: int, xp: Any) -> Any:
+    """[R] int32, the rows in each tile row of `block_tiles` of a problem with `size` rows.
+
+    Args:
+        size: an integer with a dtype.
+        length: that of the columns, padding included.
+        xp: numpy or jax.numpy.
+    """
+    before = shapes.BLOCK_TILE * xp.arange(length // shapes.BLOCK_TILE, dtype=size.dtype)
+    return xp.clip(size - before, 0, shapes.BLOCK_TILE).astype(np.int32)
 
 
 def _bad_as_infinite(scores: jax.Array) -> jax.Array:

@@ -13,6 +13,9 @@ DEPTH = 8
 # Lanes of a tile row of a block: memory delivers eight long streams faster than short ones.
 BLOCK_LANES = 4096
 
+# Rows of such a tile row.
+BLOCK_TILE = DEPTH * BLOCK_LANES
+
 # Byte alignment at which JAX uses a NumPy array on a CPU without copying it.
 ALIGNMENT = 64
 
@@ -84,7 +87,7 @@ CPU = Sizes(
 ACCELERATOR = Sizes(
     chunk_rows=(16_384, 131_072, *(1 << power for power in range(20, 26))),
     problem_rows=1 << 25,
-    block_rows=(1 << 25) + DEPTH * BLOCK_LANES,
+    block_rows=(1 << 25) + BLOCK_TILE,
     tile_shapes=TILE_SHAPES,
     tiles_at_once=None,
     in_lanes=False,
@@ -116,9 +119,7 @@ def _within(usual: Sizes, memory: int) -> Sizes:
     most = memory // 2 // (_BYTES_A_ROW * threads.AT_ONCE)
     chunk_rows = tuple(rows for rows in usual.chunk_rows if rows <= most) or usual.chunk_rows[:1]
     top = chunk_rows[-1]
-    return usual._replace(
-        chunk_rows=chunk_rows, problem_rows=top, block_rows=top + DEPTH * BLOCK_LANES
-    )
+    return usual._replace(chunk_rows=chunk_rows, problem_rows=top, block_rows=top + BLOCK_TILE)
 
 
 def tile_shape_for(size: int) -> TileShape:

@@ -9,11 +9,14 @@ import jax
 from platt_jax.backend import accelerators
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.device_segments import DeviceSegmentRows
+from platt_jax.execution.progress import Stage
 from platt_jax.options import Options
 from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
 from platt_jax.population.segments import Coordinates
+from platt_jax.results.fit import Fit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.solver.solution import ProblemInputs
 
 
 class DeviceSegments(ChunkedSegments):
@@ -23,6 +26,11 @@ class DeviceSegments(ChunkedSegments):
         self._there = rows
         segment_rows: Any = rows  # all that the other methods use
         super().__init__(segment_rows, caller)
+
+    def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
+        """See `Segments`."""
+        context = self._context(replace(options, non_finite="omit"), stage)
+        return self._there.fit_as_one(given, context)
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from accelerated import accelerated, assert_rows_stay, assert_same_fit, outcome
+from accelerated import Fetched, accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
-from platt_jax.execution import device_segments
+from platt_jax.execution import device_grouping, device_segments
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
@@ -85,6 +85,47 @@ def test_no_row_is_copied(monkeypatch, many_rows):
         return fit(*rows).fit.A
 
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, many_rows)), 5_000)
+
+
+def test_results_are_fetched_together(monkeypatch, many_rows):
+    """Three fetches group the rows, one checks them, and each chunk takes one, as do all rows."""
+    rows, fetched = list(map(jnp.asarray, many_rows[:3])), Fetched()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "device_get", fetched)
+        found = fit(*rows)
+    assert len(found.keys) == 10
+    *fetched, _ = fetched  # the last is NumPy's already
+    arrays = sum(len(jax.tree.leaves(x)) for x in fetched)
+    assert len(fetched) == 4 + 3 + 1 and arrays == 5 + 2 * (3 + 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "more"),
+    [(np.float32, "nothing"), (np.float64, "bad rows")],
+)
+def test_the_curve_of_all_rows(rng, dtype, more):
+    """It is one program, which reads the rows in parts; without bad rows, whatever they are."""
+    scores, labels, segments, _ = made(rng, dtype, 10 * [7_000])
+    given = {}
+    if more != "nothing":
+        given["weights"] = rng.integers(0, 3, len(scores)).astype(dtype)
+        given["offset"] = rng.normal(size=len(scores)).astype(dtype)
+        scores[given["weights"] == 0] = 1e6
+    if more == "bad rows":
+        scores[:50], given["weights"][50:70] = np.nan, np.inf
+        given["offset"][70:90], labels = np.nan, labels.astype(dtype)
+        labels[90:99] = np.nan
+    there = {name: jnp.asarray(x) for name, x in given.items()}
+    _, found = outcome(fit, *map(jnp.asarray, (scores, labels, segments)), **there)
+    wide = {name: x.astype(np.float64) for name, x in given.items()}
+    _, expected = outcome(fit, scores.astype(np.float64), labels, segments, **wide)
+    errors = np.sqrt(np.diag(expected.fallback_covariance))
+    expected_AB = np.array(jax.tree.leaves(expected.fallback))
+    off = np.array(jax.device_get(jax.tree.leaves(found.fallback)), np.float64) - expected_AB
+    rounding = 2 * np.finfo(dtype).eps * np.abs(expected_AB)
+    assert np.all(np.abs(off) < rounding + errors * (1e-9 if dtype == np.float64 else 1e-5))
+    covariance = jax.device_get(found.fallback_covariance)
+    np.testing.assert_allclose(covariance, expected.fallback_covariance, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("pooling", "dtype"), [("complete", np.float32), ("partial", np.float64)])
@@ -196,6 +237,7 @@ def test_numpy_arrays_are_sent(monkeypatch, rows, dtype, weighted):
     rows = rows if weighted else rows[:3]
     expected = fit(*rows)
     counts_sent(monkeypatch)
+    monkeypatch.setattr(device_segments, "_PIECE", 700)
     found = fit(*rows)
     assert len(SENT) == 1
     assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(found.fit))
@@ -245,7 +287,7 @@ def counts_sent(monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 99_999, 10**6 + 1, 10**8 - 5])
 def test_lengths_are_few(number):
-    found = device_segments._few_lengths(number, 1 << 10)
+    found = device_grouping._few_lengths(number, 1 << 10)
     assert number <= found <= max(number * 17 // 16 + 1, number + 1023)
-    lengths = {device_segments._few_lengths(x, 1 << 10) for x in range(2 * 10**6, 4 * 10**6, 999)}
+    lengths = {device_grouping._few_lengths(x, 1 << 10) for x in range(2 * 10**6, 4 * 10**6, 999)}
     assert len(lengths) <= 17
