@@ -68,7 +68,7 @@ class DeviceSegmentRows:
                 f"scores: expected an array on one device, got one on {1 + len(others)}; "
                 "pass np.asarray(scores), and the devices as mesh"
             )
-        self._padded = _few_lengths(len(scores), _STEP_OF_ROWS)
+        self._padded = shapes.few_lengths(len(scores), _STEP_OF_ROWS)
         rows = DeviceRows(scores, labels, weights, pos_label, offset, self._padded)
         if rows.doubtful_scores is not None:
             Caller().warn_once(rows.doubtful_scores)
@@ -107,7 +107,7 @@ class DeviceSegmentRows:
         length = kind.type(self._length)
         number, among = _numbered(codes, length, kind=kind)
         count = int(jax.device_get(among))
-        first, distinct = _firsts(codes, number, most=_few_lengths(count, _STEP_OF_KEYS))
+        first, distinct = _firsts(codes, number, most=shapes.few_lengths(count, _STEP_OF_KEYS))
         starts, keys = (x[:count] for x in jax.device_get((first, distinct)))
         sizes = np.diff(starts, append=self._length)
         self.largest_first = planning.largest_first(sizes)
@@ -187,15 +187,6 @@ def _is_plain(values: Any, kinds: str) -> bool:
     if not isinstance(dtype, np.dtype) or not dtype.isnative or getattr(values, "ndim", 0) != 1:
         return False
     return dtype.kind in kinds and (kinds != _FLOATS or dtype.itemsize in (4, 8))
-
-
-def _few_lengths(number: int, step: int) -> int:
-    """The next larger of a few lengths, so that few programs are compiled.
-
-    It is a multiple of this step, and of one that is at most a sixteenth of the number.
-    """
-    step = max(step, 1 << max(number.bit_length() - 5, 0))
-    return -(-number // step) * step
 
 
 @partial(xla.jit, static_argnames=("length",))
