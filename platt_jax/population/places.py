@@ -45,9 +45,15 @@ def program(function: Function) -> Function:
         within = any(isinstance(x, jax.core.Tracer) for x in leaves)
         if within or not is_there(leaves):
             return function(*arguments)
-        return run_programs(partial(compiled, *arguments), x64=True)
+        return run_programs(partial(_as_numpy, compiled, *arguments), x64=True)
 
     return run  # type: ignore[return-value]
+
+
+def _as_numpy(compiled: Any, *arguments: Any) -> Any:
+    """Shapes and dtypes are promoted as by NumPy, whatever the user's settings."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return compiled(*arguments)
 
 
 def is_worth_sending(segments: int) -> bool:

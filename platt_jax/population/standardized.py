@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,9 +12,9 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.places import fetched, is_there, sent
+from platt_jax.population.places import is_there
 from platt_jax.population.quadrature import Grid, Nodes, Normals, fine
-from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.population.segments import Coordinates, Segments, finite
 from platt_jax.population.symmetric import Square, Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
@@ -73,18 +74,15 @@ class StandardizedSegments(NamedTuple):
         """See `Segments`."""
         return self.segments.total(sums)
 
-    def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
+    def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> Any:
         """The loss (K, J) of each segment at its nodes, in one pass over the rows.
 
         On a device where the nodes are, with NaN for segments added.
         """
-        segments, K = self.segments, len(self.segments.keys)
-        by_segment = (np.full(K, x, segments.dtype) for x in self.coordinates)
-        placed = Nodes(
-            Normals(*(x[:K].astype(segments.dtype) for x in fetched(nodes))),
-            Standardization(*by_segment),  # type: ignore[arg-type]
-        )
-        losses = segments.node_losses(grid, placed, self.options, stage)
-        # Segments with non-finite rows have a flat likelihood.
-        flat = np.where(np.isfinite(losses).all(1)[:, None], losses, 0)
-        return sent(flat, np.nan) if is_there(nodes) else flat
+        segments, length = self.segments, len(nodes.mean_A)
+        coordinates: Any = (np.full(length, x, segments.dtype) for x in self.coordinates)
+        placed = Nodes(nodes, Standardization(*coordinates))
+        if is_there(nodes):
+            return segments.node_losses_there(grid, placed, self.options, stage)
+        placed = jax.tree.map(lambda x: x.astype(segments.dtype), placed)
+        return finite(segments.node_losses(grid, placed, self.options, stage))
