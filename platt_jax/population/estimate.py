@@ -222,7 +222,7 @@ def _by_segment(
     return {
         "likelihood_precision": own.precision.matrices,
         "likelihood_pull": own.pull,
-        "posterior_mean": mean @ back.T,
+        "posterior_mean": xp.stack(turn.times(mean[:, 0], mean[:, 1]), -1),
         "posterior_covariance": turn.congruent(Symmetric.of(covariance)).matrices,
         "shrinkage": xp.clip(left / 2, 0, 1),
     }

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.places import fetched, namespace, program
+from platt_jax.population.places import fetched, inner, namespace, product, program
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
 from platt_jax.population.quadrature import Normals, Total, by_blocks, joined
 from platt_jax.population.symmetric import Square, Symmetric
@@ -241,11 +241,11 @@ def _sums(S: Symmetric, likelihoods: Likelihoods) -> NDArray[np.float64]:
     xp = namespace(h_A)
     S_terms = xp.stack([xp.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
     P_terms = xp.stack([xp.ones_like(h_A), *P, P.determinant])
-    D = S_terms.T @ P_terms
+    D = product(S_terms, P_terms)
     q_A, q_B = P.adjugate.times(h_A, h_B)
     squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
     terms = xp.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
-    sums: NDArray[np.float64] = xp.concatenate([terms @ (1 / D).T, xp.log(D).sum(1)[None]])
+    sums: NDArray[np.float64] = xp.concatenate([inner(terms, 1 / D), xp.log(D).sum(1)[None]])
     return sums
 
 
@@ -282,7 +282,7 @@ def _moments(
     # J S, and the covariance M of the population's mean, multiplied by J on both sides.
     spread = S.scaled(over_D).plus(Q.scaled(S.determinant * over_D)).plus(J.congruent(M))
     square = spread.plus(Symmetric(A * A, A * B, B * B))
-    A, B, *squares = (xp.einsum("g,gk->k", weights, x) for x in (A, B, *square))
+    A, B, *squares = (product(weights[:, None], x)[0] for x in (A, B, *square))
     return xp.stack([A, B], -1), Symmetric(*squares).matrices
 
 
@@ -291,4 +291,5 @@ def _centred(mean: Any, square: Any, back: Any) -> tuple[Any, Any]:
     """The means and the covariances of `back @ (A, B)`, from means and second moments."""
     A, B = mean[:, 0], mean[:, 1]
     spread = Symmetric.of(square).plus(Symmetric(A * A, A * B, B * B).scaled(-1))
-    return mean @ back.T, Square.of(back).congruent(spread).matrices
+    to = Square.of(back)
+    return namespace(mean).stack(to.times(A, B), -1), to.congruent(spread).matrices

@@ -56,6 +56,20 @@ def _as_numpy(compiled: Any, *arguments: Any) -> Any:
         return compiled(*arguments)
 
 
+def inner(a: Any, b: Any) -> Any:
+    """`a @ b.T`, with sums over segments.
+
+    On a device, as `product`, without XLA's matrix products, for which it compiles and times dozens
+    of kernels.
+    """
+    return (a[:, None] * b).sum(-1) if is_there((a, b)) else a @ b.T
+
+
+def product(a: Any, b: Any) -> Any:
+    """`a.T @ b`, where the leading axes are short."""
+    return (a[:, :, None] * b[:, None]).sum(0) if is_there((a, b)) else a.T @ b
+
+
 def is_worth_sending(segments: int) -> bool:
     """Whether a device computes the numbers of so many segments faster than the host."""
     return xla.platform() != "cpu" and segments >= _WORTH_SENDING

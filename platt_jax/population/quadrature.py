@@ -21,7 +21,7 @@ from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import AnyRows, Rows
-from platt_jax.population.places import fetched, is_there, namespace, program
+from platt_jax.population.places import fetched, inner, is_there, namespace, program
 from platt_jax.population.symmetric import Symmetric
 
 # Numbers per array: few, so that it stays in a cache, but enough to outweigh what a block costs.
@@ -325,7 +325,7 @@ def _moments(shared: tuple[Array, Array], some: tuple[Any, Normals]) -> _FisherS
     log_likelihood = (known * (most + xp.log(total) + xp.log(at.factor_AA * at.factor_BB))).sum()
     m1, m2, m11, m12, m22 = mean
     covariance = Symmetric(m11 + 1 - m1 * m1, m12 - m1 * m2, m22 + 1 - m2 * m2)
-    sums = [xp.stack([number, log_likelihood]), own, (mean @ mean.T).ravel(), second.ravel()]
+    sums = [xp.stack([number, log_likelihood]), own, inner(mean, mean).ravel(), second.ravel()]
     return _FisherScoreMoments(xp.concatenate(sums), mean[:2].T, covariance.matrices)
 
 

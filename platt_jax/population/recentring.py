@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Stage
-from platt_jax.population.places import fetched, namespace, program
+from platt_jax.population.places import fetched, namespace, product, program
 from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.quadrature import Grid, Normals
 from platt_jax.population.standardized import StandardizedSegments
@@ -77,7 +77,7 @@ def _terms(grid: Grid) -> NDArray[np.float64]:
 
 def _expected(terms: Any, losses: Any, at: Normals) -> tuple[tuple[Any, Any], Symmetric]:
     """`expected_derivatives` as their entries."""
-    h_A, h_B, *square = (losses @ terms).T
+    h_A, h_B, *square = product(terms, losses.T)
     factor: Any = at[2:]
     AA, BA, BB = factor
     inverse = Square(1 / AA, 0 * AA, -BA / (AA * BB), 1 / BB)  # of the factor

@@ -7,7 +7,10 @@ import pytest
 from accelerated import accelerated
 
 import platt_jax as pj
-from platt_jax.population import device_segments, places
+from platt_jax.population import places, recentring
+from platt_jax.population.integral import plausible_populations
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.quadrature import COARSE, normals, posteriors
 
 BY_SEGMENT = (
     "likelihood_precision",
@@ -19,10 +22,7 @@ BY_SEGMENT = (
 OF_ALL = ("mean", "covariance", "mean_covariance", "predictive_mean", "predictive_covariance")
 
 
-pytestmark = pytest.mark.slow  # compiles many programs
-
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def on_accelerator(monkeypatch):
     """JAX arrays are taken for arrays on an accelerator."""
     with accelerated(monkeypatch, np.float64):
@@ -60,6 +60,8 @@ def assert_same(found, expected):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max())
 
 
+@pytest.mark.slow  # compiles many programs
+@pytest.mark.usefixtures("on_accelerator")
 @pytest.mark.filterwarnings("ignore:NaN")
 @pytest.mark.parametrize(
     ("segments", "rows", "spread", "odd"),
@@ -79,3 +81,31 @@ def test_as_by_numpy(monkeypatch, rng, segments, rows, spread, odd):
     assert_same(found.population, expected.population)
     for x, y in zip(*map(jax.tree.leaves, (found.fit, expected.fit)), strict=True):
         np.testing.assert_allclose(*map(jax.device_get, (x, y)), rtol=1e-9, atol=1e-9)
+
+
+def test_segments_added_do_not_count(rng):
+    """Three segments, to which `sent` adds others; the user's settings do not matter."""
+    population = normals(np.array([-1.0, 0.5]), np.array([[0.5, 0.1], [0.1, 0.8]]))
+    own = Likelihoods.from_arrays(rng.uniform(1, 9, (3, 1, 1)) * np.eye(2), rng.normal(size=(3, 2)))
+    nodes = own.under(population)
+    losses = own.losses(COARSE, nodes) + 0.1 * np.sin(rng.normal(size=(3, 25)))
+
+    def known(losses, nodes):
+        found = posteriors(COARSE, losses, nodes, population, own.total)
+        likelihoods = Likelihoods.of(found, population)
+        response = recentring.response_of(likelihoods.precision, population.covariance)
+        terms = recentring._terms(COARSE), losses, nodes, response
+        around = plausible_populations(
+            likelihoods, population, population.mean, certain=False, total=own.total
+        )
+        made = found, likelihoods, recentring._slope_and_bend(*terms), around.posterior_moments()
+        assert places.is_there(made) == places.is_there(losses)
+        return places.fetched(made)
+
+    expected = known(losses, nodes)
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        there = known(places.sent(losses, np.nan), places.sent(nodes, 1.0))
+    assert there[0].segments == 3
+    for x, y in zip(*map(jax.tree.leaves, (there, expected)), strict=True):
+        x = x[:3] if np.shape(x) != np.shape(y) else x
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
