@@ -20,7 +20,9 @@ from platt_jax.options import Options
 from platt_jax.passes import blocks, replicated, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
-from platt_jax.population import quadrature
+from platt_jax.population import integral, quadrature
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.symmetric import Symmetric
 from platt_jax.results import averages
 from platt_jax.solver import solution
 from platt_jax.solver.solution import ProblemInputs, fit_rows
@@ -44,6 +46,9 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
     found["gradient 10,000 x 1,000"] = _gradient(10_000, 1_000, dtype)
     for size in (100, 1_000, 20_000):
         found[f"fit_segments, about {size:,} rows each"] = _fit_segments(size, dtype)
+    if dtype == np.float64:  # as the numbers of segments always are
+        found["moments of 100,000 segments"] = _moments(100_000)
+        found["populations of 100,000 segments"] = _plausible(100_000)
     return found | {
         "bootstrap": _bootstrap(dtype),
         "posteriors of partial pooling": _posteriors(dtype),
@@ -156,6 +161,25 @@ def _posteriors(dtype: np.dtype) -> Entry:
         "function": quadrature.COARSE.losses.traced,
     }
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
+
+
+def _moments(segments: int) -> Entry:
+    """One step of the search for the population."""
+    grid, number = quadrature.fine(segments), _array((segments,), np.float64)
+    axis = grid.axis, grid.log_weight
+    nodes = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
+    losses = _array((segments, len(grid.z)), np.float64)
+    program = xla.jit(quadrature._moments.__wrapped__)
+    return Entry(program, (axis, (losses, nodes)), {}, segments, searches=False)
+
+
+def _plausible(segments: int) -> Entry:
+    """One round of the integral over populations."""
+    number = _array((segments,), np.float64)
+    spreads = Symmetric(*[_array((integral._LEAST_DRAWS,), np.float64)] * 3)
+    likelihoods = Likelihoods(Symmetric(*[number] * 3), number, number)
+    program = xla.jit(integral._sums.__wrapped__)
+    return Entry(program, (spreads, likelihoods), {}, segments, searches=False)
 
 
 def _block(dtype: np.dtype) -> Entry:
