@@ -28,7 +28,9 @@ from platt_jax.options import Options
 from platt_jax.passes import blocks, deferred, packing, replicated, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
-from platt_jax.population import quadrature
+from platt_jax.population import integral, quadrature
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.symmetric import Symmetric
 from platt_jax.results import averages
 from platt_jax.solver import dense
 from platt_jax.solver.solution import ProblemInputs, fit_rows
@@ -56,6 +58,8 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
         found[f"fit_segments, about {size:,} rows each"] = _fit_segments(size, dtype)
     if dtype == np.float64:  # with 64-bit types, which any grouping has
         found["grouping by 64-bit ids"] = _grouping(100_000_000)
+        found["moments of 100,000 segments"] = _moments(100_000)
+        found["populations of 100,000 segments"] = _plausible(100_000)
     return found | {
         "bootstrap": _bootstrap(dtype),
         "posteriors of partial pooling": _posteriors(dtype),
@@ -173,6 +177,25 @@ def _posteriors(dtype: np.dtype) -> Entry:
         "function": quadrature.COARSE.losses.traced,
     }
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
+
+
+def _moments(segments: int) -> Entry:
+    """One step of the search for the population."""
+    grid, number = quadrature.fine(segments), _array((segments,), np.float64)
+    axis = grid.axis, grid.log_weight
+    nodes = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
+    losses = _array((segments, len(grid.z)), np.float64)
+    program = xla.jit(quadrature._moments.__wrapped__)
+    return Entry(program, (axis, (losses, nodes)), {}, segments, searches=False)
+
+
+def _plausible(segments: int) -> Entry:
+    """One round of the integral over populations."""
+    number = _array((segments,), np.float64)
+    spreads = Symmetric(*[_array((integral._LEAST_DRAWS,), np.float64)] * 3)
+    likelihoods = Likelihoods(Symmetric(*[number] * 3), number, number)
+    program = xla.jit(integral._sums.__wrapped__)
+    return Entry(program, (spreads, likelihoods), {}, segments, searches=False)
 
 
 def _block(dtype: np.dtype) -> Entry:

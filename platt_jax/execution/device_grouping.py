@@ -88,7 +88,7 @@ def _group(numbers: Any) -> DeviceGroups:
         ascending=bool(ascending),
     )
     count = int(jax.device_get(among))
-    first, distinct = _firsts(codes, number, most=_few_lengths(count, _STEP_OF_KEYS))
+    first, distinct = _firsts(codes, number, most=shapes.few_lengths(count, _STEP_OF_KEYS))
     firsts, found = (x[:count] for x in jax.device_get((first, distinct)))
     sizes = np.diff(firsts, append=length)
     largest_first = planning.largest_first(sizes)
@@ -104,16 +104,7 @@ def _group(numbers: Any) -> DeviceGroups:
 
 def padded_length(length: int) -> int:
     """The length to which this many rows are padded."""
-    return _few_lengths(length, _STEP_OF_ROWS)
-
-
-def _few_lengths(number: int, step: int) -> int:
-    """The next larger of a few lengths, so that few programs are compiled.
-
-    It is a multiple of this step, and of one that is at most a sixteenth of the number.
-    """
-    step = max(step, 1 << max(number.bit_length() - 5, 0))
-    return -(-number // step) * step
+    return shapes.few_lengths(length, _STEP_OF_ROWS)
 
 
 @xla.jit

@@ -1,5 +1,6 @@
 """Runs the compiled program on problems, chunk by chunk."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -102,6 +103,57 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
         solve, cut = partial(run_on_mesh, mesh), devices.cut(mesh)
     with devices.as_default(mesh):
         return in_chunks(program, problems, context, solve, solve_oversized, places, cut)
+
+
+def run_there(
+    task: Task, problems: Problems, given: Any, context: Context
+) -> list[tuple[NDArray[Any], Any]]:
+    """The results of a task for K problems, which stay on the device. None may be oversized.
+
+    Args:
+        task: what to compute.
+        problems: their rows.
+        given: a pytree of arrays on the device; the leading axis may be longer than K.
+        context: as in `run_problems`, without a mesh.
+
+    Returns:
+        For each chunk the places of its problems, (S G,), and their results, a pytree of arrays
+        [S, G, ...] on the device. A place behind all problems is none.
+    """
+    dtype, order = problems.dtype, problems.order
+    options = validation.options(context.options).with_tol(dtype)
+    compiler, made = in_kernel.compiler(task.traced, options), {}
+
+    def run_chunk(chunk: Chunk) -> NDArray[Any]:
+        begin, end = chunk.problems.start, chunk.problems.stop
+        places = np.full(math.prod(chunk.grid), np.iinfo(np.int32).max, np.int32)
+        places[: end - begin] = np.arange(begin, end) if order is None else order[begin:end]
+        rows = problems.take(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
+        with jax.enable_x64(True):
+            on_grid = _on_grid(given, places, grid=chunk.grid, dtype=np.dtype(dtype))
+        results = _solved(task, chunk, rows, on_grid, options, compiler)
+        made[begin] = places, jax.block_until_ready(results)
+        return places[: end - begin]
+
+    def refused(_: int) -> Any:
+        raise AssertionError
+
+    cut = planning.chunks
+    if compiler is not None:
+        cut = partial(planning.chunks, tile_shapes=shapes.KERNEL_SHAPES)
+    program = task.traced, np.dtype(dtype), options, compiler, "there"
+    in_chunks(program, problems, context, run_chunk, refused, cut=cut)
+    return list(made.values())
+
+
+@partial(xla.jit, static_argnames=("grid", "dtype"))
+def _on_grid(given: Any, places: jax.Array, grid: tuple[int, int], dtype: np.dtype[Any]) -> Any:
+    """What is given for problems at these places, [S, G, ...], in this dtype."""
+
+    def at_places(x: jax.Array) -> jax.Array:
+        return x.at[places].get(mode="clip").astype(dtype).reshape(grid + x.shape[1:])
+
+    return jax.tree.map(at_places, given)
 
 
 # Programs that ran before in this process, and so are compiled.
@@ -222,17 +274,27 @@ def _run_chunk(
     compiler: str | None,
 ) -> Any:
     given = chunk.on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given))
-    block, function = chunk.tile_shape.block, task.traced
-    made = solve_chunk(
+    return chunk.off_grid(_solved(task, chunk, rows, given, options, compiler))
+
+
+def _solved(
+    task: Task,
+    chunk: Chunk,
+    rows: Columns,
+    given: Any,
+    options: Options,
+    compiler: str | None,
+) -> Any:
+    """The results of the chunk, and what is given, have axes [S, G]."""
+    return solve_chunk(
         rows,
         chunk.row_map(),
         given,
         options=options,
-        block=block,
-        function=function,
+        block=chunk.tile_shape.block,
+        function=task.traced,
         compiler=compiler,
     )
-    return chunk.off_grid(made)
 
 
 @partial(xla.jit, static_argnames=("options", "block", "function", "compiler"), wide=True)

@@ -127,6 +127,15 @@ def tile_shape_for(size: int) -> TileShape:
     return next(shape for shape in TILE_SHAPES if size > shape.above or shape.above == 0)
 
 
+def few_lengths(number: int, step: int) -> int:
+    """The next larger of a few lengths, so that few programs are compiled.
+
+    It is a multiple of this step, and of one that is at most a sixteenth of the number.
+    """
+    step = max(step, 1 << max(number.bit_length() - 5, 0))
+    return -(-number // step) * step
+
+
 class GatherMap(NamedTuple):
     """Where the rows of a chunk of tiles lie. Problem i is at group i // G, place i % G.
 

@@ -5,14 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from platt_jax.backend import accelerators
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.progress import Stage
+from platt_jax.execution.run import run_there
 from platt_jax.options import Options
+from platt_jax.passes import shapes
 from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
-from platt_jax.population.segments import Coordinates
+from platt_jax.population.quadrature import Grid, Nodes
+from platt_jax.population.segments import Coordinates, finite
 from platt_jax.results.fit import Fit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
@@ -37,6 +43,32 @@ class DeviceSegments(ChunkedSegments):
         low, middle, high, deviation = self._there.quartiles(SAMPLED_ROWS)
         width = (high - low) / MIDDLE_HALF or deviation
         return Coordinates.from_center_and_width(middle, width, self.dtype)
+
+    def node_losses_there(
+        self, grid: Grid, nodes: Nodes, options: Options, stage: Stage
+    ) -> jax.Array:
+        """See `Segments`."""
+        problems, length = self._rows.problems, len(nodes.posterior.mean_A)
+        if problems.sizes.max() > shapes.sizes().problem_rows:
+            return super().node_losses_there(grid, nodes, options, stage)
+        made = run_there(grid.losses, problems, nodes, self._context(options, stage))
+        whole = _added(length, len(grid.z), self.dtype)
+        for places, losses in made:
+            whole = _with(whole, places, losses)
+        return whole
+
+
+def _added(length: int, nodes: int, dtype: np.dtype[Any]) -> jax.Array:
+    """The losses (length, nodes) of segments added."""
+    made: jax.Array = run_programs(lambda: jnp.full((length, nodes), np.nan, dtype), x64=True)
+    return made
+
+
+@xla.jit
+def _with(whole: jax.Array, places: jax.Array, losses: jax.Array) -> jax.Array:
+    """The losses with some segments' put in their places; those behind all are left out."""
+    some = finite(losses.reshape(len(places), -1))
+    return whole.at[places].set(some, mode="drop")
 
 
 def on_device(rows: DeviceSegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
-from platt_jax.population import recentring
+from platt_jax.population import places, recentring
 from platt_jax.population.integral import PosteriorMoments, plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Normals, fine, normals
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
+from platt_jax.population.symmetric import Square, Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.status import Flag, Status
@@ -57,15 +58,16 @@ def estimate_population(
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     population = normals(mean, START_SPREAD**2 * np.eye(2))
     fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
-    found = estimated(standardized, population, standardized.around(fit, population), progress)
+    nodes = _placed(standardized.around(fit, population))
+    found = estimated(standardized, population, nodes, progress)
     if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
         standardized, mean, found.at.log_likelihood
     ):
         return None, Population.not_estimated(len(segments.keys), found.status)
     likelihoods, known = _integrated(standardized, found, mean, progress)
-    start = found.at.likelihoods.under(found.population).mean
+    start = _means(found.at.likelihoods, found.population, len(segments.keys))
     fit = standardized.modes(found.population, start, Stage.of(progress))
-    return fit, _result(found, likelihoods, known, coordinates)
+    return fit, _result(found, likelihoods, known, coordinates, len(segments.keys))
 
 
 def is_better_than_one_curve(
@@ -95,13 +97,13 @@ def _integrated(
     )
     population, at = found.population, found.at
     populations = integrated(at.likelihoods, population)
-    start = at.likelihoods.under(population).mean
+    start = _means(at.likelihoods, population, len(segments.segments.keys))
     limit = population.covariance + START_SPREAD**2 * np.eye(2)
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
         covariance, within = _at_most(populations.new_covariance, limit)
         wide = normals(population.mean, covariance)
-        nodes = segments.around(segments.modes(wide, start), wide)
+        nodes = _placed(segments.around(segments.modes(wide, start), wide))
         grid = fine(at.posteriors.segments)
         at = Position.of(segments, grid, wide, nodes, stage)
         populations = integrated(at.likelihoods, population)
@@ -122,15 +124,29 @@ def _recentred(
     stage: Stage,
 ) -> PosteriorMoments:
     """The distributions around the mean that the rows ask for; see `recentring`."""
-    precision = likelihoods.precision.matrices
-    response = np.linalg.inv(np.eye(2) + known.new_covariance @ precision)[:, :, 1]
+    response = recentring.response_of(likelihoods.precision, known.new_covariance)
     for _ in range(recentring.STEPS):
         at = normals(known.mean, known.covariance)
         off = float(known.new_mean[1] - center[1])
         step = recentring.step_of_mean(segments, COARSE, at, off, response, stage)
         new_mean = known.new_mean + np.array([0, step])
-        known = known._replace(mean=known.mean + response * step, new_mean=new_mean)
+        known = known._replace(
+            mean=recentring.shifted(known.mean, response, step), new_mean=new_mean
+        )
     return known
+
+
+def _placed(nodes: Normals) -> Normals:
+    """The nodes on the device, if it computes faster than the host."""
+    worth = places.is_worth_sending(len(nodes.mean_A))
+    made: Normals = places.sent(nodes, 1) if worth else nodes
+    return made
+
+
+def _means(likelihoods: Likelihoods, population: Normals, segments: int) -> NDArray[np.float64]:
+    """(K, 2), the means of the posteriors under a population, on the host."""
+    posteriors: Normals = places.fetched(likelihoods.under(population))
+    return posteriors.mean[:segments]
 
 
 def _at_most(
@@ -161,29 +177,55 @@ def identifies_population(likelihoods: Likelihoods) -> bool:
 
 
 def _result(
-    found: Estimate, likelihoods: Likelihoods, known: PosteriorMoments, coordinates: Coordinates
+    found: Estimate,
+    likelihoods: Likelihoods,
+    known: PosteriorMoments,
+    coordinates: Coordinates,
+    segments: int,
 ) -> Population:
     """The population in the coordinates of the original scores."""
     back = np.linalg.inv(coordinates.matrix)
     root, spread = back @ found.population.factor, found.spread
-    left = np.linalg.solve(
-        found.population.covariance, likelihoods.under(found.population).covariance
+    narrow = np.linalg.inv(found.population.covariance)
+    by_segment = places.fetched(
+        _by_segment(likelihoods, known.mean, known.covariance, back, narrow)
     )
-    own = likelihoods.transformed(back)
     return Population(
         mean=back @ found.population.mean,
         covariance=root @ root.T,
         mean_covariance=root @ spread[:2, :2] @ root.T,
         covariance_errors=covariance_errors(root, spread[2:, 2:]),
         status=found.status,
-        likelihood_precision=own.precision.matrices,
-        likelihood_pull=own.pull,
-        posterior_mean=known.mean @ back.T,
-        posterior_covariance=back @ known.covariance @ back.T,
         predictive_mean=back @ known.new_mean,
         predictive_covariance=back @ known.new_covariance @ back.T,
-        shrinkage=np.clip(np.trace(left, axis1=1, axis2=2) / 2, 0, 1),
+        **{name: x[:segments] for name, x in by_segment.items()},
     )
+
+
+@places.program
+def _by_segment(
+    likelihoods: Likelihoods, mean: Any, covariance: Any, back: Any, narrow: Any
+) -> dict[str, Any]:
+    """The fields of `Population` with a leading axis of segments.
+
+    Args:
+        likelihoods: of the segments.
+        mean: (K, 2), of the posteriors.
+        covariance: (K, 2, 2), of the posteriors.
+        back: (2, 2), the matrix that maps to the original coordinates.
+        narrow: (2, 2), the precision of the population.
+    """
+    xp = places.namespace(mean)
+    own, turn = likelihoods.transformed(back), Square.of(back)
+    prior, given = Symmetric.of(narrow), likelihoods.precision.plus(narrow).inverse()
+    left = prior.AA * given.AA + 2 * prior.AB * given.AB + prior.BB * given.BB
+    return {
+        "likelihood_precision": own.precision.matrices,
+        "likelihood_pull": own.pull,
+        "posterior_mean": xp.stack(turn.times(mean[:, 0], mean[:, 1]), -1),
+        "posterior_covariance": turn.congruent(Symmetric.of(covariance)).matrices,
+        "shrinkage": xp.clip(left / 2, 0, 1),
+    }
 
 
 def unchanged_population(population: Population, likelihoods: Likelihoods) -> Population:

@@ -7,15 +7,14 @@ the prior of `population_prior`. The mean is integrated out exactly; covariances
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.backend.threads import ordered_map
 from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.places import fetched, inner, namespace, product, program
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
-from platt_jax.population.quadrature import Normals, Total, blocks
-from platt_jax.population.symmetric import Symmetric
+from platt_jax.population.quadrature import Normals, Total, by_blocks, joined
+from platt_jax.population.symmetric import Square, Symmetric
 
 # Maximum and minimum number of sampled covariances. More segments need fewer: they say more.
 _MOST_DRAWS, _LEAST_DRAWS = 256, 32
@@ -91,11 +90,8 @@ class PlausiblePopulations(NamedTuple):
     def posterior_moments(self) -> PosteriorMoments:
         """The distributions of all segments."""
         mean, square = _mixture(self.likelihoods, self.covariance, self.under, self.weights)
-        spread = square - mean[:, :, None] * mean[:, None, :]
-        back = self.back
-        return PosteriorMoments(
-            mean @ back.T, back @ spread @ back.T, self.new_mean, self.new_covariance
-        )
+        moments = _centred(mean, square, self.back)
+        return PosteriorMoments(*moments, self.new_mean, self.new_covariance)
 
 
 def plausible_populations(
@@ -166,7 +162,10 @@ def _drawn(
 
 
 def _draws(segments: int) -> int:
-    """The number of covariances to draw. It is the same for slightly more or fewer segments."""
+    """The number of covariances to draw.
+
+    It is the same for slightly more or fewer segments, such as those that `places.sent` adds.
+    """
     step = 1 << max((segments - 1).bit_length() - 4, 0)
     about = -(-segments // step) * step
     return int(np.clip(_AT_ONCE // about, _LEAST_DRAWS, _MOST_DRAWS))
@@ -217,23 +216,11 @@ def _under(
     h' S r = (h' S h + |S| h' P* h) / D. So every sum over segments has terms divided by D.
     """
     S = Symmetric.of(covariance)
-    S_terms = np.stack([np.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
-
-    def sums_of_some(some: slice) -> NDArray[np.float64]:
-        """The sums over some segments, (13, G)."""
-        P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
-        P_terms = np.stack([np.ones_like(h_A), *P, P.determinant])
-        D = S_terms.T @ P_terms
-        q_A, q_B = P.adjugate.times(h_A, h_B)
-        squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
-        terms = np.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
-        return np.concatenate([terms @ (1 / D).T, np.log(D).sum(1)[None]])
-
     # Small blocks: OpenBLAS would take several threads for larger products, which wait for each
-    # other where `ordered_map` has several of its own.
-    some = blocks(len(likelihoods.pull_A), 8 * len(covariance))
-    some_sums = sum(ordered_map(sums_of_some, some), start=np.zeros((13, len(covariance))))
-    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = total(some_sums)
+    # other where `by_blocks` has several of its own.
+    each = by_blocks(_sums, S, likelihoods, 8 * len(covariance))
+    sums = total(sum(map(fetched, each)))
+    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = sums
     T = S.adjugate
     precision = Symmetric(
         AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB
@@ -247,6 +234,21 @@ def _under(
     return _PopulationGrid(log_likelihood, mean, inverse.matrices)
 
 
+@program
+def _sums(S: Symmetric, likelihoods: Likelihoods) -> NDArray[np.float64]:
+    """The sums of `_under` over some segments, (13, G)."""
+    P, h_A, h_B = likelihoods
+    xp = namespace(h_A)
+    S_terms = xp.stack([xp.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
+    P_terms = xp.stack([xp.ones_like(h_A), *P, P.determinant])
+    D = product(S_terms, P_terms)
+    q_A, q_B = P.adjugate.times(h_A, h_B)
+    squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
+    terms = xp.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
+    sums: NDArray[np.float64] = xp.concatenate([inner(terms, 1 / D), xp.log(D).sum(1)[None]])
+    return sums
+
+
 def _mixture(
     likelihoods: Likelihoods,
     covariance: NDArray[np.float64],
@@ -258,23 +260,36 @@ def _mixture(
     Given S and the population's mean, the posterior has mean J (mean + S h) and covariance J S,
     with J = (1 + S P)^-1 = (1 + P* S*) / D.
     """
-    S, M = (Symmetric.of(x[:, None]) for x in (covariance, under.mean_covariance))
-    T, (mean_A, mean_B) = S.adjugate, under.mean.T[..., None]
+    shared = covariance, under.mean, under.mean_covariance, weights
+    each = by_blocks(_moments, shared, likelihoods, len(weights))
+    return joined([mean for mean, _ in each]), joined([square for _, square in each])
 
-    def sums_of_some(some: slice) -> NDArray[np.float64]:
-        """(5, K), the moments A, B, AA, AB and BB."""
-        P, h_A, h_B = jax.tree.map(lambda x: x[some], likelihoods)
-        Q = P.adjugate
-        trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
-        over_D = 1 / (1 + trace + P.determinant * S.determinant)
-        J = Q.product(T).plus_identity().scaled(over_D)
-        s_A, s_B = S.times(h_A, h_B)
-        A, B = J.times(mean_A + s_A, mean_B + s_B)
-        # J S, and the covariance M of the population's mean, multiplied by J on both sides.
-        spread = S.scaled(over_D).plus(Q.scaled(S.determinant * over_D)).plus(J.congruent(M))
-        square = spread.plus(Symmetric(A * A, A * B, B * B))
-        return np.stack([np.einsum("g,gk->k", weights, x) for x in (A, B, *square)])
 
-    each = ordered_map(sums_of_some, blocks(len(likelihoods.pull_A), len(weights)))
-    A, B, *square = np.concatenate(list(each), -1)
-    return np.stack([A, B], -1), Symmetric(*square).matrices
+@program
+def _moments(
+    shared: tuple[NDArray[Any], ...], likelihoods: Likelihoods
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The moments of `_mixture` of some segments."""
+    covariance, mean, mean_covariance, weights = shared
+    S, M = (Symmetric.of(x[:, None]) for x in (covariance, mean_covariance))
+    T, (P, h_A, h_B) = S.adjugate, likelihoods
+    Q, xp = P.adjugate, namespace(h_A)
+    trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
+    over_D = 1 / (1 + trace + P.determinant * S.determinant)
+    J = Q.product(T).plus_identity().scaled(over_D)
+    s_A, s_B = S.times(h_A, h_B)
+    A, B = J.times(mean[:, :1] + s_A, mean[:, 1:] + s_B)
+    # J S, and the covariance M of the population's mean, multiplied by J on both sides.
+    spread = S.scaled(over_D).plus(Q.scaled(S.determinant * over_D)).plus(J.congruent(M))
+    square = spread.plus(Symmetric(A * A, A * B, B * B))
+    A, B, *squares = (product(weights[:, None], x)[0] for x in (A, B, *square))
+    return xp.stack([A, B], -1), Symmetric(*squares).matrices
+
+
+@program
+def _centred(mean: Any, square: Any, back: Any) -> tuple[Any, Any]:
+    """The means and the covariances of `back @ (A, B)`, from means and second moments."""
+    A, B = mean[:, 0], mean[:, 1]
+    spread = Symmetric.of(square).plus(Symmetric(A * A, A * B, B * B).scaled(-1))
+    to = Square.of(back)
+    return namespace(mean).stack(to.times(A, B), -1), to.congruent(spread).matrices

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT, Stage
+from platt_jax.population.places import fetched, namespace, program
 from platt_jax.population.quadrature import Grid, Normals, Posteriors, Total
 from platt_jax.population.segments import Coordinates
-from platt_jax.population.symmetric import Symmetric
+from platt_jax.population.symmetric import Square, Symmetric
 
 _ROUNDING = 64 * np.finfo(float).eps
 
@@ -33,10 +34,7 @@ class Likelihoods(NamedTuple):
             posteriors: the posteriors in coordinates in which the population is N(0, I).
             population: one distribution, or one for each segment.
         """
-        precision = Symmetric.of(posteriors.covariance).inverse()
-        own = precision.plus(-np.eye(2)).positive_part()
-        unit = cls(own, *precision.times(*posteriors.mean.T))
-        return unit.in_coordinates_of(population)
+        return _from_moments(posteriors.mean, posteriors.covariance, population)
 
     @classmethod
     def from_arrays(cls, precision: NDArray[Any], pull: NDArray[Any]) -> Self:
@@ -56,14 +54,15 @@ class Likelihoods(NamedTuple):
     def in_coordinates_of(self, population: Normals) -> "Likelihoods":
         """Maps from coordinates in which the population is N(0, I) to the population's own."""
         AA, BA, BB = population.factor_AA, population.factor_BA, population.factor_BB
-        made = self._by_inverse(1 / AA, np.zeros_like(AA), -BA / (AA * BB), 1 / BB)
+        made = self._by_inverse(1 / AA, 0 * AA, -BA / (AA * BB), 1 / BB)
         prior_pull = made.precision.times(population.mean_A, population.mean_B)
         return made._replace(pull_A=made.pull_A + prior_pull[0], pull_B=made.pull_B + prior_pull[1])
 
     def transformed(self, matrix: NDArray[Any]) -> "Likelihoods":
         """The likelihoods of `matrix @ (A, B)`, with a matrix (2, 2)."""
-        return self._by_inverse(*np.linalg.inv(matrix).ravel())
+        return self._by_inverse(*Square.of(matrix).inverse())
 
+    @program
     def _by_inverse(self, a: Any, b: Any, c: Any, d: Any) -> "Likelihoods":
         """The likelihoods of other parameters, which [[a, b], [c, d]] maps to these (A, B).
 
@@ -83,14 +82,15 @@ class Likelihoods(NamedTuple):
     @property
     def pull(self) -> NDArray[np.float64]:
         """(K, 2), the precision times the mean."""
-        return np.stack([self.pull_A, self.pull_B], -1)
+        pull: NDArray[np.float64] = namespace(self.pull_A).stack([self.pull_A, self.pull_B], -1)
+        return pull
 
     def coordinates(self, total: Total) -> Coordinates:
         """Coordinates by the mean and the variance of the scores, weighted by information.
 
         The original coordinates if the rows do not inform on both slopes and intercepts.
         """
-        AA, AB, BB = total(np.array([x.sum() for x in self.precision]))
+        AA, AB, BB = total(fetched(_sums(self.precision)))
         if not AA * BB - AB * AB > _ROUNDING * AA * BB:
             return Coordinates(center=0.0, scale=1.0)
         return Coordinates(center=AB / BB, scale=BB / np.sqrt(AA * BB - AB * AB))
@@ -98,10 +98,7 @@ class Likelihoods(NamedTuple):
     def under(self, population: Normals) -> Normals:
         """The posteriors under a population."""
         precision = np.linalg.inv(population.covariance)
-        covariance = self.precision.plus(precision).inverse()
-        at_A, at_B = precision @ population.mean
-        mean = covariance.times(self.pull_A + at_A, self.pull_B + at_B)
-        return Normals(*mean, *covariance.factor())
+        return _with_prior(self, precision, precision @ population.mean)
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Segments`. The sums here are over all segments."""
@@ -126,3 +123,25 @@ class Likelihoods(NamedTuple):
         terms = [np.ones_like(z_A), z_A, z_B, z_A * z_A, z_A * z_B, z_B * z_B]
         losses: NDArray[np.float64] = np.stack(coefficients, -1) @ np.stack(terms)
         return losses
+
+
+@program
+def _from_moments(mean: Any, covariance: Any, population: Normals) -> Likelihoods:
+    """`Likelihoods.of` posteriors with these moments."""
+    precision = Symmetric.of(covariance).inverse()
+    own = precision.plus(-np.eye(2)).positive_part()
+    unit = Likelihoods(own, *precision.times(mean[:, 0], mean[:, 1]))
+    return unit.in_coordinates_of(population)
+
+
+@program
+def _with_prior(likelihoods: Likelihoods, precision: Any, pull: Any) -> Normals:
+    """The posteriors under a normal prior with this precision (2, 2) and pull (2,)."""
+    covariance = likelihoods.precision.plus(precision).inverse()
+    mean = covariance.times(likelihoods.pull_A + pull[0], likelihoods.pull_B + pull[1])
+    return Normals(*mean, *covariance.factor())
+
+
+@program
+def _sums(precision: Symmetric) -> Any:
+    return namespace(precision.AA).stack([x.sum() for x in precision])

@@ -21,6 +21,7 @@ from platt_jax.model.objective import Array
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import AnyRows, Rows
+from platt_jax.population.places import fetched, inner, is_there, namespace, program
 from platt_jax.population.symmetric import Symmetric
 
 # Numbers per array: few, so that it stays in a cache, but enough to outweigh what a block costs.
@@ -44,7 +45,7 @@ class Normals(NamedTuple):
     @property
     def mean(self) -> NDArray[Any]:
         """The means, (..., 2)."""
-        return np.stack([self.mean_A, self.mean_B], -1)
+        return namespace(self.mean_A).stack([self.mean_A, self.mean_B], -1)
 
     @property
     def factor(self) -> NDArray[Any]:
@@ -60,12 +61,10 @@ class Normals(NamedTuple):
         return Symmetric(AA * AA, AA * BA, BA * BA + BB * BB).matrices
 
 
+@program
 def normals(mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Normals:
     """The normal distributions with these means (..., 2) and covariances (..., 2, 2)."""
-    factor = np.linalg.cholesky(covariance)
-    return Normals(
-        mean[..., 0], mean[..., 1], factor[..., 0, 0], factor[..., 1, 0], factor[..., 1, 1]
-    )
+    return Normals(mean[..., 0], mean[..., 1], *Symmetric.of(covariance).factor())
 
 
 class Nodes(NamedTuple):
@@ -150,9 +149,10 @@ _ROUGH_WEIGHT = np.where(COARSE.axis[_MIDDLE] == 0, 1 - 2 * _SIDE, _SIDE)
 ROUGH = COARSE._replace(axis=COARSE.axis[_MIDDLE], log_weight=np.log(_ROUGH_WEIGHT))
 
 
+@program
 def rough(losses: NDArray[Any]) -> NDArray[Any]:
     """The losses at the nodes of `ROUGH`, from the losses at the nodes of `COARSE`."""
-    return losses[:, np.outer(_MIDDLE, _MIDDLE).ravel()]
+    return losses[:, np.flatnonzero(np.outer(_MIDDLE, _MIDDLE))]
 
 
 class Posteriors(NamedTuple):
@@ -179,36 +179,24 @@ def posteriors(
 
     Args:
         grid: the grid of the nodes.
-        losses: (K, J) losses of the segments at their nodes.
+        losses: (K, J) losses of the segments at their nodes; on a device NaN for segments added.
         nodes: (K,) the segments' nodes.
         population: one distribution, or one for each segment.
         total: maps sums over these segments to sums over all; see `Segments`.
     """
-    at = _relative(nodes, population)
-
-    def moments_of_some(some: slice) -> _FisherScoreMoments:
-        return _moments(grid, losses[some], jax.tree.map(lambda x: x[some], at))
-
-    each = list(ordered_map(moments_of_some, blocks(len(losses), len(grid.z))))
-    mean = np.concatenate([some.mean for some in each], -1)
-    sums = _FisherScoreSums(
-        np.array(float(len(losses))),
-        np.array(sum(some.log_likelihood for some in each)),
-        mean.sum(1),
-        mean @ mean.T,
-        np.array(sum(some.second for some in each)),
-    ).over_all(total)
-    m1, m2, m11, m12, m22 = mean
-    c12 = m12 - m1 * m2
-    covariance = Symmetric(m11 + 1 - m1 * m1, c12, m22 + 1 - m2 * m2)
+    axis = grid.axis, grid.log_weight
+    each = by_blocks(_moments, axis, (losses, _relative(nodes, population)), len(grid.z))
+    # In one exchange as one array.
+    flat = total(sum(fetched(some.sums) for some in each))
+    sums = _FisherScoreSums(flat[0], flat[1], flat[2:7], *flat[7:].reshape(2, 5, 5))
     return Posteriors(
         float(sums.segments),
         float(sums.log_likelihood),
         sums.gradient,
         sums.products - sums.second - _curvature(sums.gradient, float(sums.segments)),
         sums.products,
-        mean[:2].T,
-        covariance.matrices,
+        joined([some.mean for some in each]),
+        joined([some.covariance for some in each]),
     )
 
 
@@ -216,32 +204,30 @@ def posteriors(
 _SCORES = (((1, 0), 0), ((0, 1), 0), ((2, 0), 1), ((1, 1), 0), ((0, 2), 1))
 _HIGHEST = 4  # degree of their products
 _MONOMIALS = [(a, b) for a in range(_HIGHEST + 1) for b in range(_HIGHEST + 1 - a)]
+_CONSTANTS = np.array([constant for _, constant in _SCORES], float)
+# The places among the monomials, of each score's and of products of two.
+_OWN = np.array([_MONOMIALS.index(of) for of, _ in _SCORES])
+_PRODUCTS = np.array(
+    [[_MONOMIALS.index((a + c, b + d)) for (c, d), _ in _SCORES] for (a, b), _ in _SCORES]
+)
+
+
+class _FisherScoreSums(NamedTuple):
+    """Sums over segments of the scores s and their products, under the posteriors."""
+
+    segments: float  # number of segments
+    log_likelihood: float
+    gradient: NDArray[np.float64]  # (5,), the sum of E s
+    products: NDArray[np.float64]  # (5, 5), the sum of E s E s'
+    second: NDArray[np.float64]  # (5, 5), the sum of E s s'
 
 
 class _FisherScoreMoments(NamedTuple):
     """Moments of the scores s of some segments, under their posteriors."""
 
-    log_likelihood: float  # the sum over these segments
-    mean: NDArray[np.float64]  # (5, K), E s
-    second: NDArray[np.float64]  # (5, 5), the sum of E s s'
-
-
-class _FisherScoreSums(NamedTuple):
-    """Sums over segments."""
-
-    segments: NDArray[np.float64]  # (), number of segments
-    log_likelihood: NDArray[np.float64]  # ()
-    gradient: NDArray[np.float64]  # (5,), the sum of E s
-    products: NDArray[np.float64]  # (5, 5), the sum of E s E s'
-    second: NDArray[np.float64]  # (5, 5), the sum of E s s'
-
-    def over_all(self, total: Total) -> "_FisherScoreSums":
-        """The sums over all segments, in one exchange as one array."""
-        flat = total(np.concatenate([x.ravel() for x in self]))
-        ends = np.cumsum([x.size for x in self])[:-1]
-        return _FisherScoreSums(
-            *(x.reshape(of.shape) for x, of in zip(np.split(flat, ends), self, strict=True))
-        )
+    sums: NDArray[np.float64]  # (57,), `_FisherScoreSums` end to end
+    mean: NDArray[np.float64]  # (K, 2), as in `Posteriors`
+    covariance: NDArray[np.float64]  # (K, 2, 2)
 
 
 def blocks(segments: int, numbers: int) -> list[slice]:
@@ -253,6 +239,29 @@ def blocks(segments: int, numbers: int) -> list[slice]:
     return [slice(first, first + length) for first in range(0, max(segments, 1), length)]
 
 
+def by_blocks(work: Callable[..., Any], shared: Any, arrays: Any, numbers: int) -> list[Any]:
+    """The results of `work(shared, some)` for blocks of segments, in order; on a device for all.
+
+    Args:
+        work: by `places.program`.
+        shared: arrays that all segments share.
+        arrays: a pytree of arrays (K, ...), of which `some` has a part.
+        numbers: how many numbers a segment takes.
+    """
+    if is_there(arrays):
+        return [work(shared, arrays)]
+    parts = blocks(len(jax.tree.leaves(arrays)[0]), numbers)
+    return list(
+        ordered_map(lambda part: work(shared, jax.tree.map(lambda x: x[part], arrays)), parts)
+    )
+
+
+def joined(parts: list[Any]) -> Any:
+    """Arrays of the results of `by_blocks`, end to end."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@program
 def _relative(nodes: Normals, population: Normals) -> Normals:
     """The nodes in coordinates where the population is N(0, I)."""
     P = population
@@ -267,16 +276,28 @@ def _relative(nodes: Normals, population: Normals) -> Normals:
     )
 
 
-def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _FisherScoreMoments:
+@program
+def _moments(shared: tuple[Array, Array], some: tuple[Any, Normals]) -> _FisherScoreMoments:
     """The moments by quadrature. The nodes are relative to the population.
 
     Sums over all nodes are taken axis by axis: first of the powers of u2, then of the powers of u1.
+
+    Args:
+        shared: axis and log weights of the grid.
+        some: losses and nodes of some segments.
     """
-    z, n = grid.axis[:, None], len(grid.axis)
+    known: Any
+    (axis, log_weight), (losses, at) = shared, some
+    xp, number, known = namespace(losses), len(losses), 1.0
+    if xp is jnp:
+        known = ~jnp.isnan(losses[:, 0])
+        number, losses = known.sum(), jnp.where(known[:, None], losses, 0)
+    z: Any = axis[:, None]
+    n = len(axis)
     u1 = at.mean_A + at.factor_AA * z  # (n, K)
     u2 = (at.mean_B + at.factor_BA * z)[:, None] + at.factor_BB * z  # (n, n, K)
-    axis_terms = z * z / 2 + grid.log_weight[:, None]
-    # In place: another array of this size costs more than the arithmetic.
+    axis_terms = z * z / 2 + log_weight[:, None]
+    # In place where NumPy computes: another array of this size costs more than the arithmetic.
     terms: Any = u2 * u2
     terms *= -0.5
     terms += axis_terms
@@ -284,29 +305,28 @@ def _moments(grid: Grid, losses: NDArray[Any], at: Normals) -> _FisherScoreMomen
     terms -= losses.T.reshape(n, n, -1)
     most = terms.max((0, 1))
     terms -= most
-    np.exp(terms, out=terms)
+    terms = jnp.exp(terms) if xp is jnp else np.exp(terms, out=terms)
     by_u2 = [terms.sum(1)]
     for _ in range(_HIGHEST):
         terms *= u2
         by_u2.append(terms.sum(1))
     total = by_u2[0].sum(0)
-    powers = [1 / total]
+    powers = [known / total]
     for _ in range(_HIGHEST):
         powers.append(powers[-1] * u1)
-    of = {(a, b): (powers[a] * by_u2[b]).sum(0) for a, b in _MONOMIALS}
-    summed = {monomial: float(x.sum()) for monomial, x in of.items()}
-    second = [
-        [
-            summed[a + c, b + d] - i * summed[c, d] - j * summed[a, b] + i * j * len(losses)
-            for (c, d), j in _SCORES
-        ]
-        for (a, b), i in _SCORES
-    ]
-    return _FisherScoreMoments(
-        float(np.sum(most + np.log(total) + np.log(at.factor_AA * at.factor_BB))),
-        np.stack([of[monomial] - constant for monomial, constant in _SCORES]),
-        np.array(second),
+    expected = [(powers[a] * by_u2[b]).sum(0) for a, b in _MONOMIALS]
+    summed = xp.stack([x.sum() for x in expected])
+    own = summed[_OWN] - _CONSTANTS * number
+    second = summed[_PRODUCTS] - np.multiply.outer(_CONSTANTS, np.ones(5)) * summed[_OWN]
+    second -= own[:, None] * _CONSTANTS
+    mean = xp.stack(
+        [expected[i] - known * constant for i, constant in zip(_OWN, _CONSTANTS, strict=True)]
     )
+    log_likelihood = (known * (most + xp.log(total) + xp.log(at.factor_AA * at.factor_BB))).sum()
+    m1, m2, m11, m12, m22 = mean
+    covariance = Symmetric(m11 + 1 - m1 * m1, m12 - m1 * m2, m22 + 1 - m2 * m2)
+    sums = [xp.stack([number, log_likelihood]), own, inner(mean, mean).ravel(), second.ravel()]
+    return _FisherScoreMoments(xp.concatenate(sums), mean[:2].T, covariance.matrices)
 
 
 def _curvature(gradient: NDArray[np.float64], segments: float) -> NDArray[np.float64]:

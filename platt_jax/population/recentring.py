@@ -9,13 +9,16 @@ the identity holds. The mean slope stays: a row with an extreme score would deci
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Stage
+from platt_jax.population.places import fetched, namespace, product, program
 from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.quadrature import Grid, Normals
 from platt_jax.population.standardized import StandardizedSegments
+from platt_jax.population.symmetric import Square, Symmetric
 
 # Newton steps of the mean; a third would move it by a hundredth of the first.
 STEPS = 2
@@ -40,9 +43,8 @@ def step_of_mean(
         stage: of the progress.
     """
     losses = segments.losses(grid, posteriors, stage)
-    gradient, curvature = expected_derivatives(grid, losses, posteriors)
-    along = np.einsum("ka,ka->k", curvature[:, 1], response)
-    slope, bend = segments.total(np.array([gradient[:, 1].sum(), along.sum()]))
+    terms = (_terms(grid), losses, posteriors, response)
+    slope, bend = segments.total(fetched(_slope_and_bend(*terms)))
     return float(-(slope + MEAN_PRECISION * off) / (bend + MEAN_PRECISION))
 
 
@@ -59,9 +61,54 @@ def expected_derivatives(
         losses: (K, J), at the nodes of each segment.
         at: the distributions.
     """
-    z, inverse = grid.z, np.linalg.inv(at.factor)
-    weighted = losses.astype(float) * np.exp(np.add.outer(grid.log_weight, grid.log_weight).ravel())
-    squares = z[:, :, None] * z[:, None, :] - np.eye(2)
-    gradient = np.einsum("kba,kb->ka", inverse, weighted @ z)
-    hessian = np.einsum("kca,kcd,kdb->kab", inverse, np.tensordot(weighted, squares, 1), inverse)
-    return gradient, hessian
+    gradient, hessian = _expected(_terms(grid), losses, at)
+    return np.stack(gradient, -1), hessian.matrices
+
+
+def _terms(grid: Grid) -> NDArray[np.float64]:
+    """(J, 5), z and the upper triangle of z z' - 1 at each node, times its weight."""
+    z_A, z_B = grid.z.T
+    terms = np.stack([z_A, z_B, z_A * z_A - 1, z_A * z_B, z_B * z_B - 1], -1)
+    weighted: NDArray[np.float64] = terms * np.exp(np.add.outer(*2 * [grid.log_weight])).reshape(
+        -1, 1
+    )
+    return weighted
+
+
+def _expected(terms: Any, losses: Any, at: Normals) -> tuple[tuple[Any, Any], Symmetric]:
+    """`expected_derivatives` as their entries."""
+    h_A, h_B, *square = product(terms, losses.T)
+    factor: Any = at[2:]
+    AA, BA, BB = factor
+    inverse = Square(1 / AA, 0 * AA, -BA / (AA * BB), 1 / BB)  # of the factor
+    transposed = inverse._replace(AB=inverse.BA, BA=inverse.AB)
+    return transposed.times(h_A, h_B), transposed.congruent(Symmetric(*square))
+
+
+@program
+def _slope_and_bend(terms: Any, losses: Any, at: Normals, response: Any) -> Any:
+    """(2,), sums of derivatives of the expected losses by the population's mean of B."""
+    xp = namespace(losses)
+    if xp is jnp:
+        losses = jnp.nan_to_num(losses)  # of segments added
+    gradient, hessian = _expected(terms, losses, at)
+    along = hessian.AB * response[:, 0] + hessian.BB * response[:, 1]
+    return xp.stack([gradient[1].sum(), along.sum()])
+
+
+@program
+def shifted(mean: Any, response: Any, step: Any) -> Any:
+    """The posterior means (K, 2) after a step of the population's mean of B."""
+    return mean + response * step
+
+
+@program
+def response_of(precision: Symmetric, covariance: Any) -> Any:
+    """(K, 2), the derivatives of the posterior means by the population's mean of B.
+
+    Args:
+        precision: of the segments' likelihoods.
+        covariance: (2, 2), of the population.
+    """
+    inverse = Symmetric.of(covariance).product(precision).plus_identity().inverse()
+    return namespace(precision.AA).stack([inverse.AB, inverse.BB], -1)

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
+from platt_jax.population.places import fetched, namespace, sent
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
@@ -135,3 +137,20 @@ class Segments(Protocol):
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """The loss (K, J) of each segment at each of its nodes; NaN if a row is not finite."""
+
+    def node_losses_there(
+        self, grid: Grid, nodes: Nodes, options: Options, stage: Stage
+    ) -> jax.Array:
+        """`finite` losses at nodes on a device, there too; NaN for segments added.
+
+        See `places` for both. Coordinates are on the host.
+        """
+        here = jax.tree.map(lambda x: x[: len(self.keys)].astype(self.dtype), fetched(nodes))
+        losses: jax.Array = sent(finite(self.node_losses(grid, here, options, stage)), np.nan)
+        return losses
+
+
+def finite(losses: Any) -> Any:
+    """Losses (K, J) of segments, flat for those with non-finite rows."""
+    xp = namespace(losses)
+    return xp.where(xp.isfinite(losses).all(1)[:, None], losses, 0)

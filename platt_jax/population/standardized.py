@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +12,10 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import Grid, Nodes, Normals, fine, normals
-from platt_jax.population.segments import Coordinates, Segments
+from platt_jax.population.places import is_there
+from platt_jax.population.quadrature import Grid, Nodes, Normals, fine
+from platt_jax.population.segments import Coordinates, Segments, finite
+from platt_jax.population.symmetric import Square, Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
 
@@ -48,12 +51,13 @@ class StandardizedSegments(NamedTuple):
         """Normal approximations at the modes, or the population where a fit has none."""
         to = self.coordinates.matrix
         mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
-        covariance = to @ fit.covariance.astype(float) @ to.T
-        usable: Any = np.isfinite(mean).all(-1) & np.isfinite(covariance).all((-1, -2))
-        usable &= np.linalg.det(np.where(usable[:, None, None], covariance, np.eye(2))) > 0
-        return normals(
-            np.where(usable[:, None], mean, population.mean),
-            np.where(usable[:, None, None], covariance, population.covariance),
+        own = Square.of(to).congruent(Symmetric.of(fit.covariance.astype(float)))
+        with np.errstate(invalid="ignore", divide="ignore"):  # of what has no factor
+            own_normals = Normals(mean[:, 0], mean[:, 1], *own.factor())
+        usable: Any = np.isfinite(own_normals).all(0)
+        usable &= (own_normals.factor_AA > 0) & (own_normals.factor_BB > 0)
+        return Normals(
+            *(np.where(usable, x, y) for x, y in zip(own_normals, population, strict=True))
         )
 
     def learnt(self, prior: Normals, stage: Stage = SILENT) -> tuple[Fit, Likelihoods]:
@@ -70,14 +74,15 @@ class StandardizedSegments(NamedTuple):
         """See `Segments`."""
         return self.segments.total(sums)
 
-    def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> NDArray[Any]:
-        """The loss (K, J) of each segment at its nodes, in one pass over the rows."""
-        segments = self.segments
-        by_segment = (np.full(len(segments.keys), x, segments.dtype) for x in self.coordinates)
-        placed = Nodes(
-            Normals(*(x.astype(segments.dtype) for x in nodes)),
-            Standardization(*by_segment),  # type: ignore[arg-type]
-        )
-        losses = segments.node_losses(grid, placed, self.options, stage)
-        # Segments with non-finite rows have a flat likelihood.
-        return np.where(np.isfinite(losses).all(1)[:, None], losses, 0)
+    def losses(self, grid: Grid, nodes: Normals, stage: Stage = SILENT) -> Any:
+        """The loss (K, J) of each segment at its nodes, in one pass over the rows.
+
+        On a device where the nodes are, with NaN for segments added.
+        """
+        segments, length = self.segments, len(nodes.mean_A)
+        coordinates: Any = (np.full(length, x, segments.dtype) for x in self.coordinates)
+        placed = Nodes(nodes, Standardization(*coordinates))
+        if is_there(nodes):
+            return segments.node_losses_there(grid, placed, self.options, stage)
+        placed = jax.tree.map(lambda x: x.astype(segments.dtype), placed)
+        return finite(segments.node_losses(grid, placed, self.options, stage))

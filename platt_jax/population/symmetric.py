@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.population.places import namespace
+
 
 class Symmetric(NamedTuple):
     """Symmetric matrices (2, 2) over (A, B)."""
@@ -21,9 +23,8 @@ class Symmetric(NamedTuple):
     @property
     def matrices(self) -> NDArray[np.float64]:
         """The matrices as an array (..., 2, 2)."""
-        made = np.empty((*np.shape(self.AA), 2, 2))
-        made[..., 0, 0], made[..., 1, 1] = self.AA, self.BB
-        made[..., 0, 1] = made[..., 1, 0] = self.AB
+        flat = namespace(self.AA).stack([self.AA, self.AB, self.AB, self.BB], -1)
+        made: NDArray[np.float64] = flat.reshape((*flat.shape[:-1], 2, 2))
         return made
 
     def plus(self, other: "NDArray[Any] | Symmetric") -> "Symmetric":
@@ -73,18 +74,20 @@ class Symmetric(NamedTuple):
 
     def factor(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """The lower triangle (AA, BA, BB) of each matrix's Cholesky factor."""
-        AA = np.sqrt(self.AA)
+        xp = namespace(self.AA)
+        AA = xp.sqrt(self.AA)
         BA = self.AB / AA
-        return AA, BA, np.sqrt(self.BB - BA * BA)
+        return AA, BA, xp.sqrt(self.BB - BA * BA)
 
     def positive_part(self) -> "Symmetric":
         """The matrices with negative eigenvalues replaced by 0."""
+        xp = namespace(self.AA)
         middle, half = (self.AA + self.BB) / 2, (self.AA - self.BB) / 2
-        radius = np.hypot(half, self.AB)
-        low, high = middle - radius, np.maximum(middle + radius, 0)
+        radius = xp.hypot(half, self.AB)
+        low, high = middle - radius, xp.maximum(middle + radius, 0)
         # The projection onto the eigenvector of the larger eigenvalue is (M - low) / (high - low).
-        share = np.where(low >= 0, 1, high / np.where(radius > 0, 2 * radius, 1))
-        rest = np.where(low >= 0, 0, share * low)
+        share = xp.where(low >= 0, 1, high / xp.where(radius > 0, 2 * radius, 1))
+        rest = xp.where(low >= 0, 0, share * low)
         return Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
 
 
@@ -99,7 +102,8 @@ class Square(NamedTuple):
     @classmethod
     def of(cls, matrices: Any) -> Self:
         """The matrices of an array (..., 2, 2)."""
-        return cls(*np.moveaxis(matrices, (-2, -1), (0, 1)).reshape(4, *matrices.shape[:-2]))
+        (AA, AB), (BA, BB) = ((matrices[..., i, 0], matrices[..., i, 1]) for i in range(2))
+        return cls(AA, AB, BA, BB)
 
     def plus_identity(self, by: float = 1.0) -> "Square":
         """The matrices plus a multiple of the identity."""

@@ -7,7 +7,8 @@ import pytest
 from accelerated import Fetched, accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
-from platt_jax.execution import device_grouping, device_segments
+from platt_jax.execution import device_segments
+from platt_jax.passes import shapes
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
@@ -287,7 +288,7 @@ def counts_sent(monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 99_999, 10**6 + 1, 10**8 - 5])
 def test_lengths_are_few(number):
-    found = device_grouping._few_lengths(number, 1 << 10)
+    found = shapes.few_lengths(number, 1 << 10)
     assert number <= found <= max(number * 17 // 16 + 1, number + 1023)
-    lengths = {device_grouping._few_lengths(x, 1 << 10) for x in range(2 * 10**6, 4 * 10**6, 999)}
+    lengths = {shapes.few_lengths(x, 1 << 10) for x in range(2 * 10**6, 4 * 10**6, 999)}
     assert len(lengths) <= 17
