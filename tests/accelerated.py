@@ -30,9 +30,8 @@ PROGRAMS = {
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {
-        "_found": (),
-        "_proba": (),
-        "_mean": ("dtype",),
+        "_proba": ("length",),
+        "_mean": ("length", "dtype"),
         "_class_probabilities": ("normalize",),
     },
 }
