@@ -33,6 +33,7 @@ PROGRAMS = {
     device_rows: {
         "_proba": ("length",),
         "_mean": ("length", "dtype"),
+        "_band": ("length", "dtype"),
         "_class_probabilities": ("normalize",),
     },
     metric_rows: {

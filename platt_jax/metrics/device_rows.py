@@ -260,7 +260,7 @@ def _sorted(columns: _Columns, roots: jax.Array) -> _Columns:
     # floats get, takes 30 times as long.
     unsigned = jnp.dtype(f"uint{8 * values.dtype.itemsize}")
     negative = jnp.ones((), unsigned) << (8 * values.dtype.itemsize - 1)
-    bits = lax.bitcast_convert_type(jnp.where(values == 0, 0, values), unsigned)  # -0 is 0
+    bits = lax.bitcast_convert_type(values, unsigned)
     keys = jnp.where(bits < negative, bits | negative, ~bits)
     keys, signed = lax.sort((keys, signed), num_keys=1, is_stable=False)
     bits = jnp.where(keys < negative, ~keys, keys ^ negative)

@@ -1,5 +1,6 @@
-"""Probabilities of rows in arrays on an accelerator: computed there, as JAX arrays."""
+"""Probabilities and bands of rows in arrays on an accelerator: computed there, as JAX arrays."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,14 @@ from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.ids.indexing import indexer
 from platt_jax.results.averages import mean_where_rows_are
-from platt_jax.results.probabilities import expit, log_expit, normalized
+from platt_jax.results.probabilities import (
+    band,
+    expit,
+    log_expit,
+    normalized,
+    variance_of_logit,
+    with_offset,
+)
 
 # Ids that may lie between the first key and the last for a table by id: a GPU's cache has it.
 _TABLE = 1 << 22
@@ -36,21 +44,46 @@ def proba_by_segment(
     are integers on the device, or any ids on the host, or one id.
     """
     scores = accelerators.taken(scores)
-    validation.require_flat(scores, "scores")
     dtype = _result_dtype(scores, parameters[0])
+    program = _proba if normal is None else partial(_mean, dtype=dtype)
+    of_segments = np.stack(parameters, 1).astype(dtype) if normal is None else normal
+    return _by_segment(program, keys, of_segments, scores, segments, offset)
+
+
+def band_by_segment(
+    keys: NDArray[Any],
+    A: Any,
+    normal: NDArray[Any],
+    critical: float,
+    scores: Column,
+    segments: Column,
+    offset: Column | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """`SegmentCalibrator.band` for scores (N,) on an accelerator; ids as in `proba_by_segment`.
+
+    `normal` (K + 1, 5) are means and covariances of (A, B), last those of unseen segments.
+    """
+    scores = accelerators.taken(scores)
+    program = partial(_band, critical=critical, dtype=_result_dtype(scores, A))
+    lower, upper = _by_segment(program, keys, normal, scores, segments, offset)
+    return lower, upper
+
+
+def _by_segment(
+    program: Callable[..., Any],
+    keys: NDArray[Any],
+    of_segments: NDArray[Any],
+    scores: Any,
+    segments: Column,
+    offset: Column | None,
+) -> Any:
+    """Runs a program of rows and of the numbers of segments, last those of unseen ones."""
+    validation.require_flat(scores, "scores")
     offset = _offset(offset, scores)
-
     segments, keys, which = _ids(keys, segments, len(scores))
-    of_segments = (np.stack(parameters, 1).astype(dtype) if normal is None else normal)[which]
-    length = _table_length(keys)
-
-    def run() -> jax.Array:
-        if normal is not None:
-            return _mean(scores, segments, keys, of_segments, offset, length=length, dtype=dtype)
-        return _proba(scores, segments, keys, of_segments, offset, length=length)
-
-    proba: jax.Array = run_programs(run, x64=True)
-    return proba
+    rows_and_table = scores, segments, keys, of_segments[which], offset
+    work = partial(program, *rows_and_table, length=_table_length(keys))
+    return run_programs(work, x64=True)
 
 
 def proba_by_class(
@@ -187,6 +220,25 @@ def _mean(
     if offset is not None:
         normal = normal.at[:, 1].add(-offset.astype(normal.dtype))
     return mean_where_rows_are(scores.astype(normal.dtype), normal).astype(dtype)
+
+
+@partial(xla.jit, static_argnames=("length", "dtype"), wide=True)
+def _band(
+    scores: jax.Array,
+    segments: jax.Array,
+    keys: jax.Array,
+    of_segments: jax.Array,
+    offset: jax.Array | None,
+    length: int,
+    critical: float,
+    dtype: np.dtype[Any],
+) -> tuple[jax.Array, jax.Array]:
+    wide = np.promote_types(dtype, of_segments.dtype)
+    A, B, *covariance = _of_rows(segments, keys, of_segments.astype(wide), length).T
+    f = scores.astype(wide)
+    log_odds = with_offset(-(A * f + B), offset)
+    lower, upper = band(log_odds, variance_of_logit(f, *covariance), critical)
+    return lower.astype(dtype), upper.astype(dtype)
 
 
 @partial(xla.jit, static_argnames=("normalize",), wide=True)

@@ -39,6 +39,11 @@ def by_segment(rng, dtype):
     return fits, rng.normal(size=500).astype(dtype), rng.integers(-30, 90, 500)
 
 
+def assert_same_band(found, expected):
+    for ends in zip(found, expected, strict=True):
+        assert_same_proba(*ends)
+
+
 @pytest.mark.usefixtures("on_accelerator")
 class TestPredictions:
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -68,6 +73,23 @@ class TestPredictions:
         assert_same_proba(fitted.predict_proba(*there), expected)
         assert_same_proba(fitted.predict_proba(there[0], segments), expected)
         assert_rows_stay(monkeypatch, fitted.predict_proba, there, 31)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("pooling", ["none", "partial"])
+    def test_band_by_segment(self, monkeypatch, by_segment, pooling, dtype):
+        fits, scores, segments = by_segment
+        fitted, segments = fits[pooling], segments.astype(np.int32)
+        there = list(map(jnp.asarray, (scores, segments)))
+        offset = np.linspace(-1, 1, len(scores)).astype(dtype)
+        for more in ({}, {"level": 0.5, "simultaneous": True}, {"offset": offset}):
+            expected = fitted.band(scores, segments, **more)
+            assert_same_band(fitted.band(*there, **more), expected)
+            assert_same_band(fitted.band(there[0], segments, **more), expected)
+        assert_same_band(
+            fitted.band(*there, offset=jnp.asarray(offset)),
+            fitted.band(scores, segments, offset=offset),
+        )
+        assert_rows_stay(monkeypatch, fitted.band, there, 31)
 
     @pytest.mark.parametrize("dtype", [np.float64])
     def test_wide_posteriors(self, by_segment, dtype):
