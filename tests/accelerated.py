@@ -12,6 +12,7 @@ import numpy as np
 
 from platt_jax.backend import accelerators, threads, xla
 from platt_jax.execution import device_grouping, device_segments, on_device, oversized, run
+from platt_jax.metrics import device_rows as metric_rows
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
@@ -32,10 +33,18 @@ PROGRAMS = {
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {
-        "_found": (),
-        "_proba": (),
-        "_mean": ("dtype",),
+        "_proba": ("length",),
+        "_mean": ("length", "dtype"),
+        "_band": ("length", "dtype"),
         "_class_probabilities": ("normalize",),
+    },
+    metric_rows: {
+        "_first_outside": (),
+        "_facts": (),
+        "_sum_of": ("from_logits", "function"),
+        "_sorted": (),
+        "_sums_of_bins": ("from_logits", "number", "strategy"),
+        "_outranked": ("from_logits",),
     },
 }
 

@@ -122,10 +122,11 @@ def test_what_is_worse_than_recorded_is_named(compiled):
     ]
 
 
-def test_the_record_keeps_the_rules(record):
+def test_the_record_keeps_the_rules(record, compiled):
     assert {name.rpartition(", ")[2] for name in record} == {"float32", "float64"}
     for name, program in record.items():
-        assert program["launches"] == 1 or "devices" in name
+        few = "pass" not in program and program["kernels"] <= compiled._LAUNCHED_ALONE
+        assert program["launches"] == 1 or few or "devices" in name
         assert (
             program.get("pass", {"kernels of the rows' size": 0})["kernels of the rows' size"] <= 6
         )

@@ -15,6 +15,8 @@ NAMES = [
     "block of one problem",
     "leave_one_out",
     "predict_proba",
+    "predict_proba by segment",
+    "predict_proba by segment, ids far apart",
 ]
 
 

@@ -31,7 +31,7 @@ from platt_jax.passes.deferred import Request
 from platt_jax.population import integral, quadrature
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.symmetric import Symmetric
-from platt_jax.results import averages
+from platt_jax.results import averages, device_rows
 from platt_jax.solver import dense
 from platt_jax.solver.solution import ProblemInputs, fit_rows
 
@@ -67,6 +67,8 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
         "all rows as one problem": _as_one(100_000_000, dtype),
         "leave_one_out": _leave_one_out(32, 1024, dtype),
         "predict_proba": _predict(1 << 20, dtype),
+        "predict_proba by segment": _predict_by_segment(1 << 20, 1 << 14, dtype),
+        "predict_proba by segment, ids far apart": _predict_by_segment(1 << 20, 0, dtype),
     }
 
 
@@ -241,6 +243,13 @@ def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:
 def _predict(rows: int, dtype: np.dtype) -> Entry:
     arguments = _array((rows,), dtype), _array((rows, 5), dtype)
     return Entry(averages._by_trapezoids, arguments, {}, rows, searches=False)
+
+
+def _predict_by_segment(rows: int, length: int, dtype: np.dtype) -> Entry:
+    """10,000 segments; `length` is that of the table by id."""
+    segments = _array((rows,), np.int32), _array((10_000,), np.int32), _array((10_001, 2), dtype)
+    arguments = _array((rows,), dtype), *segments, None
+    return Entry(device_rows._proba, arguments, {"length": length}, rows, searches=False)
 
 
 def _solve_on_mesh(problems: int, rows: int, dtype: np.dtype, mesh: Mesh) -> Entry:

@@ -58,11 +58,11 @@ class DeviceRows:
         else:
             _require_labels(labels)
         if accelerators.holds(weights):
-            _require_numbers(weights, "weights")
+            require_numbers(weights, "weights")
         else:
             weights = validation.weights(weights, self.dtype)
         if accelerators.holds(offset):
-            _require_numbers(offset, "offset")
+            require_numbers(offset, "offset")
         elif offset is not None:
             offset = validation.floating(offset, "offset")
         self.batch = scores.shape[:-1]
@@ -116,25 +116,29 @@ def require_rows(scores: jax.Array) -> None:
         raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {scores.shape}")
 
 
-def device_labels(labels: jax.Array) -> tuple[jax.Array, bool]:
+def device_labels(
+    labels: jax.Array, class_advice: str = validation.SEE_CLASSES
+) -> tuple[jax.Array, bool]:
     """Labels on an accelerator as int8, as by `validation.labels`, and whether all are finite."""
     _require_labels(labels)
-    as_int8, facts = run_programs(partial(_checked, Columns(None, labels)), x64=True)
+    work = partial(_checked, Columns(None, labels), class_advice=class_advice)
+    as_int8, facts = run_programs(work, x64=True)
     return as_int8, not facts.bad
 
 
 def require_device_weights(weights: jax.Array) -> None:
     """Refuses weights on an accelerator that are not numbers, or negative."""
-    _require_numbers(weights, "weights")
+    require_numbers(weights, "weights")
     run_programs(partial(_checked, Columns(None, None, weights)), x64=True)
 
 
 def _require_labels(labels: jax.Array) -> None:
     if labels.dtype != bool:
-        _require_numbers(labels, "labels", validation.LABEL_CODINGS)
+        require_numbers(labels, "labels", validation.LABEL_CODINGS)
 
 
-def _require_numbers(values: jax.Array, name: str, expected: str = "numbers") -> None:
+def require_numbers(values: jax.Array, name: str, expected: str = "numbers") -> None:
+    """Refuses arrays on an accelerator that are neither integers nor floats."""
     if not any(jnp.issubdtype(values.dtype, kind) for kind in (jnp.integer, jnp.floating)):
         raise ValueError(f"{name}: expected {expected}, got dtype {values.dtype}")
 
@@ -142,7 +146,7 @@ def _require_numbers(values: jax.Array, name: str, expected: str = "numbers") ->
 def _floating(scores: jax.Array) -> np.dtype[Any]:
     """The dtype in which scores are fitted. Integers get JAX's usual one."""
     if scores.dtype != bool:
-        _require_numbers(scores, "scores")
+        require_numbers(scores, "scores")
     if jnp.issubdtype(scores.dtype, jnp.integer):
         return np.dtype(jnp.result_type(float))
     return np.dtype(np.float64 if scores.dtype == np.float64 else np.float32)
@@ -171,7 +175,9 @@ class _Facts(NamedTuple):
     between: Any = False
 
 
-def _checked(columns: Columns, coded: bool = False) -> tuple[jax.Array, _Facts]:
+def _checked(
+    columns: Columns, coded: bool = False, class_advice: str = validation.SEE_CLASSES
+) -> tuple[jax.Array, _Facts]:
     """Labels as int8, as by `validation.labels`, and the facts; refuses labels in no coding.
 
     Columns may be missing, but without labels or weights there can be no scores.
@@ -179,7 +185,8 @@ def _checked(columns: Columns, coded: bool = False) -> tuple[jax.Array, _Facts]:
     labels, odd, found = _facts(columns, coded=coded)
     facts = _Facts(*jax.device_get(found).tolist())
     if not facts.known:
-        raise validation.odd_label_error(jax.device_get(odd).item(), facts.minus)
+        odd = jax.device_get(odd).item()
+        raise validation.odd_label_error(odd, facts.minus, class_advice=class_advice)
     if facts.least_weight < 0:
         raise validation.negative_weight_error(facts.least_weight)
     return labels, facts

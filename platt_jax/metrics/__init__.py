@@ -19,6 +19,8 @@ class ids (..., N) and probabilities (..., N, C). Common rules:
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
   rows of positive weight is NaN, too. Of all this there are no warnings. `cox_calibration` and
   `smooth_curve` warn where clipped log-odds determine the result.
+- Results are NumPy's. Of arrays on a GPU `log_loss`, `brier_score`, `roc_auc`, `spiegelhalter` and
+  the metrics of bins, but `ece_by_chance` and the decomposition, copy no rows to the host.
 - A ValueError names the argument, its value, and what was expected.
 """
 

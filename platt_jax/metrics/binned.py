@@ -13,7 +13,7 @@ from platt_jax.metrics.rows import Predictions
 # Kinds of bins: of equal width, equal mass, and equal expected numbers of positives.
 STRATEGIES = ("uniform", "quantile", "positives")
 # Edge tolerance, in bin widths.
-_ON_THE_EDGE = 1e-9
+ON_THE_EDGE = 1e-9
 
 
 class Binned:
@@ -79,10 +79,15 @@ class Binned:
         return type(self)(self.of.some(which), self.bin[which], self.number)
 
 
-def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
-    """The rows in bins of a strategy."""
+def require_bins(n_bins: int, strategy: str) -> None:
+    """Refuses what is no number of bins, or no strategy."""
     validation.require_integer(n_bins, "n_bins", 1)
     validation.require_one_of(strategy, STRATEGIES, "strategy")
+
+
+def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
+    """The rows in bins of a strategy."""
+    require_bins(n_bins, strategy)
     p, _ = rows.probabilities()
     if strategy == "uniform":
         which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
@@ -92,7 +97,7 @@ def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
         total = np.where((rows.total > 0) & (mass != 0), mass, 1)[:, None]
         place = n_bins * mass_below(p, weights) / total
         # Rounding must not move a value across an edge. Rows of weight 0 may lie above all mass.
-        which = np.minimum((place + _ON_THE_EDGE).astype(np.intp), n_bins - 1)
+        which = np.minimum((place + ON_THE_EDGE).astype(np.intp), n_bins - 1)
     return Binned(rows, which, n_bins)
 
 

@@ -10,6 +10,7 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned, binned
+from platt_jax.metrics.device_rows import BinSums, bin_sums, read_predictions_there
 from platt_jax.metrics.rows import documented, ratio, read_predictions
 from platt_jax.results.probabilities import critical_value
 
@@ -89,8 +90,8 @@ def reliability_curve(
         ([0.0, 0.3424], [0.6576, 1.0])
     """
     validation.require_fraction(level, "level")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    each = binned(rows, n_bins, strategy)
+    rows = read_predictions_there(labels, proba, weights, from_logits).as_counts()
+    each = bin_sums(rows, n_bins, strategy)
     z2 = critical_value(level, simultaneous=False) ** 2
     frequency = ratio(each.positive, each.rows)
     center = (each.positive + z2 / 2) / (each.rows + z2)
@@ -138,8 +139,8 @@ def expected_calibration_error(
         >>> round(float(expected_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8])), 6)
         0.25
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    each = binned(rows, n_bins, strategy)
+    rows = read_predictions_there(labels, proba, weights, from_logits)
+    each = bin_sums(rows, n_bins, strategy)
     return rows.result(ratio(np.abs(each.residual).sum(axis=-1), rows.total))
 
 
@@ -169,8 +170,8 @@ def maximum_calibration_error(
         >>> round(float(maximum_calibration_error([0, 0, 1, 1], [0.1, 0.3, 0.6, 0.8])), 6)
         0.4
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    each = binned(rows, n_bins, strategy)
+    rows = read_predictions_there(labels, proba, weights, from_logits)
+    each = bin_sums(rows, n_bins, strategy)
     gaps = np.abs(ratio(each.residual, each.rows))
     largest = np.where(each.rows > 0, gaps, 0).max(axis=-1)
     return rows.result(np.where(rows.total > 0, largest, np.nan))
@@ -287,15 +288,15 @@ def ece_interval(
         [0.164, 0.095, 0.234]
     """
     validation.require_fraction(level, "level")
-    rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    each = binned(rows, n_bins, strategy)
+    rows = read_predictions_there(labels, proba, weights, from_logits).as_counts()
+    each = bin_sums(rows, n_bins, strategy)
     error = np.abs(each.residual).sum(axis=-1)
     reach = _noise_quantile(each, rows.total, level) + 0.5
     ends = np.maximum(error - reach, 0), np.minimum(error + reach, rows.total)
     return ECEInterval(*(rows.result(ratio(x, rows.total)) for x in (error, *ends)))
 
 
-def _noise_quantile(each: Binned, total: Floats, level: float) -> Floats:
+def _noise_quantile(each: Binned | BinSums, total: Floats, level: float) -> Floats:
     """(K,) quantiles of the sum over bins of abs(positives - their expectation)."""
     from scipy.special import gammaincinv  # JAX has SciPy; the import adds a warnings filter
 

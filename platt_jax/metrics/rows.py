@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.results.probabilities import FARTHEST, expit, log_expit, logit
 
 # Value of rows that do not count; valid as a probability and as a logit.
-_PLACEHOLDER = 0.5
+PLACEHOLDER = 0.5
 
 # Powers of two between which counts are kept: beyond, no interval changes. Products of four counts
 # do not overflow.
@@ -83,41 +85,28 @@ def pieces(which: NDArray[np.intp], most: int) -> Iterator[NDArray[np.intp]]:
 
 
 @dataclass(frozen=True)
-class MetricRows:
-    """K problems of N rows each.
-
-    Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
-    get placeholders and weight 0, so that its means are NaN.
-
-    Weights of any scale are multiplied by a power of two, so that their sum is near 1: no digit is
-    lost, and neither sums of weights nor products of two overflow. Only a weight below 1e-300 of
-    the sum is lost.
+class Problems:
+    """What is known of K problems besides their rows, of which only sums are computed.
 
     Attributes:
-        positive: (K, N) bool, whether the label is 1.
-        values: (K, N) float64, finite: the predictions.
-        weights: (K, N) float64, finite and >= 0.
         total: (K,) sums of the weights, 0 or in [1/2, 2).
-        exponent: (K,) even integers e: the weights as given are `weights` times 2^e.
+        exponent: (K,) even integers e: the weights as given are those of the sums times 2^e.
         batch: batch shape (...) of the arguments.
         dtype: dtype of the results.
     """
 
-    positive: Bools
-    values: Floats
-    weights: Floats
     total: Floats
     exponent: Ints
     batch: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def sum(self, x: NDArray[Any]) -> Floats:
-        """(K,) weighted sums over the rows of x (K, N)."""
-        return (self.weights * x).sum(axis=-1)
+    def sum_of(self, function: Callable[[Any], Any]) -> Floats:
+        """(K,) weighted sums over the rows of a function of them, (K, N); see `PredictedRows`."""
+        raise NotImplementedError
 
-    def mean(self, x: NDArray[Any]) -> Floats:
-        """(K,) weighted means over the rows of x (K, N)."""
-        return ratio(self.sum(x), self.total)
+    def mean_of(self, function: Callable[[Any], Any]) -> Floats:
+        """(K,) weighted means over the rows of such a function."""
+        return ratio(self.sum_of(function), self.total)
 
     def as_counts(self, least: int = -_LARGEST, most: int = _LARGEST) -> Self:
         """The same rows, with the weights as given; for what depends on the number of rows.
@@ -125,12 +114,8 @@ class MetricRows:
         Weights whose sum is below 2^least or above 2^most are scaled to that. The limits are even.
         """
         exponent = np.clip(self.exponent, least, most)
-        return replace(
-            self,
-            weights=validation.times_power(self.weights, exponent),
-            total=np.ldexp(self.total, exponent),
-            exponent=self.exponent - exponent,
-        )
+        total = np.ldexp(self.total, exponent)
+        return replace(self, total=total, exponent=self.exponent - exponent)
 
     def unscaled(self, x: Floats) -> Floats:
         """Numbers (K, ...) proportional to the weights, for the weights as given."""
@@ -147,41 +132,104 @@ class MetricRows:
         with np.errstate(over="ignore"):
             return np.ldexp(x, -(self.exponent // 2))
 
-    def some(self, which: NDArray[np.intp]) -> Self:
-        """The problems `which`, as a flat batch."""
-        parts = {name: getattr(self, name)[which] for name in _OF_PROBLEMS}
-        return replace(self, **parts, batch=which.shape)
-
     def result(self, x: NDArray[Any]) -> Any:
         """The result x (K, ...) in the batch's shape and the dtype; a scalar for one problem."""
         with np.errstate(over="ignore"):
             return x.reshape(self.batch + x.shape[1:]).astype(self.dtype)[()]
 
 
-@dataclass(frozen=True)
-class Predictions(MetricRows):
-    """Rows whose values are probabilities or logits.
+class PredictedRows:
+    """Labels and predictions row by row: arrays (K, N) of NumPy, or of JAX in a program.
 
     Attributes:
-        from_logits: whether they are logits.
+        positive: bool, whether the label is 1.
+        values: float64, finite.
+        from_logits: whether the values are logits; otherwise they are probabilities.
     """
 
+    positive: Any
+    values: Any
     from_logits: bool
 
-    def probabilities(self) -> tuple[Floats, Floats]:
+    def probabilities(self) -> tuple[Any, Any]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
         return self._probabilities
 
     @cached_property
-    def _probabilities(self) -> tuple[Floats, Floats]:
+    def _probabilities(self) -> tuple[Any, Any]:
         if self.from_logits:
             return expit(self.values), expit(-self.values)
         return self.values, 1 - self.values
 
-    def residuals(self) -> Floats:
+    def residuals(self) -> Any:
         """(K, N), y - P(y=1)."""
         p, q = self.probabilities()
-        return np.where(self.positive, q, -p)
+        return self._xp.where(self.positive, q, -p)
+
+    def log_losses(self) -> Any:
+        """(K, N) -log P(label), finite; of probabilities at most `FARTHEST`."""
+        xp = self._xp
+        if self.from_logits:
+            return -log_expit(xp.where(self.positive, self.values, -self.values))
+        with np.errstate(divide="ignore"):
+            exact = -xp.where(self.positive, xp.log(self.values), xp.log1p(-self.values))
+        return xp.minimum(exact, FARTHEST)
+
+    @property
+    def _xp(self) -> Any:
+        return jnp if isinstance(self.values, jax.Array) else np
+
+
+@dataclass(frozen=True)
+class MetricRows(Problems):
+    """K problems of N rows each.
+
+    Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
+    get placeholders and weight 0, so that its means are NaN.
+
+    Weights of any scale are multiplied by a power of two, so that their sum is near 1: no digit is
+    lost, and neither sums of weights nor products of two overflow. Only a weight below 1e-300 of
+    the sum is lost.
+
+    Attributes:
+        positive: (K, N) bool, whether the label is 1.
+        values: (K, N) float64, finite: the predictions.
+        weights: (K, N) float64, finite and >= 0.
+    """
+
+    positive: Bools
+    values: Floats
+    weights: Floats
+
+    def sum_of(self, function: Callable[[Any], Any]) -> Floats:
+        """See `Problems`."""
+        return self.sum(function(self))
+
+    def sum(self, x: NDArray[Any]) -> Floats:
+        """(K,) weighted sums over the rows of x (K, N)."""
+        return (self.weights * x).sum(axis=-1)
+
+    def mean(self, x: NDArray[Any]) -> Floats:
+        """(K,) weighted means over the rows of x (K, N)."""
+        return ratio(self.sum(x), self.total)
+
+    def as_counts(self, least: int = -_LARGEST, most: int = _LARGEST) -> Self:
+        """See `Problems`."""
+        scaled = super().as_counts(least, most)
+        weights = validation.times_power(self.weights, self.exponent - scaled.exponent)
+        return replace(scaled, weights=weights)
+
+    def some(self, which: NDArray[np.intp]) -> Self:
+        """The problems `which`, as a flat batch."""
+        parts = {name: getattr(self, name)[which] for name in _OF_PROBLEMS}
+        return replace(self, **parts, batch=which.shape)
+
+
+@dataclass(frozen=True)
+class Predictions(PredictedRows, MetricRows):
+    """Rows whose values are probabilities or logits."""
+
+    from_logits: bool
 
     def logits(self) -> Floats:
         """(K, N) finite; logits of probabilities are as by `platt_jax.logit`, with a warning."""
@@ -191,15 +239,6 @@ class Predictions(MetricRows):
         if ((np.abs(logits) == FARTHEST) & (self.weights > 0)).any():
             Caller().warn(_CLIPPED)
         return logits
-
-    def log_losses(self) -> Floats:
-        """(K, N) -log P(label), finite; of probabilities at most `FARTHEST`."""
-        if self.from_logits:
-            log_proba: Floats = log_expit(np.where(self.positive, self.values, -self.values))
-            return -log_proba
-        with np.errstate(divide="ignore"):
-            exact: Floats = -np.where(self.positive, np.log(self.values), np.log1p(-self.values))
-        return np.minimum(exact, FARTHEST)
 
 
 def read_scores(labels: Column, scores: Column, weights: Column) -> MetricRows:
@@ -232,6 +271,12 @@ def require_flat_rows(proba: Column) -> None:
         raise ValueError(f"proba: expected a flat array with rows, got shape {shape}")
 
 
+def require_rows(shape: tuple[int, ...], name: str) -> None:
+    """Refuses arrays without rows."""
+    if not shape or 0 in shape:
+        raise ValueError(f"{name}: expected (..., N) with rows, got shape {shape}")
+
+
 def ratio(top: Floats, bottom: Floats) -> Floats:
     """The quotient, without warnings; 0 / 0 is NaN and x / 0 infinite."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -244,8 +289,7 @@ def two_sided_p_value(z: Floats) -> Floats:
 
 
 def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> dict[str, Any]:
-    if values.ndim == 0 or values.size == 0:
-        raise ValueError(f"{name}: expected (..., N) with rows, got shape {values.shape}")
+    require_rows(values.shape, name)
     class_advice = validation.a_problem_per_class(name)
     rows = validation.labelled_rows(values, labels, weights, name, class_advice=class_advice)
     y, w, spoilt = rows.flat()
@@ -254,7 +298,7 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
     w, exponent = validation.scaled_weights(np.where(counts, w, 0))
     return {
         "positive": counts & (y == 1),
-        "values": np.where(counts, v, _PLACEHOLDER),
+        "values": np.where(counts, v, PLACEHOLDER),
         "weights": w,
         "total": w.sum(axis=-1),
         "exponent": exponent,

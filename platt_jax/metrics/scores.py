@@ -7,7 +7,14 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.metrics.binned import binned, distinct, mass_below
-from platt_jax.metrics.rows import documented, ratio, read_predictions, read_scores
+from platt_jax.metrics.device_rows import read_predictions_there, read_scores_there
+from platt_jax.metrics.rows import (
+    MetricRows,
+    PredictedRows,
+    documented,
+    ratio,
+    read_predictions,
+)
 
 
 class BrierDecomposition(NamedTuple):
@@ -55,8 +62,8 @@ def log_loss(
         >>> float(log_loss([1, 0], [800.0, 800.0], from_logits=True))
         400.0
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    return rows.result(rows.mean(rows.log_losses()))
+    rows = read_predictions_there(labels, proba, weights, from_logits)
+    return rows.result(rows.mean_of(PredictedRows.log_losses))
 
 
 @documented
@@ -76,8 +83,12 @@ def brier_score(
         >>> round(float(brier_score([1, 0], [0.9, 0.2])), 6)
         0.025
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    return rows.result(rows.mean(rows.residuals() ** 2))
+    rows = read_predictions_there(labels, proba, weights, from_logits)
+    return rows.result(rows.mean_of(_squared_residuals))
+
+
+def _squared_residuals(rows: PredictedRows) -> Any:
+    return rows.residuals() ** 2
 
 
 @documented
@@ -148,8 +159,11 @@ def roc_auc(labels: Column, scores: Column, *, weights: Column = None) -> Any:
         >>> float(roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]))
         0.75
     """
-    rows = read_scores(labels, scores, weights)
-    positive, negative = rows.weights * rows.positive, np.where(rows.positive, 0, rows.weights)
-    outranked = (positive * mass_below(rows.values, negative)).sum(axis=-1)
-    n_pos, n_neg = (x.sum(axis=-1) for x in (positive, negative))
+    rows = read_scores_there(labels, scores, weights)
+    if isinstance(rows, MetricRows):
+        positive, negative = rows.weights * rows.positive, np.where(rows.positive, 0, rows.weights)
+        pairs = positive * mass_below(rows.values, negative)
+        outranked, n_pos, n_neg = (x.sum(axis=-1) for x in (pairs, positive, negative))
+    else:
+        outranked, n_pos, n_neg = rows.outranked()
     return rows.result(ratio(ratio(outranked, n_pos), n_neg))

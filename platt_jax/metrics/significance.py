@@ -11,8 +11,10 @@ from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import binned
+from platt_jax.metrics.device_rows import read_predictions_there
 from platt_jax.metrics.rows import (
-    MetricRows,
+    PredictedRows,
+    Problems,
     documented,
     ratio,
     read_predictions,
@@ -147,11 +149,20 @@ def spiegelhalter(
         >>> round(float(test.statistic), 4), round(float(test.p_value), 4)
         (0.603, 0.5465)
     """
-    rows = read_predictions(labels, proba, weights, from_logits)
-    p, q = rows.probabilities()
-    variance = rows.sum((q - p) ** 2 * p * q)
-    z = ratio(rows.sum(rows.residuals() * (q - p)), np.sqrt(variance))
+    rows = read_predictions_there(labels, proba, weights, from_logits)
+    z = ratio(rows.sum_of(_excess), np.sqrt(rows.sum_of(_variance_of_excess)))
     return _z_test(rows, rows.times_root(z))
+
+
+def _excess(rows: PredictedRows) -> Any:
+    """(K, N), whose sum is what the Brier score has more than expected, times the rows."""
+    p, q = rows.probabilities()
+    return rows.residuals() * (q - p)
+
+
+def _variance_of_excess(rows: PredictedRows) -> Any:
+    p, q = rows.probabilities()
+    return (q - p) ** 2 * p * q
 
 
 @documented
@@ -213,11 +224,11 @@ def hosmer_lemeshow(
     return test._replace(p_value=rows.result(p_value))
 
 
-def _z_test(rows: MetricRows, z: Floats) -> ZTest:
+def _z_test(rows: Problems, z: Floats) -> ZTest:
     return ZTest(rows.result(z), rows.result(two_sided_p_value(np.abs(z))))
 
 
-def _chi_square_test(rows: MetricRows, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
+def _chi_square_test(rows: Problems, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
     p_value = rows.result(_p_value(chi2, df))
     return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], p_value)
 

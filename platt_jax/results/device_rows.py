@@ -1,5 +1,6 @@
-"""Probabilities of rows in arrays on an accelerator: computed there, as JAX arrays."""
+"""Probabilities and bands of rows in arrays on an accelerator: computed there, as JAX arrays."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,12 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import columns, ids, validation
+from platt_jax.arrays import Ints
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.ids.indexing import indexer
 from platt_jax.results.averages import mean_where_rows_are
-from platt_jax.results.probabilities import expit, log_expit, normalized
+from platt_jax.results.probabilities import (
+    band,
+    expit,
+    log_expit,
+    normalized,
+    variance_of_logit,
+    with_offset,
+)
+
+# Ids that may lie between the first key and the last for a table by id: a GPU's cache has it.
+_TABLE = 1 << 22
 
 
 def proba_by_segment(
@@ -32,19 +44,46 @@ def proba_by_segment(
     are integers on the device, or any ids on the host, or one id.
     """
     scores = accelerators.taken(scores)
-    validation.require_flat(scores, "scores")
     dtype = _result_dtype(scores, parameters[0])
+    program = _proba if normal is None else partial(_mean, dtype=dtype)
+    of_segments = np.stack(parameters, 1).astype(dtype) if normal is None else normal
+    return _by_segment(program, keys, of_segments, scores, segments, offset)
+
+
+def band_by_segment(
+    keys: NDArray[Any],
+    A: Any,
+    normal: NDArray[Any],
+    critical: float,
+    scores: Column,
+    segments: Column,
+    offset: Column | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """`SegmentCalibrator.band` for scores (N,) on an accelerator; ids as in `proba_by_segment`.
+
+    `normal` (K + 1, 5) are means and covariances of (A, B), last those of unseen segments.
+    """
+    scores = accelerators.taken(scores)
+    program = partial(_band, critical=critical, dtype=_result_dtype(scores, A))
+    lower, upper = _by_segment(program, keys, normal, scores, segments, offset)
+    return lower, upper
+
+
+def _by_segment(
+    program: Callable[..., Any],
+    keys: NDArray[Any],
+    of_segments: NDArray[Any],
+    scores: Any,
+    segments: Column,
+    offset: Column | None,
+) -> Any:
+    """Runs a program of rows and of the numbers of segments, last those of unseen ones."""
+    validation.require_flat(scores, "scores")
     offset = _offset(offset, scores)
-
-    def run() -> jax.Array:
-        places = _places(keys, segments, len(scores))
-        if normal is not None:
-            return _mean(scores, places, normal, offset, dtype=dtype)
-        A, B = (x.astype(dtype) for x in parameters)
-        return _proba(scores, places, A, B, offset)
-
-    proba: jax.Array = run_programs(run, x64=True)
-    return proba
+    segments, keys, which = _ids(keys, segments, len(scores))
+    rows_and_table = scores, segments, keys, of_segments[which], offset
+    work = partial(program, *rows_and_table, length=_table_length(keys))
+    return run_programs(work, x64=True)
 
 
 def proba_by_class(
@@ -75,15 +114,19 @@ def _offset(offset: Column | None, scores: jax.Array) -> Any:
     return validation.broadcast(offset, scores.shape, "offset")
 
 
-def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
-    """The place of each row's segment among the keys, or -1; (N,) int32."""
+def _ids(keys: NDArray[Any], segments: Column, rows: int) -> tuple[Any, NDArray[Any], Ints]:
+    """Integer ids of the rows, the keys among them in their dtype, ascending, and which keys.
+
+    Last in `which` is -1, for the fallback. Ids on the host are replaced by places of keys.
+    """
     name = columns.labelled("segments", segments)
     segments = accelerators.taken(segments)
     one = accelerators.holds(segments) and segments.ndim == 0
     if one or not accelerators.holds(segments):
         read = ids.read_like(keys, jax.device_get(segments) if one else segments, rows)
         ids.require_length(ids.length(read), rows, name)
-        return indexer(keys, read, name)(slice(None)).astype(np.int32)
+        places = indexer(keys, read, name)(slice(None)).astype(np.int32)
+        return places, np.arange(len(keys), dtype=np.int32), np.arange(len(keys) + 1)
     if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
         raise validation.segment_codes_error(name, segments)
     ids.require_length(len(segments), rows, name)
@@ -93,43 +136,109 @@ def _places(keys: NDArray[Any], segments: Column, rows: int) -> Any:
             "device"
         )
     ends = np.iinfo(segments.dtype)
-    possible = (keys >= ends.min) & (keys <= ends.max)
-    below = int(np.count_nonzero(keys < ends.min))
-    return _found(keys[possible].astype(segments.dtype), segments, np.int32(below))
+    possible = np.flatnonzero((keys >= ends.min) & (keys <= ends.max))
+    return segments, keys[possible].astype(segments.dtype), np.append(possible, -1)
 
 
-@xla.jit
-def _found(keys: jax.Array, segments: jax.Array, below: jax.Array) -> jax.Array:
-    """The place of each segment among all keys, or -1; `below` other keys come first."""
-    if not len(keys):
-        return jnp.full(segments.shape, -1, jnp.int32)
-    found = jnp.minimum(jnp.searchsorted(keys, segments), len(keys) - 1).astype(jnp.int32)
-    return jnp.where(keys[found] == segments, found + below, -1)
+def _table_length(keys: NDArray[Any]) -> int:
+    """Entries of a table from the first key to the last and one more; 0 if that were too long.
+
+    Powers of two, so that there are few programs.
+    """
+    between = int(keys[-1]) - int(keys[0]) + 1 if len(keys) else 0
+    return 1 << between.bit_length() if between <= max(4 * len(keys), _TABLE) else 0
 
 
-@partial(xla.jit, wide=True)
-def _proba(
-    scores: jax.Array, places: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None
+def _of_rows(
+    segments: jax.Array, keys: jax.Array, of_segments: jax.Array, length: int
 ) -> jax.Array:
-    log_odds = -(A[places] * scores.astype(A.dtype) + B[places])
+    """(N, P) the numbers of each row's segment, or the last of `of_segments` if it has no key.
+
+    By one look into a table by id, or by a search among the keys if `length` is 0.
+    """
+    if not length:
+        return of_segments.at[_places(segments, keys)].get(mode="promise_in_bounds")
+    low = keys[0] if len(keys) else 0
+
+    def entries(of_ids: jax.Array) -> jax.Array:
+        # Differences may leave the dtype, but not the unsigned one: below `low` they are large.
+        unsigned = np.dtype(f"uint{8 * of_ids.dtype.itemsize}")
+        above = (of_ids - low).astype(unsigned).astype(np.promote_types(unsigned, np.uint32))
+        return jnp.minimum(above, length - 1).astype(np.int32)
+
+    unseen = jnp.broadcast_to(of_segments[-1], (length, of_segments.shape[1]))
+    table = unseen.at[entries(keys)].set(
+        of_segments[:-1], mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True
+    )
+    return table.at[entries(segments)].get(mode="promise_in_bounds")
+
+
+def _places(segments: jax.Array, keys: jax.Array) -> jax.Array:
+    """(N,) the place of each row's segment among ascending keys, or their number.
+
+    By bisection without a loop, which would return to the host, and with one number a row between
+    its steps: `jnp.searchsorted` has two.
+    """
+    step = 1 << len(keys).bit_length()
+    keys_and_more = jnp.pad(keys, (0, step - len(keys)), mode="edge")
+    below = jnp.zeros(segments.shape, np.int32)  # keys below the segment: at least these
+    while step := step // 2:
+        more = keys_and_more.at[below + (step - 1)].get(mode="promise_in_bounds") < segments
+        below = jnp.where(more, below + step, below)
+    found = keys_and_more.at[below].get(mode="promise_in_bounds") == segments
+    return jnp.where(found, below, len(keys))
+
+
+@partial(xla.jit, static_argnames=("length",), wide=True)
+def _proba(
+    scores: jax.Array,
+    segments: jax.Array,
+    keys: jax.Array,
+    of_segments: jax.Array,
+    offset: jax.Array | None,
+    length: int,
+) -> jax.Array:
+    A, B = _of_rows(segments, keys, of_segments, length).T
+    log_odds = -(A * scores.astype(A.dtype) + B)
     if offset is not None:
         log_odds += offset.astype(A.dtype)
     proba: jax.Array = expit(log_odds)
     return proba
 
 
-@partial(xla.jit, static_argnames=("dtype",), wide=True)
+@partial(xla.jit, static_argnames=("length", "dtype"), wide=True)
 def _mean(
     scores: jax.Array,
-    places: jax.Array,
-    normal: jax.Array,
+    segments: jax.Array,
+    keys: jax.Array,
+    of_segments: jax.Array,
     offset: jax.Array | None,
+    length: int,
     dtype: np.dtype[Any],
 ) -> jax.Array:
-    row_parameters = normal[places]
+    normal = _of_rows(segments, keys, of_segments, length)
     if offset is not None:
-        row_parameters = row_parameters.at[:, 1].add(-offset.astype(normal.dtype))
-    return mean_where_rows_are(scores.astype(normal.dtype), row_parameters).astype(dtype)
+        normal = normal.at[:, 1].add(-offset.astype(normal.dtype))
+    return mean_where_rows_are(scores.astype(normal.dtype), normal).astype(dtype)
+
+
+@partial(xla.jit, static_argnames=("length", "dtype"), wide=True)
+def _band(
+    scores: jax.Array,
+    segments: jax.Array,
+    keys: jax.Array,
+    of_segments: jax.Array,
+    offset: jax.Array | None,
+    length: int,
+    critical: float,
+    dtype: np.dtype[Any],
+) -> tuple[jax.Array, jax.Array]:
+    wide = np.promote_types(dtype, of_segments.dtype)
+    A, B, *covariance = _of_rows(segments, keys, of_segments.astype(wide), length).T
+    f = scores.astype(wide)
+    log_odds = with_offset(-(A * f + B), offset)
+    lower, upper = band(log_odds, variance_of_logit(f, *covariance), critical)
+    return lower.astype(dtype), upper.astype(dtype)
 
 
 @partial(xla.jit, static_argnames=("normalize",), wide=True)

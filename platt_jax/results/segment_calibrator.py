@@ -21,7 +21,7 @@ from platt_jax.options import Options, Pooling
 from platt_jax.results import tables
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById
-from platt_jax.results.device_rows import proba_by_segment
+from platt_jax.results.device_rows import band_by_segment, proba_by_segment
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.fitted_curves import FittedCurves
@@ -275,7 +275,8 @@ class SegmentCalibrator(ComparedByValue, ById):
 
         Returns:
             Lower and upper probabilities, each (N,). NaN as in `Fit.band`, and for unseen segments
-            if the calibrator was saved before files had `fallback_covariance`.
+            if the calibrator was saved before files had `fallback_covariance`. JAX arrays if the
+            scores are on a GPU, as in `predict_proba`.
 
         Raises:
             ValueError: the level is not between 0 and 1; or see `predict_proba`.
@@ -295,7 +296,8 @@ class SegmentCalibrator(ComparedByValue, ById):
 
             lower, upper = self._by_row(curve_band, 2, scores, segments, offset)
             return lower, upper
-        if self.predictive() is None:
+        predictive = self.predictive()
+        if predictive is None:
             covariances, fallback_covariance = self.fit.covariance, self.fallback_covariance
             A, B, *covariance = self._with_fallback(
                 (self.fit.A, self.fallback.A),
@@ -303,6 +305,11 @@ class SegmentCalibrator(ComparedByValue, ById):
                 *((covariances[:, i, j], fallback_covariance[i, j]) for i, j in UPPER),
             )
             curves = np.column_stack([A, B, *covariance])
+        if accelerators.holds(scores) and self.by_level is None:
+            normal = curves if predictive is None else predictive
+            rows = scores, segments, offset
+            on_device: Any = band_by_segment(self.keys, self.fit.A, normal, critical, *rows)
+            return on_device
 
         def both(
             f: NDArray[Any], which: Integers, normal: Any, offset: Any

@@ -39,6 +39,7 @@ from platt_jax.validation.rows import (
 )
 from platt_jax.validation.values import (
     IF_LOGITS,
+    SEE_CLASSES,
     array,
     as_flat,
     broadcast,
@@ -58,6 +59,7 @@ __all__ = [
     "FEW",
     "IF_LOGITS",
     "LABEL_CODINGS",
+    "SEE_CLASSES",
     "HeldRows",
     "UnitInterval",
     "a_problem_per_class",

@@ -8,6 +8,7 @@ import pytest
 from accelerated import accelerated, assert_rows_stay, assert_same_proba
 
 import platt_jax as pj
+from platt_jax.results import device_rows
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
@@ -36,6 +37,11 @@ def by_segment(rng, dtype):
         for pooling in ("none", "partial")
     }
     return fits, rng.normal(size=500).astype(dtype), rng.integers(-30, 90, 500)
+
+
+def assert_same_band(found, expected):
+    for ends in zip(found, expected, strict=True):
+        assert_same_proba(*ends)
 
 
 @pytest.mark.usefixtures("on_accelerator")
@@ -68,6 +74,23 @@ class TestPredictions:
         assert_same_proba(fitted.predict_proba(there[0], segments), expected)
         assert_rows_stay(monkeypatch, fitted.predict_proba, there, 31)
 
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("pooling", ["none", "partial"])
+    def test_band_by_segment(self, monkeypatch, by_segment, pooling, dtype):
+        fits, scores, segments = by_segment
+        fitted, segments = fits[pooling], segments.astype(np.int32)
+        there = list(map(jnp.asarray, (scores, segments)))
+        offset = np.linspace(-1, 1, len(scores)).astype(dtype)
+        for more in ({}, {"level": 0.5, "simultaneous": True}, {"offset": offset}):
+            expected = fitted.band(scores, segments, **more)
+            assert_same_band(fitted.band(*there, **more), expected)
+            assert_same_band(fitted.band(there[0], segments, **more), expected)
+        assert_same_band(
+            fitted.band(*there, offset=jnp.asarray(offset)),
+            fitted.band(scores, segments, offset=offset),
+        )
+        assert_rows_stay(monkeypatch, fitted.band, there, 31)
+
     @pytest.mark.parametrize("dtype", [np.float64])
     def test_wide_posteriors(self, by_segment, dtype):
         fitted = by_segment[0]["partial"]
@@ -92,6 +115,40 @@ class TestPredictions:
                 codes = np.arange(60, dtype=np.int32) % 7
                 found = fitted.predict_proba(*map(jnp.asarray, (scores, codes)))
                 assert_same_proba(found, fitted.predict_proba(scores, codes))
+
+    @pytest.mark.parametrize("dtype", [np.float64])
+    @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int64, np.uint64])
+    @pytest.mark.parametrize("table", [1 << 22, 0])
+    def test_ids_at_the_ends_of_their_dtype(self, monkeypatch, rng, kind, table):
+        monkeypatch.setattr(device_rows, "_TABLE", table)
+        least, largest = np.iinfo(kind).min, np.iinfo(kind).max
+        at = range(0, 40, 3)
+        for keys in (
+            np.array([largest - x for x in at[::-1]], kind),
+            np.array([least + x for x in at], kind),
+            np.array([least, *range(5, 90, 7), largest], kind),
+            np.arange(5, 12, dtype=kind),
+            np.array([300, 400], np.int64),
+            np.array([-300, -200, *range(9), 1000], np.int64),
+            np.arange(9, dtype=np.uint64) + np.uint64(2**63 - 4),
+        ):
+            near = [int(key) + x for key in keys for x in (-1, 0, 1)]
+            near += [least, least + 1, largest - 1, largest, 0]
+            segments = np.array([x for x in near if least <= x <= largest], kind)
+            parameters = [rng.normal(size=len(keys) + 1) for _ in range(2)]
+            scores = rng.normal(size=len(segments))
+            places = {int(key): place for place, key in enumerate(keys)}
+            A, B = (x[[places.get(int(one), -1) for one in segments]] for x in parameters)
+            there = map(jnp.asarray, (scores, segments))
+            found = device_rows.proba_by_segment(keys, parameters, None, *there)
+            assert_same_proba(found, 1 / (1 + np.exp(A * scores + B)))
+
+    def test_long_ranges_have_no_table(self):
+        assert device_rows._table_length(np.array([-(2**63), 2**63 - 1])) == 0
+        assert device_rows._table_length(np.array([0, 2**64 - 1], np.uint64)) == 0
+        assert device_rows._table_length(np.arange(2**21) * 4) == 2**23
+        assert device_rows._table_length(np.array([-4, 3], np.int8)) == 16
+        assert device_rows._table_length(np.array([], np.int32)) == 1
 
     def test_bad_segments(self, by_segment):
         fits, scores, segments = by_segment
