@@ -27,7 +27,7 @@ def made(rng, count, weighted, more):
         weights[2::1000] = np.inf
         scores[weights == 0] = 1e9
         offset[3::1000] = np.nan
-    after = Columns(np.inf, 1, np.nan, np.nan)
+    after = Columns(99.0, 1, 0.01, 99.0)
     columns = Columns(scores, labels, weights, offset)
     return columns, Columns(
         *(
