@@ -27,9 +27,9 @@ import numpy as np
 import platt_jax as pj
 from benchmarks import machine, native, workloads
 from benchmarks.gpu import entries
+from platt_jax import metrics
 from platt_jax.passes import shapes
 
-_SECONDS = 480  # of the whole run
 _REPEATS = 8  # of a call, the first included
 _SECONDS_OF_CALLS = 4.0  # after which a call is not repeated, but for the second time
 _PROFILED = 3  # calls
@@ -38,6 +38,7 @@ _PROFILED = 3  # calls
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.measured")
     parser.add_argument("--small", action="store_true", help="small rows: does it all run?")
+    parser.add_argument("--seconds", type=int, default=480, help="after which no step begins")
     parser.add_argument("--only", nargs="+", choices=list(_STEPS), default=list(_STEPS))
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results")
     args = parser.parse_args()
@@ -45,7 +46,9 @@ def main() -> None:
     name = f"gpu-{machine.slug(about['device'])}-{about['date']}.json"
     found: dict[str, Any] = {"machine": about}
     for step in args.only:
-        left = _SECONDS - (time.monotonic() - start)
+        left = args.seconds - (time.monotonic() - start)
+        if left < 0:
+            break
         try:
             found[step] = _STEPS[step](args.small, left)
         except Exception as error:  # the other steps go on, and the record says what failed
@@ -143,7 +146,6 @@ def choices(small: bool, left: float) -> dict[str, float]:
 def whole_calls(small: bool, left: float) -> dict[str, float]:
     """Seconds of whole calls from NumPy arrays, and of the transfer of the same arrays."""
     scores, labels, segments = _segments(small)
-    grouped = pj.SegmentRows(scores, labels, segments)
 
     def transfer() -> Any:
         return jax.block_until_ready(jax.device_put((scores, labels, segments)))
@@ -155,17 +157,39 @@ def whole_calls(small: bool, left: float) -> dict[str, float]:
         "rows": len(scores),
         "transfer of scores, labels and ids": _seconds(transfer),
         "fit_segments": _seconds(lambda: pj.fit_segments(scores, labels, segments)),
-        "fit_segments, rows grouped before": _seconds(lambda: pj.fit_segments(grouped)),
         "fit_segments, partial pooling": _seconds(
             lambda: pj.fit_segments(scores, labels, segments, pooling="partial")
         ),
     }
     there = transfer()
     found["fit, arrays on the device"] = _seconds(of_device)
-    found["fit_segments, arrays on the device"] = _seconds(
-        lambda: jax.block_until_ready(pj.fit_segments(*there).fit.A)
-    )
+    for pooling in ("none", "partial"):
+        name = "" if pooling == "none" else ", partial pooling"
+        found[f"fit_segments{name}, arrays on the device"] = _seconds(
+            lambda: jax.block_until_ready(pj.fit_segments(*there, pooling=pooling).fit.A)  # noqa: B023
+        )
     return found
+
+
+def rooms(small: bool, left: float) -> dict[str, float]:
+    """Seconds of what is computed of arrays on the device, which stay there."""
+    scores, labels, segments = jax.device_put(_segments(small))
+    pooled = pj.fit_segments(scores, labels, segments, pooling="partial")
+    calibrator = pj.fit_segments(scores, labels, segments)
+    proba = calibrator.predict_proba(scores, segments)
+    calls = {
+        "predict_proba": lambda: calibrator.predict_proba(scores, segments),
+        "predict_proba, partial pooling": lambda: pooled.predict_proba(scores, segments),
+        "band": lambda: calibrator.band(scores, segments),
+        "log_loss": lambda: metrics.log_loss(labels, proba),
+        "brier_score": lambda: metrics.brier_score(labels, proba),
+        "roc_auc": lambda: metrics.roc_auc(labels, scores),
+        "reliability_curve": lambda: metrics.reliability_curve(labels, proba),
+    }
+    return {
+        name: _seconds(lambda: jax.block_until_ready(call()))  # noqa: B023
+        for name, call in calls.items()
+    }
 
 
 def without_kernels(small: bool, left: float) -> dict[str, Any]:
@@ -199,11 +223,15 @@ def _segments(small: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def kernels(small: bool, left: float) -> dict[str, Any]:
-    """The time of each kernel of some programs, by the profiler: microseconds of a call."""
+    """The time of each kernel of some programs, by the profiler: microseconds of a call.
+
+    Of programs without a loop: within a command buffer the profiler sees its first round only.
+    """
     found = {}
-    names = "solve 10,000 x 1,000", "solve 100,000 x 1,000", "fit_segments, about 1,000 rows each"
-    for name in names[:1] if small else names:
-        entry = entries.entries(np.dtype(np.float32))[name]
+    every = entries.by_kernels(np.dtype(np.float32))
+    if jax.default_backend() == "cpu":  # which the profiler has no kernels of
+        every = {}
+    for name, entry in every.items():
         arguments = jax.device_put(entries.made_up(entry))
         call = partial(entry.program, *arguments, **entry.static)
         jax.block_until_ready(call())
@@ -299,6 +327,7 @@ _STEPS = {
     "kernels": kernels,
     "large": large,
     "whole calls": whole_calls,
+    "rooms": rooms,
     "peers": peers,
     "without kernels": without_kernels,
     "programs": programs,
