@@ -58,6 +58,7 @@ class CupyArray(Shared):
         return CupyArray(self.array.copy())
 
 
+@pytest.mark.on_cpu  # whose memory DLPack's arrays share
 @pytest.mark.parametrize("kind", [Tensor, CupyArray])
 class TestOtherLibraries:
     """JAX's 64-bit types are off."""

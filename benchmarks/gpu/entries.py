@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from platt_jax.execution import (
     replicates,
     run,
 )
+from platt_jax.execution.problems import Task
 from platt_jax.inference import expansion
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
@@ -76,8 +78,13 @@ def by_kernels(dtype: np.dtype) -> dict[str, Entry]:
     """The entries that one kernel fits, which has the search in it."""
     sizes = (10_000, 1_000), (100_000, 1_000), (12_500, 8_000)
     found = {f"solve {k:,} x {n:,}, by a kernel": _solve_by_kernel(k, n, dtype) for k, n in sizes}
-    name = "fit_segments, about 1,000 rows each, by a kernel"
-    return found | {name: _fit_segments(1_000, dtype, "mosaic")._replace(searches=False)}
+    fit, losses = run.fit_task(True), quadrature.COARSE.losses
+    return found | {
+        "fit_segments, about 1,000 rows each, by a kernel": _chunk_by_kernel(
+            fit, dtype, lambda _: ProblemInputs()
+        ),
+        "posteriors of partial pooling, by a kernel": _chunk_by_kernel(losses, dtype, _nodes),
+    }
 
 
 def of_meshes(dtype: np.dtype, mesh: Mesh) -> dict[str, Entry]:
@@ -151,11 +158,19 @@ def _gradient(problems: int, rows: int, dtype: np.dtype) -> Entry:
     return Entry(program, _dense(problems, rows, dtype), {}, problems * rows)
 
 
-def _fit_segments(size: int, dtype: np.dtype, compiler: str | None = None) -> Entry:
-    chunk = _chunk(size, shapes.KERNEL_SHAPES if compiler else None)
+def _fit_segments(size: int, dtype: np.dtype) -> Entry:
+    chunk = _chunk(size)
     arguments = _columns(chunk.capacity, dtype), chunk.row_map(), ProblemInputs()
-    static = {"options": _options(dtype), "block": chunk.tile_shape.block, "compiler": compiler}
+    static = {"options": _options(dtype), "block": chunk.tile_shape.block}
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
+
+
+def _chunk_by_kernel(task: Task, dtype: np.dtype, given: Callable[[Any], Any]) -> Entry:
+    """A chunk of segments of about 1,000 rows; `given` takes an array of the grid's shape."""
+    chunk = _chunk(1_000, shapes.KERNEL_SHAPES)
+    arguments = _columns(chunk.capacity, dtype), chunk.row_map(), given(_array(chunk.grid, dtype))
+    static = {"options": _options(dtype), "function": task.by_kernel, "compiler": "mosaic"}
+    return Entry(run.solve_by_kernel, arguments, static, chunk.rows, searches=False)
 
 
 def _bootstrap(dtype: np.dtype) -> Entry:
@@ -169,9 +184,7 @@ def _bootstrap(dtype: np.dtype) -> Entry:
 
 def _posteriors(dtype: np.dtype) -> Entry:
     chunk = _chunk(1_000)
-    number = _array(chunk.grid, dtype)
-    normals = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
-    nodes = quadrature.Nodes(normals, Standardization(number, number))
+    nodes = _nodes(_array(chunk.grid, dtype))
     arguments = _columns(chunk.capacity, dtype), chunk.row_map(), nodes
     static = {
         "options": _options(dtype),
@@ -179,6 +192,11 @@ def _posteriors(dtype: np.dtype) -> Entry:
         "function": quadrature.COARSE.losses.traced,
     }
     return Entry(run.solve_chunk, arguments, static, chunk.rows)
+
+
+def _nodes(number: Any) -> quadrature.Nodes:
+    normals = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
+    return quadrature.Nodes(normals, Standardization(number, number))
 
 
 def _moments(segments: int) -> Entry:

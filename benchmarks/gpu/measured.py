@@ -30,8 +30,9 @@ from benchmarks.gpu import entries
 from platt_jax import metrics
 from platt_jax.passes import shapes
 
-_REPEATS = 8  # of a call, the first included
-_SECONDS_OF_CALLS = 4.0  # after which a call is not repeated, but for the second time
+# A call is repeated so often at least, and as long: an idle card's clock is a fifth of a busy one's.
+_REPEATS, _LEAST_SECONDS = 8, 0.3
+_MOST_SECONDS = 4.0  # after which a call is not repeated, but for the second time
 _PROFILED = 3  # calls
 
 
@@ -306,18 +307,22 @@ def _milliseconds(call: Callable[..., Any], arguments: tuple[Any, ...]) -> float
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """The median of some calls; the first, which may compile, does not count."""
-    return float(f"{median(list(_times(call))[1:]):.3g}")
+    """The median of the later half of some calls; the first may compile."""
+    times = list(_times(call))
+    return float(f"{median(times[len(times) // 2 :]):.3g}")
 
 
 def _times(call: Callable[[], Any]) -> Iterator[float]:
-    begin = time.perf_counter()
-    for turn in range(_REPEATS):
+    begin, turn = time.perf_counter(), 0
+    while True:
         start = time.perf_counter()
-        if turn > 1 and start > begin + _SECONDS_OF_CALLS:
+        if turn > 1 and start > begin + _MOST_SECONDS:
+            return
+        if turn >= _REPEATS and start > begin + _LEAST_SECONDS:
             return
         call()
         yield time.perf_counter() - start
+        turn += 1
 
 
 _STEPS = {

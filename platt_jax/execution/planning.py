@@ -188,7 +188,7 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, allowed: tuple[int, ...])
     most = allowed[-1]
     tiles_per_group = _tiles_per_group(sizes, tile_shape)
     groups, tile_rows = len(tiles_per_group), int(np.sum(tiles_per_group))
-    if tile_shape.min_tiles_per_group is not None:
+    if tile_shape.min_tiles_per_group is not None and xla.fused_cpu_supported():
         filled = (
             _share(tile_rows * tile_shape.rows, most)
             + int(np.max(tiles_per_group)) * tile_shape.rows

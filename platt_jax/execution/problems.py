@@ -51,7 +51,9 @@ class Context(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A computation for every problem. Both functions take rows, what is given, and options."""
+    """A computation for every problem. Two functions take rows, what is given, and options."""
 
     traced: Callable[..., Any]  # results have the problems' leading axes
     on_host: Callable[..., Any]  # for an oversized problem; runs on the host
+    # As `in_kernel.fit_ranges`; None if no kernel computes it.
+    by_kernel: Callable[..., Any] | None = None

@@ -42,7 +42,7 @@ _ALL = slice(None)
 
 def fit_task(loss: bool) -> Task:
     """The task of a fit; `loss` as in `fit_problems`."""
-    return Task(fit_rows, partial(fit_on_host, loss=loss))
+    return Task(fit_rows, partial(fit_on_host, loss=loss), in_kernel.fit_ranges)
 
 
 def fit_problems(
@@ -74,7 +74,7 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
     """
     take, dtype, order = problems.take, problems.dtype, problems.order
     options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
-    compiler = in_kernel.compiler(task.traced, options) if mesh is None else None
+    compiler = _compiler(task, options) if mesh is None else None
     places: _Places | None = None
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
@@ -122,7 +122,7 @@ def run_there(
     """
     dtype, order = problems.dtype, problems.order
     options = validation.options(context.options).with_tol(dtype)
-    compiler, made = in_kernel.compiler(task.traced, options), {}
+    compiler, made = _compiler(task, options), {}
 
     def run_chunk(chunk: Chunk) -> NDArray[Any]:
         begin, end = chunk.problems.start, chunk.problems.stop
@@ -286,18 +286,41 @@ def _solved(
     compiler: str | None,
 ) -> Any:
     """The results of the chunk, and what is given, have axes [S, G]."""
+    where = chunk.row_map()
+    if compiler is not None and isinstance(where, RowRanges):
+        function = task.by_kernel
+        return solve_by_kernel(
+            rows, where, given, options=options, function=function, compiler=compiler
+        )
     return solve_chunk(
         rows,
-        chunk.row_map(),
+        where,
         given,
         options=options,
         block=chunk.tile_shape.block,
         function=task.traced,
-        compiler=compiler,
     )
 
 
-@partial(xla.jit, static_argnames=("options", "block", "function", "compiler"), wide=True)
+def _compiler(task: Task, options: Options) -> str | None:
+    """What compiles the task's kernel; None if XLA's operations compute everything."""
+    return None if task.by_kernel is None else in_kernel.compiler(options)
+
+
+@partial(xla.jit, static_argnames=("options", "function", "compiler"))
+def solve_by_kernel(
+    columns: Columns,
+    where: RowRanges,
+    given: Any,
+    options: Options,
+    function: Callable[..., Any],
+    compiler: str,
+) -> Any:
+    """The results of a `Task.by_kernel` for the problems of a chunk, with leading axes [S, G]."""
+    return function(columns, where, given, options, compiler)
+
+
+@partial(xla.jit, static_argnames=("options", "block", "function"), wide=True)
 def solve_chunk(
     columns: Columns,
     where: GatherMap | RowRanges,
@@ -305,14 +328,8 @@ def solve_chunk(
     options: Options,
     block: int,
     function: Callable[..., Any] = fit_rows,
-    compiler: str | None = None,
 ) -> Any:
-    """The results of a function for the problems of a chunk, with leading axes [S, G].
-
-    `compiler` is what compiles kernels; None if XLA's operations compute everything.
-    """
-    if compiler is not None and isinstance(where, RowRanges):
-        return in_kernel.fit_ranges(columns, where, given, options, compiler)
+    """The results of a function for the problems of a chunk, with leading axes [S, G]."""
     return _solve(columns, where, given, options, block, function)
 
 

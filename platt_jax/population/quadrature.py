@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from platt_jax.backend.threads import ordered_map
 from platt_jax.execution.problems import Task
 from platt_jax.model import objective
-from platt_jax.model.objective import Array
+from platt_jax.model.objective import Array, Point
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
+from platt_jax.passes.columns import Columns
+from platt_jax.passes.kernels import KernelRows, by_problem
 from platt_jax.passes.protocol import AnyRows, Rows
+from platt_jax.passes.shapes import RowRanges
 from platt_jax.population.places import fetched, inner, is_there, namespace, program
 from platt_jax.population.symmetric import Symmetric
 
@@ -90,7 +93,8 @@ class Grid(NamedTuple):
 def _grid(per_axis: int) -> Grid:
     axis, weight = np.polynomial.hermite_e.hermegauss(per_axis)
     z, log_weight = _pairs(axis), np.log(weight / np.sqrt(2 * np.pi))
-    return Grid(axis, log_weight, Task(partial(_losses, z), partial(_losses_on_host, z)))
+    functions = _losses, _losses_on_host, _losses_by_kernel
+    return Grid(axis, log_weight, Task(*(partial(function, z) for function in functions)))
 
 
 def _pairs(axis: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -119,6 +123,31 @@ def _losses_on_host(
         B = at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
         losses.append(rows.loss((A, B), targets))
     return np.stack(losses, -1)
+
+
+def _losses_by_kernel(
+    z: NDArray[np.float64],
+    columns: Columns,
+    where: RowRanges,
+    nodes: Nodes,
+    options: Options,
+    compiler: str,
+) -> jax.Array:
+    """`_losses` by a kernel with a program for each problem and node."""
+
+    def at_nodes(x: Any) -> jax.Array:
+        return jnp.repeat(jnp.ravel(x)[:, None], len(z), axis=1)
+
+    def loss(rows: KernelRows, numbers: tuple[Point, Standardization]) -> jax.Array:
+        (A, B), coordinates = numbers
+        rows = rows.mask_nonfinite(options).standardized(coordinates)
+        return rows.loss((A, B), objective.plain_targets(jnp.ones_like(A), jnp.ones_like(A)))
+
+    at, coordinates, ranges = jax.tree.map(at_nodes, (*nodes, where))
+    z_A, z_B = jnp.asarray(z, at.mean_A.dtype).T
+    point = at.mean_A + at.factor_AA * z_A, at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
+    found: jax.Array = by_problem(loss, columns, ranges, (point, coordinates), compiler)
+    return found.reshape(*where.size.shape, len(z))
 
 
 def _prepared(rows: AnyRows, nodes: Nodes, options: Options) -> tuple[objective.Targets, AnyRows]:

@@ -93,7 +93,7 @@ def _in_blocks(
         length = next((rows for rows in _ROWS if 2 * left > rows), _ROWS[-1])
         some = slice(first, first + length)
         padded = (_padded(x[some], length) for x in (scores, normal))
-        made[some] = np.asarray(program(*padded))[:left]
+        made[some] = jax.device_get(program(*padded))[:left]
         first += length
     return made
 

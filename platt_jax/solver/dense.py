@@ -128,7 +128,7 @@ def _kernel_compiler(columns: Columns, given: ProblemInputs, options: Options) -
     fits &= kernels.lanes(scores.dtype) <= scores.size <= jnp.iinfo(jnp.int32).max
     if not fits or xla.transformed((columns, given)):
         return None
-    compiler = in_kernel.compiler(fit_rows, options)
+    compiler = in_kernel.compiler(options)
     return compiler if compiler != "mosaic" or accelerators.holds(scores) else None
 
 

@@ -6,7 +6,6 @@ nothing as long as the rows is written.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 from jax import lax
@@ -22,14 +21,13 @@ from platt_jax.results.fit import Fit
 from platt_jax.solver import newton, search
 from platt_jax.solver.newton import State
 from platt_jax.solver.search import Runner
-from platt_jax.solver.solution import Found, ProblemInputs, fit_rows, report, searched
+from platt_jax.solver.solution import Found, ProblemInputs, report, searched
 
 
-def compiler(function: Callable[..., Any], options: Options) -> str | None:
-    """What compiles the kernel for a function of rows; None if no kernel computes it."""
+def compiler(options: Options) -> str | None:
+    """What compiles kernels; None if XLA's operations compute everything."""
     # Mosaic has not all operations of derivatives by JAX.
-    fits = function is fit_rows and options.derivatives == "analytic"
-    return xla.kernel_compiler() if fits else None
+    return xla.kernel_compiler() if options.derivatives == "analytic" else None
 
 
 def fit_ranges(
