@@ -144,7 +144,7 @@ def _losses_by_kernel(
         return rows.loss((A, B), objective.plain_targets(jnp.ones_like(A), jnp.ones_like(A)))
 
     at, coordinates, ranges = jax.tree.map(at_nodes, (*nodes, where))
-    z_A, z_B = jnp.asarray(z, at.mean_A.dtype).T
+    z_A, z_B = jnp.asarray(z, at.mean_A.dtype).T[:, None]
     point = at.mean_A + at.factor_AA * z_A, at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
     found: jax.Array = by_problem(loss, columns, ranges, (point, coordinates), compiler)
     return found.reshape(*where.size.shape, len(z))

@@ -18,6 +18,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes import kernels, packing, shapes
 from platt_jax.passes.columns import Columns
+from platt_jax.population import quadrature
 from platt_jax.solver import dense, in_kernel
 from platt_jax.solver.solution import ProblemInputs
 
@@ -225,6 +226,32 @@ def test_solve_by_a_kernel_is_solve(rng, monkeypatch, weighted, x64):
     slope = jax.grad(lambda f: pj.solve(f, labels[1, 0]).A)(scores[1, 0])
     assert np.all(np.isfinite(slope))
     assert len(made) == 1
+
+
+@slow
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_population_by_kernels_is_one_by_vectors(rng, monkeypatch, dtype):
+    """The losses at the nodes, and the fits with the population as prior."""
+    scores, _, segments = ragged(rng, [400, 300, 350, 500, 280, 30], dtype)
+    offset, weights = rng.normal(size=len(scores)), rng.integers(0, 3, len(scores))
+    labels = rng.random(len(scores)) < 1 / (1 + np.exp(-scores * (1 + segments / 3) - offset))
+    made = []
+    monkeypatch.setattr(kernels, "by_problem", spy(kernels.by_problem, made))
+    monkeypatch.setattr(quadrature, "by_problem", kernels.by_problem)
+    rows = {"scores": scores, "labels": labels, "segments": segments}
+    fits = []
+    for compiler in ("none", "interpreter"):
+        assert not made
+        monkeypatch.setenv("PLATT_JAX_KERNELS", compiler)
+        fits.append(pj.fit_segments(**rows, offset=offset, weights=weights, pooling="partial"))
+    assert len(made) > 2
+    theirs, ours = fits
+    rtol = 1e-8 if dtype == np.float64 else 1e-3
+    np.testing.assert_allclose(ours.population.mean, theirs.population.mean, rtol=rtol)
+    np.testing.assert_allclose(ours.population.covariance, theirs.population.covariance, rtol=rtol)
+    np.testing.assert_allclose(
+        ours.predict_proba(scores, segments), theirs.predict_proba(scores, segments), rtol=rtol
+    )
 
 
 def spy(function, calls):
