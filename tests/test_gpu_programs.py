@@ -134,27 +134,26 @@ def test_the_record_keeps_the_rules(record, compiled):
 
 def test_the_page_quotes_what_was_measured():
     page = (ROOT / "docs" / "howto" / "gpu.md").read_text()
-    of_gpu = "gpu-nvidia-h100-80gb-hbm3-2026-11-26"
-    later, first = (
-        json.loads((ROOT / "benchmarks" / "results" / f"{of_gpu}{x}.json").read_text())
+    now, before = (
+        json.loads(
+            (ROOT / "benchmarks" / "results" / f"gpu-nvidia-h200-2026-11-27{x}.json").read_text()
+        )
         for x in ("", "-first")
     )
-    whole, peers, large = (later[x] for x in ("whole calls", "peers", "large"))
-    small, small_64, usual = peers.values()
-    seconds = [
-        whole["fit_segments"],
-        whole["fit_segments, arrays on the device"],
-        whole["fit_segments, partial pooling"],
-        first["whole calls"]["fit_segments"],
-        whole["transfer of scores, labels and ids"],
-    ]
-    milliseconds = [large["1,000,000,000 rows"]["milliseconds"]] + [
-        1e3 * x["fit, arrays on the device"] for x in (usual, small, small_64)
-    ]
-    for value, unit in [(x, "s") for x in seconds] + [(x, "ms") for x in milliseconds]:
-        assert re.search(rf"\b{value:.2g} {unit}\b", page), (value, unit)
-    for peer in (usual, small, small_64):
+    seconds = [x for x in now["whole calls"].values() if x < 1e3]
+    seconds += [x for name, x in before["whole calls"].items() if "segments" in name]
+    rooms = "predict_proba", "predict_proba, partial pooling", "band", "log_loss", "roc_auc"
+    milliseconds = [1e3 * now["rooms"][x] for x in rooms] + [1e3 * before["rooms"]["predict_proba"]]
+    for peer in now["peers"].values():
+        milliseconds.append(1e3 * peer["fit, arrays on the device"])
         assert f"{peer['ratio']:.0f} times" in page
+    for size in ("100,000 x 1,000, float32", "12,500 x 8,000, float32"):
+        ways = now["without kernels"][size]
+        milliseconds += [ways["by the kernel"], ways["by XLA's operations"]]
+        assert ways["largest difference"] < 5e-6 and ways["equal statuses"]
+    quoted = [(x, "s") for x in seconds if x != now["whole calls"]["fit, arrays on the device"]]
+    for value, unit in quoted + [(x, "ms") for x in milliseconds]:
+        assert re.search(rf"\b{value:.2g} {unit}\b", page), (value, unit)
 
 
 @pytest.mark.slow
