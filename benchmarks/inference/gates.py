@@ -133,9 +133,10 @@ def summed(each: list[dict]) -> dict[str, float]:
     return told
 
 
-def cell(labels, kind="sigmoid", base=0.0, populations=20, **given) -> dict[str, float]:
-    """A line of a table."""
-    each = [one(seed, labels, kind, base, **given)[-1] for seed in range(populations)]
+def cell(labels, kind="sigmoid", base=0.0, populations=20, first=0, **given) -> dict[str, float]:
+    """A line of a table, of the populations of seeds from the first one on."""
+    seeds = range(first, first + populations)
+    each = [one(seed, labels, kind, base, **given)[-1] for seed in seeds]
     about = {"curves": kind, "mean intercept": base, "labels": labels, **given}
     return about | summed(each)
 
@@ -159,12 +160,12 @@ def other_curves():
     )
 
 
-def certified_cell(kind, base, labels, fresh, populations=20, fdr=0.05) -> dict[str, float]:
+def certified_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
     """Gates of so many labels, certified with so many fresh ones of each segment."""
     counts = {"gated": 0, "certified": 0, "certified and violating": 0, "model violating": 0}
-    for seed in range(populations):
+    for seed in range(first, first + populations):
         rng, population, gates, found = one(seed, labels, kind, base)
-        proof = pj.certify(gates, *population.rows(rng, fresh), fdr=fdr)
+        proof = pj.certify(gates, *population.rows(rng, fresh))
         precision, _ = population.at(gates["threshold"])
         chosen = proof["flagged"]
         counts["gated"] += found["model"]["gated"]

@@ -53,8 +53,9 @@ def certify(
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.
-        scores: (N,) scores of fresh rows, accepted or not; or SegmentRows, which then have labels
-            and segments. Rows below the thresholds, and of segments without a gate, are not used.
+        scores: (N,) scores of fresh rows, accepted or not; or SegmentRows or ClassRows, which have
+            labels and segments. Rows below the thresholds, and of segments without a gate, are not
+            used.
         labels: (N,) labels as in `fit_segments`.
         segments: (N,) ids of segments, or of classes if the gates are those of classes; or one id.
         fdr: false discovery rate of the certified segments, in (0, 1).

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
+from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.posteriors import posteriors
@@ -59,7 +60,7 @@ def gate(
     Args:
         calibrator: result of `fit_segments` or `fit_one_vs_rest`, with sigmoids.
         scores: (N,) scores of rows, labelled or not: new ones, or those that were fitted; or
-            SegmentRows, whose labels are not used. For classes (N, C).
+            SegmentRows, whose labels are not used. For classes (N, C), or ClassRows.
         segments: (N,) their segments, or one id for all; None for SegmentRows and for classes.
         precision: the share of the accepted rows that is to be right, in (0, 1).
         level: the probability with which each segment's bound is to hold, in (0, 1). The bound is
@@ -101,15 +102,7 @@ def gate(
         (True, 0.25)
     """
     if isinstance(calibrator, OneVsRestCalibrator):
-        if segments is not None:
-            raise ValueError("segments: expected none for a calibrator of classes")
-        scores = validation.numbers(scores, "scores")
-        if scores.ndim != 2 or scores.shape[1] != len(calibrator.classes):
-            raise ValueError(
-                f"scores: expected shape (N, {len(calibrator.classes)}), a column per class, got "
-                f"{scores.shape}"
-            )
-        pairs = scores.T.reshape(-1), np.repeat(calibrator.classes, len(scores))
+        pairs = _pairs(calibrator, scores, segments)
         given: dict[str, Any] = dict(precision=precision, level=level, side=side)
         return tables.by_class(gate(calibrator.by_class, *pairs, **given))
     require_segment_calibrator(calibrator, "calibrator")
@@ -137,6 +130,24 @@ def gate(
     return tables.keyed("segment", np.tile(keys, len(sides))[order], columns)
 
 
+def _pairs(
+    calibrator: OneVsRestCalibrator, scores: Column, segments: Column
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scores and class ids of all pairs of a row and a class."""
+    if isinstance(scores, ClassRows):
+        rows = row_arrays(scores, "weights", "offset", segments=segments)
+        return rows.scores, rows.segments
+    if segments is not None:
+        raise ValueError("segments: expected none for a calibrator of classes")
+    table = validation.numbers(scores, "scores")
+    number = len(calibrator.classes)
+    if table.ndim != 2 or table.shape[1] != number:
+        raise ValueError(
+            f"scores: expected shape (N, {number}), a column per class, got {table.shape}"
+        )
+    return table.T.reshape(-1), np.repeat(calibrator.classes, len(table))
+
+
 class _Known(NamedTuple):
     """Rows (N,) of segments (S,) end to end, by ascending scores, and what is known of curves."""
 
@@ -157,15 +168,14 @@ def _known(
     proba = calibrator.predict_proba(scores, keys[owner]).astype(np.float64)
     posterior = posteriors(calibrator, keys, place)
     A, B = np.array(posterior.mean.T, np.float64)
-    mode = expit(-(A[owner] * scores + B[owner]))
-    order = np.lexsort((scores, owner))
-    groups = Groups(np.bincount(owner, minlength=len(keys)))
     finite = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
+    scores = np.where(finite[owner], scores, 0.0)
+    order = np.lexsort((scores, owner))
     return _Known(
-        groups,
+        Groups(np.bincount(owner, minlength=len(keys))),
         scores[order],
         proba[order],
-        mode[order],
+        expit(-(A[owner] * scores + B[owner]))[order],
         A,
         np.stack([posterior.covariance[:, i, j] for i, j in UPPER]).astype(np.float64),
         finite,
