@@ -468,12 +468,12 @@ class SegmentCalibrator(ComparedByValue, ById):
                 moved = 0.0 if self.shift is None else self.shift[which]
                 t = t + moved - (0.0 if offset is None else offset)
                 return curve_thresholds(self.curves, t, which, critical)
-            rows = (alone if normal is None else normal)[which].astype(np.float64)
-            A, B, *covariance = rows.T
-            B = B if offset is None else B - offset
+            A, B, *entries = (alone if normal is None else normal)[which].T
+            A, B = A.astype(np.float64), B.astype(np.float64)
+            B, covariance = B if offset is None else B - offset, np.stack(entries)
             if normal is None and critical is None:
-                return sigmoid_thresholds(t, A, B, np.stack(covariance))
-            return mean_thresholds(t, A, B, np.stack(covariance), critical)
+                return sigmoid_thresholds(t, A, B, covariance)
+            return mean_thresholds(t, A, B, covariance, critical)
 
         return Thresholds(*self._by_row(some, 4, target, segments, offset))
 

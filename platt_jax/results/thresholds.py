@@ -83,7 +83,6 @@ def sigmoid_thresholds(target: Floats, A: Floats, B: Floats, covariance: Floats)
         B: (n,) the second ones, with any offset.
         covariance: (3, n), entries AA, AB and BB.
     """
-    A, B = A.astype(np.float64), B.astype(np.float64)
     rising = ~(A > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         inverse = -(target + B) / A
@@ -146,8 +145,8 @@ class _RisingCurves:
     def __init__(
         self, A: Floats, B: Floats, covariance: Floats, critical: float | None, *, upper: Bools
     ) -> None:
-        self.normal = np.column_stack([A, B, *covariance]).astype(np.float64)
-        self.critical = critical
+        self.normal = np.column_stack([A, B, *covariance.astype(np.float64)])
+        self.covariance, self.critical = covariance, critical  # as a band has it
         # Log-odds are computed from the smaller of both probabilities, which loses no digits.
         self.side = np.where(upper, -1.0, 1.0)
         self.mean_of = self.normal.copy()
@@ -194,8 +193,8 @@ class _RisingCurves:
 
     def _log_odds(self, score: Floats, which: NDArray[Any]) -> Floats:
         if self.critical is not None:
-            A, B, *covariance = self.normal[which].T
-            deviation = np.sqrt(variance_of_logit(score, *covariance))
+            A, B = self.normal[which, :2].T
+            deviation = np.sqrt(variance_of_logit(score, *self.covariance[:, which]))
             made: Floats = -(A * score + B) - self.critical * deviation
             return made
         p = mean_probability(score, self.mean_of[which])
@@ -269,6 +268,6 @@ class _RisingCurves:
         return newton_roots(slope, start, nearest, farthest).at
 
     def _only(self, some: Bools) -> "_RisingCurves":
-        A, B, *covariance = self.normal[some].T
+        A, B = self.normal[some, :2].T
         upper = self.side[some] < 0
-        return _RisingCurves(A, B, np.stack(covariance), self.critical, upper=upper)
+        return _RisingCurves(A, B, self.covariance[:, some], self.critical, upper=upper)
