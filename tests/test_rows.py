@@ -156,7 +156,10 @@ CELLS = {
     # ClassRows are rows of segments, whose ids are the classes.
     if not (beside == "segments" and kind == "ClassRows" and taken)
     # The columns of a table are problems, or classes.
-    and not (kind in TABLES and (beside, name) in (("", "fit"), ("classes", "predict_proba")))
+    and not (
+        kind in TABLES
+        and (beside, name) in (("", "fit"), ("classes", "predict_proba"), ("classes", "gate"))
+    )
 }
 REFUSED = {name: cell[:2] for name, cell in CELLS.items() if not cell[2]}
 TAKEN = {name: cell[:2] for name, cell in CELLS.items() if cell[2]}

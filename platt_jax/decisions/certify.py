@@ -18,6 +18,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.decisions.gate import NEGATIVE
+from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.ids.factorize import split_columns
@@ -53,9 +54,9 @@ def certify(
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.
-        scores: (N,) scores of fresh rows, accepted or not; or SegmentRows or ClassRows, which have
-            labels and segments. Rows below the thresholds, and of segments without a gate, are not
-            used.
+        scores: (N,) scores of fresh rows, accepted or not; or SegmentRows, for gates of classes
+            ClassRows, which have labels and segments. Rows below the thresholds, and of segments
+            without a gate, are not used.
         labels: (N,) labels as in `fit_segments`.
         segments: (N,) ids of segments, or of classes if the gates are those of classes; or one id.
         fdr: false discovery rate of the certified segments, in (0, 1).
@@ -94,7 +95,8 @@ def certify(
     """
     validation.require_fraction(fdr, "fdr")
     names = _names(gate)
-    if isinstance(scores, SegmentRows):
+    kind = ClassRows if names == ["class"] else SegmentRows
+    if isinstance(scores, kind):
         given = row_arrays(scores, "weights", "offset", labels=labels, segments=segments)
         scores, labels, segments = given.scores, given.labels, given.segments
     validation.require_each(scores, labels=labels, segments=segments)
