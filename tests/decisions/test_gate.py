@@ -234,9 +234,17 @@ def test_few_gates_of_sigmoids_violate(simulated, labels, most, base):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ceiling", "bend"])
-def test_gates_of_other_curves_fail_and_certified_ones_hold(simulated, kind):
-    """What is published as a failure, and what holds whatever the curve."""
-    found = simulated.certified_cell(kind, 0.0, 1_000, 10_000, first=1_000)
-    assert found["model violating"] > 0.5 * found["gated"]
-    assert found["certified"] > 50
+def test_gates_of_other_curves_fail(simulated, kind):
+    """What is published as a failure."""
+    found = simulated.cell(1_000, kind, first=1_000)
+    assert found["model violating"] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "least"), [("sigmoid", 1_000), ("ceiling", 20), ("bend", 0)])
+def test_certified_gates_hold_whatever_the_curve(simulated, kind, least):
+    """Of gates of which up to two thirds violate."""
+    found = simulated.certified_cell(kind, 0.0, 200, 10_000, first=1_000)
+    assert kind == "sigmoid" or found["model violating"] > 0.2 * found["gated"]
+    assert found["certified"] >= least
     assert found["share of certified that violate"] <= 0.05
