@@ -193,7 +193,7 @@ def _side(
         back = groups.by_row(2 * groups.starts + groups.sizes - 1) - np.arange(groups.rows)
         scores, proba, mode = -scores[back], (1 - proba)[back], (1 - mode)[back]
         covariance = covariance * np.array([[1.0], [-1.0], [1.0]])
-    expected = _tails(groups, proba) / _tails(groups, np.ones_like(proba))
+    expected = _tail_means(groups, proba)
     lower = np.minimum(_lower(groups, scores, mode, covariance, quantile), expected)
     allowed = lower >= target
     if halves:
@@ -231,7 +231,7 @@ def _lower(
     d = mode * (1 - mode)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.stack([mode, 1 - mode, d, d * (scores - center) / unit])
-        m, rest, weight, moment = _tails(groups, terms) / _tails(groups, np.ones_like(mode))
+        m, rest, weight, moment = _tail_means(groups, terms)
         at = center + unit * moment / weight
         variance = variance_of_logit(at, *groups.by_row(covariance))
         error = weight * np.sqrt(variance) / (m * rest)
@@ -239,10 +239,10 @@ def _lower(
     return np.where(rest > 0, expit(lower), 1.0)
 
 
-def _tails(groups: Groups, x: Floats) -> Floats:
-    """(..., N) sums of x (..., N) from each row to the last of its group.
+def _tail_means(groups: Groups, x: Floats) -> Floats:
+    """(..., N) means of x (..., N) from each row to the last of its group.
 
-    Groups of like sizes are lines of a matrix: no sum depends on other groups.
+    Groups of like sizes are lines of a matrix: no mean depends on other groups.
     """
     made = np.empty_like(x)
     lengths = np.ceil(np.log2(np.maximum(groups.sizes, 1)))
@@ -250,9 +250,9 @@ def _tails(groups: Groups, x: Floats) -> Floats:
         some = np.flatnonzero((lengths == length) & (groups.sizes > 0))
         width = int(groups.sizes[some].max())
         # From the last row of a group on backwards.
-        place = np.arange(width)
+        place, number = np.arange(width), np.arange(1, width + 1)
         ends = groups.starts[some] + groups.sizes[some] - 1
         rows = np.maximum(ends[:, None] - place, groups.starts[some][:, None])
         inside = place < groups.sizes[some][:, None]
-        made[..., rows[inside]] = np.cumsum(x[..., rows], axis=-1)[..., inside]
+        made[..., rows[inside]] = (np.cumsum(x[..., rows], axis=-1) / number)[..., inside]
     return made
