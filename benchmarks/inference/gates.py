@@ -11,10 +11,12 @@ that is below 95 %. The oracle knows the curve.
 - ``few``: populations of 2 and 5 segments; and segments that are not pooled.
 - ``other curves``: a ceiling of .97, and half the slope above .7: there gates fail.
 - ``certified``: of all these worlds, gates with fresh labels.
+- ``warnings``: how often certification warns that the curves are wrong.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -165,7 +167,9 @@ def certified_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[s
     counts = {"gated": 0, "certified": 0, "certified and violating": 0, "model violating": 0}
     for seed in range(first, first + populations):
         rng, population, gates, found = one(seed, labels, kind, base)
-        proof = pj.certify(gates, *population.rows(rng, fresh))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the curves are wrong, which is known
+            proof = pj.certify(gates, *population.rows(rng, fresh))
         precision, _ = population.at(gates["threshold"])
         chosen = proof["flagged"]
         counts["gated"] += found["model"]["gated"]
@@ -186,6 +190,28 @@ def certified():
     )
 
 
+def warned_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
+    """In how many populations certification warns, with so many fresh labels of each segment."""
+    told = 0
+    for seed in range(first, first + populations):
+        rng, population, gates, _ = one(seed, labels, kind, base)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            pj.certify(gates, *population.rows(rng, fresh))
+        told += any("were expected" in str(x.message) for x in heard)
+    about = {"curves": kind, "mean intercept": base, "labels": labels, "fresh labels": fresh}
+    return about | {"populations": populations, "warned": told}
+
+
+def warned():
+    return printed(
+        warned_cell(kind, base, labels, 1_000)
+        for kind in KINDS
+        for base in BASES
+        for labels in (50, 200, 1_000)
+    )
+
+
 if __name__ == "__main__":
     run_parts(
         options("gates"),
@@ -195,5 +221,6 @@ if __name__ == "__main__":
             "few": few,
             "other curves": other_curves,
             "certified": certified,
+            "warnings": warned,
         },
     )

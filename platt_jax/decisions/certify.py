@@ -18,6 +18,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.decisions.gate import NEGATIVE
+from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.triage import q_values
@@ -26,7 +27,11 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.results.tables import Table
 
-_OWN = ("side", "rows", "threshold", "share", "precision", "lower", "target", "basis", "status")
+_NUMBERS = ("rows", "threshold", "share", "precision", "standard_error", "lower", "target")
+_OWN = ("side", *_NUMBERS, "basis", "status")
+# All accepted rows disagree with the curves if so many standard deviations fewer are right than
+# expected. With fewer mistakes expected, a normal distribution does not say how rare that is.
+_WORSE, _FEWEST_MISTAKES = 3.0, 10
 
 
 def certify(
@@ -51,6 +56,11 @@ def certify(
     labels are too few to certify them, that is what there is, and `basis` says which a line is. To
     take the one where it is and else the other is not safe: segments that are not certified are
     more often those that fail.
+
+    All accepted rows together say whether the curves are right where the gates are. A
+    RuntimeWarning tells if fewer are right than expected, by three standard deviations of labels
+    and curves. Then gates that are not certified are not to be trusted at all.
+    Docs/explanation/numbers.md says how often it comes.
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.
@@ -107,6 +117,7 @@ def certify(
     keys = columns[0] if len(columns) == 1 else ids.structured(names, columns)
     rows, right = _counts(gate, keys, f, y, segments)
     target = np.asarray(gate["target"], float)
+    _warn_if_worse(gate, rows, right)
     p_value, alone = _tails(rows, right, target), _tails(rows, rows, target)
     q_value = q_values(p_value)
     certified = q_value <= fdr
@@ -183,6 +194,19 @@ def _counts(
         rows += np.bincount(line, minlength=len(keys))
         right += np.bincount(line[label], minlength=len(keys))
     return rows, right
+
+
+def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None:
+    """Warns if fewer of all accepted rows are right than expected."""
+    some = rows > 0
+    n, m, error = rows[some], gate["precision"][some], gate["standard_error"][some]
+    mistakes = (n * (1 - m)).sum()
+    deviation = np.sqrt((n * m * (1 - m) + (n * error) ** 2).sum())
+    if mistakes >= _FEWEST_MISTAKES and right.sum() < n.sum() - mistakes - _WORSE * deviation:
+        Caller().warn(
+            f"of {n.sum():,} accepted rows {right.sum():,} are right, {n.sum() - mistakes:,.0f} "
+            "were expected: the fitted curves are wrong where gates are. Trust certified gates only"
+        )
 
 
 def _tails(rows: NDArray[Any], right: NDArray[Any], target: Floats) -> Floats:

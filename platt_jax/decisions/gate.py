@@ -78,8 +78,8 @@ def gate(
         - `threshold`: rows with this score or a higher one are accepted, with side "negative" this
           or a lower one. Infinite if none is;
         - `share` of the rows that is accepted;
-        - `precision` that is expected of them, its bound `lower`, both NaN if none is accepted, and
-          `target`, the precision that was asked for;
+        - `precision` that is expected of them, its `standard_error` by the curve's, and its bound
+          `lower`, all NaN if none is accepted; and `target`, the precision that was asked for;
         - `basis`, "model": they hold as far as the curves do;
         - `status`: OK; UNREACHED, no threshold reaches the target; REVERSED, lower scores are more
           probable in this segment; TOO_FEW, too little is known of the segment's curve, see
@@ -194,7 +194,8 @@ def _side(
         scores, proba, mode = -scores[back], (1 - proba)[back], (1 - mode)[back]
         covariance = covariance * np.array([[1.0], [-1.0], [1.0]])
     expected = _tail_means(groups, proba)
-    lower = np.minimum(_lower(groups, scores, mode, covariance, quantile), expected)
+    lower, error = _lower(groups, scores, mode, covariance, quantile)
+    lower = np.minimum(lower, expected)
     allowed = lower >= target
     if halves:
         allowed &= proba >= 0.5 if side == POSITIVE else proba > 0.5
@@ -217,6 +218,7 @@ def _side(
         "threshold": np.where(good, sign * scores[row], sign * np.inf),
         "share": np.where(good, 1 - first / groups.sizes, 0.0),
         "precision": np.where(good, expected[row], np.nan),
+        "standard_error": np.where(good, error[row], np.nan),
         "lower": np.where(good, lower[row], np.nan),
         "status": status,
     }
@@ -224,8 +226,8 @@ def _side(
 
 def _lower(
     groups: Groups, scores: Floats, mode: Floats, covariance: Floats, quantile: float
-) -> Floats:
-    """(N,) the bounds of the precision from each row to the last of its segment."""
+) -> tuple[Floats, Floats]:
+    """(N,) bounds of the precision from each row to the last of its segment, and its errors."""
     center = groups.by_row(groups.means(scores))
     unit = groups.by_row(np.maximum(groups.maxima(np.abs(scores - center)), _TINY))
     d = mode * (1 - mode)
@@ -234,9 +236,9 @@ def _lower(
         m, rest, weight, moment = _tail_means(groups, terms)
         at = center + unit * moment / weight
         variance = variance_of_logit(at, *groups.by_row(covariance))
-        error = weight * np.sqrt(variance) / (m * rest)
-        lower = np.log(m) - np.log(rest) - quantile * error
-    return np.where(rest > 0, expit(lower), 1.0)
+        error = weight * np.sqrt(variance)
+        lower = np.log(m) - np.log(rest) - quantile * error / (m * rest)
+    return np.where(rest > 0, expit(lower), 1.0), error
 
 
 def _tail_means(groups: Groups, x: Floats) -> Floats:

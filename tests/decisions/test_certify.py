@@ -1,10 +1,15 @@
 """Certification: against binomial probabilities by hand, and by simulation at the worst case."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 import platt_jax as pj
+
+# Labels of these tests are not those that the gates' curves expect.
+pytestmark = pytest.mark.filterwarnings("ignore:of .* accepted rows:RuntimeWarning")
 
 
 @pytest.fixture
@@ -129,6 +134,25 @@ def test_bounds_of_the_selected_hold(rng, gates):
         chosen += found["flagged"].sum()
         missed += (found["lower"][found["flagged"]] > right[found["flagged"]]).sum()
     assert chosen > 1_000 and missed / chosen < 0.05
+
+
+def test_all_accepted_rows_together_say_that_the_curves_are_wrong(rng, gates):
+    """A warning at three standard deviations of labels and curves, on one side."""
+    gates["precision"], gates["standard_error"] = np.full(30, 0.95), np.full(30, 0.01)
+    ids, scores = np.repeat(np.arange(30), 100), np.ones(3_000)
+    # 2,850 are expected, give or take sqrt(3000 .95 .05 + 30 (100 .01)^2).
+    least = 2_850 - 3 * np.sqrt(142.5 + 30)
+    for right, warns in ((int(least), True), (int(least) + 1, False), (2_990, False)):
+        labels = np.arange(3_000) < right
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            pj.certify(gates, scores, labels, ids)
+        assert bool(heard) is warns
+        if warns:
+            assert f"of 3,000 accepted rows {right:,} are right, 2,850" in str(heard[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # four mistakes where one is expected prove little
+        pj.certify(gates, scores[:20], np.arange(20) >= 4, ids[:20])
 
 
 @pytest.mark.parametrize(

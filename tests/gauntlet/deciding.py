@@ -101,7 +101,7 @@ def _numbers(cell: Cell, table, target: float, what: str) -> None:
     state = table["status"]
     cell.want(set(state) <= GATES, f"{what}: {set(state)}")
     ok = state == "OK"
-    for name in ("precision", "lower"):
+    for name in ("precision", "standard_error", "lower"):
         cell.want((np.isfinite(table[name]) == ok).all(), f"{what}: {name} and status")
     cell.want((np.isfinite(table["threshold"]) == ok).all(), f"{what}: threshold and status")
     share = table["share"]
