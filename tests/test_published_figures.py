@@ -466,6 +466,17 @@ def test_the_tables_of_gates_are_measured():
             assert line["naive violating"] > 0.25
             assert line["accepted of the oracle's"] >= {200: 0.6, 1_000: 0.75}[line["labels"]]
     assert max(x["share of certified that violate"] for x in found["certified"]) <= 0.05
+    for line in found["warnings"]:
+        wrong = line["curves"] != "sigmoid"
+        few = line["labels"] == 50 and line["mean intercept"] < 0  # few rows are accepted
+        assert line["warned"] <= 2 if few or not wrong else line["warned"] >= 18
+    warned = {
+        wrong: sum(x["warned"] for x in found["warnings"] if (x["curves"] != "sigmoid") is wrong)
+        for wrong in (False, True)
+    }
+    said = " ".join(page.split())
+    assert f"in {warned[True]} of 240 populations of ceilings and bends" in said
+    assert f"in {warned[False]} of 120 of sigmoids" in said
     short = [ROOT / f"docs/{x}.md" for x in ("explanation/guarantees", "howto/decide")]
     for labels in (200, 1_000):
         fails = [x["model violating"] for x in found["other curves"] if x["labels"] == labels]
