@@ -1,6 +1,8 @@
 """Platt scaling for thousands of classifiers, fitted by one compiled program."""
 
 from platt_jax.api import fit, fit_one_vs_rest, fit_segments
+from platt_jax.decisions.certify import certify
+from platt_jax.decisions.gate import gate
 from platt_jax.environment import show_config, use_compilation_cache
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.progress import ProgressReport
@@ -47,6 +49,7 @@ __all__ = [
     "Sigmoid",
     "Status",
     "bootstrap",
+    "certify",
     "choose_curve",
     "estimate_drift",
     "estimate_rates",
@@ -54,6 +57,7 @@ __all__ = [
     "fit_multiclass",
     "fit_one_vs_rest",
     "fit_segments",
+    "gate",
     "judge_pooling",
     "leave_one_out",
     "load",

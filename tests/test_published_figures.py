@@ -454,6 +454,61 @@ def of_curves():
             yield f"| {int(rows):,} | {cells['sets']} | {' | '.join(each)} |"
 
 
+def test_the_tables_of_gates_are_measured():
+    """And the conditions under which gates are published."""
+    page = (ROOT / "docs/explanation/numbers.md").read_text(encoding="utf-8")
+    assert [line for line in of_gates() if line not in page] == []
+    found = read("inference/gates.json")["results"]
+    for line in found["sigmoids"]:
+        assert line["model violating"] <= (0.15 if line["labels"] == 20 else 0.07)
+        assert line["unbounded violating"] > 0.25
+        if line["mean intercept"] == 0 and line["labels"] >= 200:
+            assert line["naive violating"] > 0.25
+            assert line["accepted of the oracle's"] >= {200: 0.6, 1_000: 0.75}[line["labels"]]
+    assert max(x["share of certified that violate"] for x in found["certified"]) <= 0.05
+    for line in found["warnings"]:
+        wrong = line["curves"] != "sigmoid"
+        few = line["labels"] == 50 and line["mean intercept"] < 0  # few rows are accepted
+        assert line["warned"] <= 2 if few or not wrong else line["warned"] >= 18
+    warned = {
+        wrong: sum(x["warned"] for x in found["warnings"] if (x["curves"] != "sigmoid") is wrong)
+        for wrong in (False, True)
+    }
+    said = " ".join(page.split())
+    assert f"in {warned[True]} of 240 populations of ceilings and bends" in said
+    assert f"in {warned[False]} of 120 of sigmoids" in said
+    short = [ROOT / f"docs/{x}.md" for x in ("explanation/guarantees", "howto/decide")]
+    for labels in (200, 1_000):
+        fails = [x["model violating"] for x in found["other curves"] if x["labels"] == labels]
+        said = f"{100 * min(fails):.0f} % to {100 * max(fails):.0f} %"
+        for path in short:
+            assert said in " ".join(path.read_text(encoding="utf-8").split()), path
+
+
+def of_gates():
+    found, positive = read("inference/gates.json")["results"], {0.0: "50 %", -3.0: "17 %"}
+    accepted = "accepted of the oracle's"
+    for x in found["sigmoids"]:
+        naive = " | ".join(f"{100 * x[who + ' violating']:.0f}" for who in ("unbounded", "naive"))
+        yield (
+            f"| {x['labels']:,} | {positive[x['mean intercept']]} | "
+            f"{100 * x['model violating']:.1f} | {naive} | "
+            f"{100 * x[accepted]:.0f} |"
+        )
+    ceilings, bends = (
+        [x for x in found["other curves"] if x["curves"] == kind] for kind in ("ceiling", "bend")
+    )
+    for one, other in zip(ceilings, bends, strict=True):
+        each = " | ".join(f"{100 * x['model violating']:.0f}" for x in (one, other))
+        yield f"| {one['labels']:,} | {positive[one['mean intercept']]} | {each} |"
+    for x in found["certified"]:
+        yield (
+            f"| {x['curves']} | {positive[x['mean intercept']]} | {x['labels']:,} | "
+            f"{x['fresh labels']:,} | {x['gated']:,} | {x['model violating']:,} | "
+            f"{x['certified']:,} | {x['certified and violating']:,} |"
+        )
+
+
 def test_the_tables_of_spreads_are_measured():
     page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
     assert [line for line in of_spreads() if line not in page] == []

@@ -25,6 +25,7 @@ TAKES_CLASSES = {
     "triage": lambda c: pj.triage(c, X, CLASSES),
     "update": lambda c: pj.update(c, X, CLASSES),
     "Monitor.start": lambda c: pj.Monitor.start(c),
+    "gate": lambda c: pj.gate(c, X),
     "leave_one_out": lambda c: pj.leave_one_out(c, X, CLASSES),
     "robust_covariance": lambda c: robust_covariance(c, X, CLASSES),
     "prior_from": lambda c: prior_from(c, [0]),

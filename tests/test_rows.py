@@ -69,6 +69,11 @@ def by_class():
     return pj.fit_one_vs_rest(*TABLE)
 
 
+def gates(calibrator):
+    rows = (TABLE[0],) if calibrator is by_class() else (SCORES, SEGMENTS)
+    return pj.gate(calibrator, *rows)
+
+
 def sql_predict(rows, folder):
     from platt_jax import sql
 
@@ -125,6 +130,8 @@ WITH_SEGMENTS = {
     "robust_covariance": (lambda r, _: inference.robust_covariance(by_segment(), r), OF_SEGMENTS),
     "estimate_rates": (lambda r, _: pj.estimate_rates(by_segment(), r), OF_SEGMENTS),
     "estimate_drift": (lambda r, _: pj.estimate_drift(pooled(), r), OF_SEGMENTS),
+    "gate": (lambda r, _: pj.gate(by_segment(), r), OF_SEGMENTS),
+    "certify": (lambda r, _: pj.certify(gates(by_segment()), r, None), OF_SEGMENTS),
     "plots.explore": (explore(by_segment), OF_SEGMENTS),
     "report.to_html": (html(by_segment), OF_SEGMENTS),
 }
@@ -135,6 +142,8 @@ WITH_CLASSES = {
     "Monitor.update": (lambda r, _: pj.Monitor.start(by_class()).update(r), OF_CLASSES),
     "leave_one_out": (lambda r, _: pj.leave_one_out(by_class(), r), OF_CLASSES),
     "robust_covariance": (lambda r, _: inference.robust_covariance(by_class(), r), OF_CLASSES),
+    "gate": (lambda r, _: pj.gate(by_class(), r), OF_CLASSES),
+    "certify": (lambda r, _: pj.certify(gates(by_class()), r, None), OF_CLASSES),
     "plots.explore": (explore(by_class), OF_CLASSES),
     "report.to_html": (html(by_class), OF_CLASSES),
 }
@@ -147,7 +156,10 @@ CELLS = {
     # ClassRows are rows of segments, whose ids are the classes.
     if not (beside == "segments" and kind == "ClassRows" and taken)
     # The columns of a table are problems, or classes.
-    and not (kind in TABLES and (beside, name) in (("", "fit"), ("classes", "predict_proba")))
+    and not (
+        kind in TABLES
+        and (beside, name) in (("", "fit"), ("classes", "predict_proba"), ("classes", "gate"))
+    )
 }
 REFUSED = {name: cell[:2] for name, cell in CELLS.items() if not cell[2]}
 TAKEN = {name: cell[:2] for name, cell in CELLS.items() if cell[2]}

@@ -187,6 +187,38 @@ def shift(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def threshold(arguments: argparse.Namespace) -> int:
+    """`platt-jax threshold`."""
+    if arguments.out is not None:
+        outputs.check(arguments.out, arguments.calibrator)
+    calibrator = reading.load_sigmoids(arguments.calibrator)
+    if not isinstance(calibrator, SegmentCalibrator | OneVsRestCalibrator):
+        raise ValueError(
+            f"{arguments.calibrator} has one sigmoid for all rows: its threshold is -(log(p / "
+            "(1 - p)) + B) / A, as Sigmoid.inverse computes it"
+        )
+    cost = arguments.cost and tuple(arguments.cost)
+    given = {"probability": arguments.probability, "level": arguments.level, "cost": cost}
+    try:
+        table = calibrator.threshold_table(**given)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
+    if arguments.out is not None:
+        outputs.write(arguments.out, partial(csvio.write_table, table))
+    states, counts = np.unique(table["status"], return_counts=True)
+    found = dict(zip(states.tolist(), counts.tolist(), strict=True))
+    noun, say = summaries.nouns(calibrator)[1], outputs.beside(arguments.out)
+    if arguments.json:
+        say(json.dumps({noun: len(calibrator), **given, "status": found, "out": arguments.out}))
+        return 0
+    say(f"{len(calibrator):,} {noun}: " + ", ".join(f"{n:,} {name}" for name, n in found.items()))
+    if arguments.out is None:
+        summaries.tell_first(table, "--out FILE.csv has all")
+    else:
+        say(f"saved to {outputs.named(arguments.out)}")
+    return 0
+
+
 def triage(arguments: argparse.Namespace) -> int:
     """`platt-jax triage`."""
     if arguments.cluster_sd is not None and arguments.cluster is None:

@@ -53,6 +53,11 @@ examples:
 example:
   platt-jax shift c.npz --from-rate 0.5 --to-rate 0.01 --out shifted.npz
 """,
+    "threshold": """\
+examples:
+  platt-jax threshold c.npz --probability 0.8 --out thresholds.csv
+  platt-jax threshold c.npz --cost 1 20 --level 0.9
+""",
     "triage": """\
 examples:
   platt-jax triage new.csv --calibrator c.npz --score f --label y --segment shop

@@ -158,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
             _add_shift,
             "shift a calibrator to another rate of label 1, as after undersampling of label 0",
         ),
+        (commands.threshold, _add_threshold, "the scores that reach a probability"),
         (
             commands.triage,
             _add_triage,
@@ -271,6 +272,20 @@ def _add_shift(shift: argparse.ArgumentParser) -> None:
     about = "file for the shifted calibrator, for apply, export and the others"
     _add(shift, "--out", metavar="FILE.npz", required=True, help=about)
     _add(shift, "--json")
+
+
+def _add_threshold(threshold: argparse.ArgumentParser) -> None:
+    _add(threshold, "calibrator")
+    reached = threshold.add_mutually_exclusive_group(required=True)
+    about = "probability to reach, between 0 and 1"
+    _add(reached, "--probability", metavar="P", type=float, help=about)
+    about = "costs of a false positive and of a false negative, which give the probability FP / "
+    _add(reached, "--cost", metavar=("FP", "FN"), nargs=2, type=float, help=about + "(FP + FN)")
+    about = "let the lower end of a confidence band of this level reach it; default: the prediction"
+    _add(threshold, "--level", metavar="L", type=float, help=about)
+    about = "file for the thresholds of all segments; - for standard output"
+    _add(threshold, "--out", metavar="FILE.csv", help=about)
+    _add(threshold, "--json")
 
 
 def _add_triage(triage: argparse.ArgumentParser) -> None:

@@ -95,7 +95,7 @@ def tell_first(table: tables.Table, where: str) -> None:
     """Print the first lines of a table by segment, and `where` the others are."""
     for line in table.lines(_SEGMENTS_TOLD):
         print(line)
-    number = len(table["rows"])
+    number = max(map(len, table.values()))
     if number > _SEGMENTS_TOLD:
         print(f"and {number - _SEGMENTS_TOLD:,} more: {where}")
 

@@ -93,6 +93,13 @@ def require_length(number: int, rows: int, name: str) -> None:
         raise ValueError(f"{name}: expected one id per row, {rows} of them, got {number}")
 
 
+def number_like(keys: NDArray[Any], values: tables.Column) -> int:
+    """How many ids there are; 1 if it is one for all, as in `read_like`."""
+    values = tables.on_host(values)
+    one = _is_one(values, several_columns=keys.dtype.names is not None)
+    return 1 if one else length(read(values))
+
+
 def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
     """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids."""
     values = tables.on_host(values)

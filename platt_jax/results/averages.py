@@ -32,7 +32,7 @@ _SHARES = (
     *(0.003246343272134, 0.051517477033972, 0.195077912673858, 0.315569823632818),
     *(0.274149576158423, 0.131076880695470, 0.027912418727972, 0.001449567805354),
 )
-_PRECISIONS = (
+PRECISIONS = (
     *(1.365340806296348, 1.059523971016916, 0.830791313765644, 0.650732166639391),
     *(0.508135425366489, 0.396313345166341, 0.308904252267995, 0.238212616409306),
 )
@@ -145,7 +145,7 @@ def _mixture(f: jax.Array, normal: jax.Array) -> jax.Array:
     mean = jnp.where(moved, distance - variance, -distance)
     smaller: Any = sum(
         share * ndtr(scale * mean / jnp.sqrt(1 + scale * scale * variance))
-        for share, scale in zip(_SHARES, _PRECISIONS, strict=True)
+        for share, scale in zip(_SHARES, PRECISIONS, strict=True)
     )
     smaller = smaller * jnp.exp(jnp.where(moved, variance / 2 - distance, 0))
     return jnp.where(logit <= 0, smaller, 1 - smaller)

@@ -191,6 +191,78 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         lower, upper = self._by_column(by_class, self._columns(scores), offset)
         return lower, upper
 
+    def threshold(
+        self,
+        probability: Column = None,
+        classes: Column = None,
+        *,
+        level: float | None = None,
+        cost: tuple[Column, Column] | None = None,
+        offset: Column | None = None,
+    ) -> NDArray[np.float64]:
+        """The score at which each class's own probability is reached.
+
+        It is as `SegmentCalibrator.threshold`, for ``predict_proba(scores, normalize=False)``.
+        Normalised probabilities depend on the scores of all classes, so they have no threshold.
+
+        Args:
+            probability: the probability to reach, one or (n,), in [0, 1].
+            classes: (n,) class ids, or one; None for all, in the order of the score columns.
+            level: the confidence level of a `band` whose lower end is to reach the probability.
+            cost: in place of the probability, the costs of a false positive and a false negative.
+            offset: (n,) log-odds that are added, or one for all.
+
+        Returns:
+            (n,) float64 scores, infinite or NaN as in `SegmentCalibrator.threshold`.
+
+        Raises:
+            ValueError: see `SegmentCalibrator.threshold`.
+
+        Example:
+            >>> from platt_jax import fit_one_vs_rest
+            >>> scores = [[2.0, -1.0], [-1.0, 1.0], [1.0, -0.5], [-0.5, -1.0]]
+            >>> calibrator = fit_one_vs_rest(scores, ["cat", "dog", "cat", "dog"])
+            >>> at = calibrator.threshold(0.7)
+            >>> calibrator.predict_proba([at], normalize=False).round(6)
+            array([[0.7, 0.7]])
+        """
+        given: dict[str, Any] = dict(level=level, cost=cost, offset=offset)
+        return self.by_class.threshold(probability, self._named_classes(classes), **given)
+
+    def threshold_table(
+        self,
+        probability: Column = None,
+        classes: Column = None,
+        *,
+        level: float | None = None,
+        cost: tuple[Column, Column] | None = None,
+        offset: Column | None = None,
+    ) -> Table:
+        """Thresholds as a table: `SegmentCalibrator.threshold_table`, with a column `class`.
+
+        Raises:
+            ValueError: see `SegmentCalibrator.threshold`.
+
+        Example:
+            >>> from platt_jax import fit_one_vs_rest
+            >>> scores = [[2.0, -1.0], [-1.0, 1.0], [1.0, -0.5], [-0.5, -1.0]]
+            >>> calibrator = fit_one_vs_rest(scores, ["cat", "dog", "cat", "dog"])
+            >>> list(calibrator.threshold_table(cost=(1, 9)))
+            ['class', 'threshold', 'lower', 'upper', 'direction', 'status']
+        """
+        given: dict[str, Any] = dict(level=level, cost=cost, offset=offset)
+        named = self._named_classes(classes)
+        return tables.by_class(self.by_class.threshold_table(probability, named, **given))
+
+    def _named_classes(self, classes: Column) -> Column:
+        """These classes, or all in the order of the columns; refuses others."""
+        if classes is None:
+            return self.classes
+        named = ids.read_like(self.classes, classes, ids.number_like(self.classes, classes))
+        if (get_indexer(self.by_class.keys, named, "classes") < 0).any():
+            raise ValueError("classes: expected classes of the calibrator")
+        return classes
+
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "OneVsRestCalibrator":
         """The calibrator for rows with other rates of the classes, as `Sigmoid.shift_prior`.
 

@@ -21,6 +21,7 @@ from platt_jax.options import Options, Pooling
 from platt_jax.results import tables
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.by_id import ById
+from platt_jax.results.curve_thresholds import curve_thresholds
 from platt_jax.results.device_rows import band_by_segment, proba_by_segment
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit, named_with_part
@@ -38,6 +39,13 @@ from platt_jax.results.probabilities import (
 )
 from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
+from platt_jax.results.thresholds import (
+    Thresholds,
+    mean_thresholds,
+    sigmoid_thresholds,
+    status_names,
+    target_log_odds,
+)
 from platt_jax.status import Status
 
 # Rows per step of a prediction, few enough to stay in the cache.
@@ -320,6 +328,161 @@ class SegmentCalibrator(ComparedByValue, ById):
 
         lower, upper = self._by_row(both, 2, scores, segments, offset)
         return lower, upper
+
+    def threshold(
+        self,
+        probability: Column = None,
+        segments: Column = None,
+        *,
+        level: float | None = None,
+        cost: tuple[Column, Column] | None = None,
+        offset: Column | None = None,
+    ) -> NDArray[np.float64]:
+        """The score at which `predict_proba` reaches a probability: the threshold of a decision.
+
+        With a population `predict_proba` is a mean over (A, B), which is nearer to one half than
+        the likeliest curve: ``fit.sigmoid.inverse`` is not where it reaches the probability. The
+        mean is inverted by Newton's method between bounds. For scores far from the fitted ones it
+        tends to Phi(-A / sd A), with the mean of A and its standard deviation, and may rise above
+        that before (see `mean_probability`, from which this follows for infinite scores).
+
+        If both kinds of mistake have a cost, the total is smallest if a row is taken as class 1
+        from the probability ``false_positive / (false_positive + false_negative)`` on (Elkan 2001,
+        "The Foundations of Cost-Sensitive Learning", equation 2).
+
+        Args:
+            probability: the probability to reach, one or (n,), in [0, 1].
+            segments: (n,) ids as in `predict_proba`, or one id; None for all, in the order of keys.
+            level: the confidence level of a `band` whose lower end is to reach the probability.
+                None for the prediction itself.
+            cost: in place of the probability, the costs above 0 of a false positive and of a false
+                negative; numbers or (n,).
+            offset: (n,) log-odds that are added to the rows', or one for all, as in
+                `predict_proba`.
+
+        Returns:
+            (n,) float64 scores. Higher scores have higher probabilities, or lower scores do if the
+            curve falls (A > 0); `threshold_table` says which. If no score has the probability, the
+            threshold is infinite: scores beyond it are then none, or all. NaN where there is no
+            curve, and where a curve that is no sigmoid falls somewhere. Of isotonic curves, bins
+            and Venn-Abers predictors it is the smallest score with the probability or a higher one.
+
+        Raises:
+            ValueError: an argument is not as above; both probability and cost are given, or
+                neither; `level` is given and the curves have no band.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit_segments
+            >>> rng = np.random.default_rng(0)
+            >>> shops, scores = np.arange(900) // 30, rng.normal(size=900)
+            >>> sold = rng.random(900) < 1 / (1 + np.exp(1 - 2 * scores))
+            >>> pooled = fit_segments(scores, sold, shops, pooling="partial")
+            >>> at = pooled.threshold(0.8, [3, 4])
+            >>> pooled.predict_proba(at, [3, 4]).round(6)
+            array([0.8, 0.8])
+            >>> bool((pooled.threshold(0.8, [3, 4], level=0.9) > at).all())
+            True
+        """
+        return self._thresholds(probability, segments, level, cost, offset).at
+
+    def threshold_table(
+        self,
+        probability: Column = None,
+        segments: Column = None,
+        *,
+        level: float | None = None,
+        cost: tuple[Column, Column] | None = None,
+        offset: Column | None = None,
+    ) -> Table:
+        """Thresholds as a table, with intervals and statuses; arguments as of `threshold`.
+
+        Returns:
+            A Table with a line for each threshold and the columns
+
+            - `segment`, or one column for each of its several columns;
+            - `threshold`, the score by `threshold`;
+            - `lower` and `upper`, an interval for the score at which the true curve reaches the
+              probability, of this level, or of 95 % if it is None: the score at which the
+              prediction reaches it, plus and minus so many standard errors by the delta method,
+              as `Fit.inverse_standard_error`. It is too short where the slope is uncertain; NaN for
+              curves without standard errors;
+            - `direction`: "above" if scores from the threshold on have higher probabilities,
+              "below" if the curve falls;
+            - `status`: OK; UNREACHED, no score has so high a probability; EXCEEDED, every score has
+              a higher one; NOT_MONOTONE, a curve that is no sigmoid falls somewhere; NON_FINITE,
+              there is no curve.
+
+        Raises:
+            ValueError: see `threshold`.
+
+        Example:
+            >>> from platt_jax import fit_segments
+            >>> scores, sold = [2.0, -1, 1, 0, 3, 1, 0, 2], [1, 0, 0, 1, 1, 0, 0, 1]
+            >>> calibrator = fit_segments(scores, sold, ["a"] * 4 + ["b"] * 4)
+            >>> table = calibrator.threshold_table(0.5)
+            >>> table["threshold"].round(2).tolist(), table["status"].tolist()
+            ([0.5, 1.5], ['OK', 'OK'])
+        """
+        found = self._thresholds(probability, segments, level, cost, offset)
+        middle = found
+        if level is not None:
+            middle = self._thresholds(probability, segments, None, cost, offset)
+        with np.errstate(invalid="ignore"):
+            reach = critical_value(0.95 if level is None else level, False) * middle.error
+            ends = middle.at - reach, middle.at + reach
+        if segments is None:
+            names = self.keys
+        else:
+            codes, each = distinct(ids.read_like(self.keys, segments, len(found.at)))
+            names = each[codes]
+        return tables.keyed(
+            "segment",
+            names,
+            {
+                "threshold": found.at,
+                "lower": ends[0],
+                "upper": ends[1],
+                "direction": np.where(found.rising > 0, "above", "below"),
+                "status": status_names(found.status),
+            },
+        )
+
+    def _thresholds(
+        self, probability: Column, segments: Column, level: Any, cost: Any, offset: Column | None
+    ) -> Thresholds:
+        target = target_log_odds(probability, cost)
+        critical = None if level is None else critical_value(level, False)
+        number = len(self.keys)
+        if segments is None:
+            segments = self.keys
+        else:
+            number = ids.number_like(self.keys, segments)
+        if number == 1 and target.ndim:
+            number = len(target)
+        target = validation.broadcast(target, (number,), "probability", of="segments")
+        if self.curves is None:
+            A, B, *covariance = self._with_fallback(
+                (self.fit.A, self.fallback.A),
+                (self.fit.B, self.fallback.B),
+                *((self.fit.covariance[:, i, j], self.fallback_covariance[i, j]) for i, j in UPPER),
+            )
+            alone = np.column_stack([A, B, *covariance])
+
+        def some(t: NDArray[Any], which: Integers, normal: Any, offset: Any) -> Thresholds:
+            if self.curves is not None:
+                which = np.where(which < 0, len(self.keys), which)
+                moved = 0.0 if self.shift is None else self.shift[which]
+                t = t + moved - (0.0 if offset is None else offset)
+                return curve_thresholds(self.curves, t, which, critical)
+            A, B, *entries = (alone if normal is None else normal)[which].T
+            A, B = A.astype(np.float64), B.astype(np.float64)
+            B, covariance = B if offset is None else B - offset, np.stack(entries)
+            if normal is None and critical is None:
+                return sigmoid_thresholds(t, A, B, covariance)
+            return mean_thresholds(t, A, B, covariance, critical)
+
+        return Thresholds(*self._by_row(some, 4, target, segments, offset))
 
     def predictive(self) -> NDArray[np.float64] | None:
         """The posterior of each segment's (A, B) with a population; None without one.

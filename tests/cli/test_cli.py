@@ -494,6 +494,8 @@ REFUSED_BEFORE_ANY_WORK = {
     "shift c.npz --from-rate 0.5 --to-rate 1 --out o": "--to-rate: expected numbers between 0 and",
     "shift c.npz --from-rate nan --to-rate 0.1 --out o": "--from-rate: expected numbers between 0",
     "shift c.npz --from-rate 0.5 --to-rate 0.1 --out c.npz": "c.npz: would overwrite the file",
+    "threshold c.npz --probability 0.8": "c.npz has one sigmoid for all rows: its threshold is",
+    "threshold c.npz --probability 0.8 --out c.npz": "c.npz: would overwrite the file",
     "export c.npz --to sql --out o": "--score: expected the column of scores",
     "export c.npz --to sql --score f --out c.npz": "c.npz: would overwrite the file",
     "fit in.csv --score f --label y --out in.csv": "in.csv: would overwrite the file that is being",
@@ -955,6 +957,27 @@ def test_a_shift_is_that_of_the_library(in_tmp, fitted, capsys):
     assert run(f"shift c.npz {rates} --json --out shifted.npz") == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"from_rate": 0.5, "to_rate": 0.01, "out": "shifted.npz"}
+
+
+def test_thresholds_are_those_of_the_library(in_tmp, fitted, capsys):
+    assert run("threshold c.npz --probability 0.6 --out t.csv") == 0
+    assert capsys.readouterr().out.endswith("\nsaved to t.csv\n")
+    head, *lines = (in_tmp / "t.csv").read_text().splitlines()
+    assert head == "shop,threshold,lower,upper,direction,status".replace("shop", "segment")
+    expected = fitted.threshold_table(0.6)
+    assert [line.split(",")[0] for line in lines] == expected["segment"].tolist()
+    found = [float(line.split(",")[1]) for line in lines]
+    np.testing.assert_allclose(found, expected["threshold"], rtol=1e-12)
+    assert run("threshold c.npz --cost 2 3 --level 0.5 --json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sum(told.pop("status").values()) == told.pop("segments") == len(fitted)
+    assert told == {"probability": None, "level": 0.5, "cost": [2.0, 3.0], "out": None}
+    assert run("threshold c.npz --probability 0.6") == 0
+    assert f"{len(fitted)} segments: " in capsys.readouterr().out
+    for wrong in ("--probability 2", "--cost 0 1", "--probability 0.5 --level 1"):
+        assert run(f"threshold c.npz {wrong}") == 2
+        option = wrong.split()[-2 if "level" in wrong else 0]
+        assert f"{option}: expected" in capsys.readouterr().err
 
 
 def test_a_carriage_return_in_a_field_stays_there(in_tmp, fitted):

@@ -7,7 +7,7 @@ reason in NO_LINE; test_gauntlet.py compares both with the interface.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import curved, dependent, fits, inferring, judging, measuring, updating, writing
+from . import curved, deciding, dependent, fits, inferring, judging, measuring, updating, writing
 from .cell import Cell
 
 
@@ -110,6 +110,17 @@ LINES = {
         dependent.another_rate,
         tuple(f"{x}.shift_prior" for x in ("SegmentCalibrator", "OneVsRestCalibrator")),
     ),
+    "threshold": Line(
+        deciding.thresholds,
+        ("SegmentCalibrator.threshold", "SegmentCalibrator.threshold_table"),
+        2,
+    ),
+    "threshold of classes": Line(
+        deciding.threshold_of_classes,
+        ("OneVsRestCalibrator.threshold", "OneVsRestCalibrator.threshold_table"),
+        3,
+    ),
+    "gate, certify": Line(deciding.gates, ("gate", "certify"), 2),
     "metrics": Line(
         measuring.numbers,
         (*(f"metrics.{x}" for x in measuring.NUMBERS), "metrics.brier_decomposition"),

@@ -1,0 +1,226 @@
+"""Gates and their certification against known curves: ``python -m benchmarks.inference.gates``.
+
+Each population has 200 segments, with normal slopes (mean 2.5, standard deviation 0.4), normal
+intercepts (standard deviation 0.5) and normal scores. Gates are made for a precision of 95 % from
+1,000 rows without labels. A gate's true precision is an integral over scores; a gate violates if
+that is below 95 %. The oracle knows the curve.
+
+- ``sigmoids``: by the number of labels of a segment, and by the mean intercept (0: a base rate of
+  .5; -3: of .17), for pooled segments. The naive gate is of the segment's own fit, where the mean
+  prediction reaches 95 %; the unbounded one is of the pooled fit, at a level of 50 %.
+- ``few``: populations of 2 and 5 segments; and segments that are not pooled.
+- ``other curves``: a ceiling of .97, and half the slope above .7: there gates fail.
+- ``certified``: of all these worlds, gates with fresh labels.
+- ``warnings``: how often certification warns that the curves are wrong.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit
+
+import platt_jax as pj
+from benchmarks.inference.command import options, printed, run_parts
+
+TARGET = 0.95
+LABELS = 20, 50, 200, 1_000
+BASES = 0.0, -3.0
+KINDS = "sigmoid", "ceiling", "bend"
+_UNLABELLED = 1_000
+_GRID = np.linspace(5, -5, 2_001)  # scores, of which each is the threshold of those before it
+_WEIGHT = np.exp(-(_GRID**2) / 2)
+_SHARE = np.cumsum(_WEIGHT) / _WEIGHT.sum()
+# Oracles and naive gates accept two of 1,000 rows or more: with fewer a threshold means little.
+_LEAST = 0.002
+
+
+class Population(NamedTuple):
+    """Segments of known curves."""
+
+    slope: np.ndarray
+    intercept: np.ndarray
+    kind: str
+
+    @classmethod
+    def drawn(cls, rng, kind: str = "sigmoid", base: float = 0.0, segments: int = 200):
+        return cls(rng.normal(2.5, 0.4, segments), rng.normal(base, 0.5, segments), kind)
+
+    def proba(self, scores, k):
+        z = self.slope[k] * scores + self.intercept[k]
+        if self.kind == "bend":
+            bend = logit(0.7)
+            z = np.where(z > bend, bend + (z - bend) / 2, z)
+        return expit(z) * (0.97 if self.kind == "ceiling" else 1)
+
+    def rows(self, rng, each: int):
+        """Scores, labels and segments."""
+        k = np.repeat(np.arange(len(self.slope)), each)
+        scores = rng.normal(size=len(k))
+        return scores, rng.random(len(k)) < self.proba(scores, k), k
+
+    def precisions(self):
+        """(K, grid) of the rows from each score on."""
+        k = np.arange(len(self.slope))[:, None]
+        return np.cumsum(self.proba(_GRID, k) * _WEIGHT, 1) / np.cumsum(_WEIGHT)
+
+    def at(self, thresholds):
+        """Precisions and shares of the rows from thresholds (K,) on; 0 for infinite ones."""
+        found = self.precisions()
+        each = [np.interp(-t, -_GRID, x) for t, x in zip(thresholds, found, strict=True)]
+        accepted = np.isfinite(thresholds)
+        share = np.interp(-thresholds, -_GRID, _SHARE)
+        return np.where(accepted, each, np.nan), np.where(accepted, share, 0)
+
+
+def last_reaching(precision):
+    """(K,) the lowest scores of the grid that have the target; inf where none has."""
+    good = (precision >= TARGET) & (_SHARE >= _LEAST)
+    last = good.shape[1] - 1 - good[:, ::-1].argmax(1)
+    return np.where(good.any(1), _GRID[last], np.inf)
+
+
+def naive_thresholds(calibrator):
+    """Where the mean prediction of each segment's own fit reaches the target."""
+    fit = calibrator.fit
+    proba = expit(-(np.asarray(fit.A)[:, None] * _GRID + np.asarray(fit.B)[:, None]))
+    found = last_reaching(np.cumsum(proba * _WEIGHT, 1) / np.cumsum(_WEIGHT))
+    return np.where(np.asarray(fit.A) < 0, found, np.inf)
+
+
+def counted(population, thresholds) -> dict[str, float]:
+    """How many segments have a threshold, violate, and which share is accepted in all."""
+    precision, share = population.at(thresholds)
+    return {
+        "gated": int(np.isfinite(thresholds).sum()),
+        "violating": int((precision < TARGET).sum()),
+        "accepted": float(share.sum()),
+    }
+
+
+def one(seed: int, labels: int, kind: str, base: float, segments: int = 200, pooling="partial"):
+    """A population, its gates, and what they, the oracle and naive gates do."""
+    rng = np.random.default_rng([seed, labels, segments])
+    population = Population.drawn(rng, kind, base, segments)
+    rows = population.rows(rng, labels)
+    calibrator = pj.fit_segments(*rows, pooling=pooling)
+    fresh, _, k = population.rows(rng, _UNLABELLED)
+    gates = pj.gate(calibrator, fresh, k, precision=TARGET)
+    found = {
+        "model": counted(population, gates["threshold"]),
+        "unbounded": counted(
+            population, pj.gate(calibrator, fresh, k, precision=TARGET, level=0.5)["threshold"]
+        ),
+        "naive": counted(population, naive_thresholds(pj.fit_segments(*rows))),
+        "oracle": counted(population, last_reaching(population.precisions())),
+    }
+    return rng, population, gates, found
+
+
+def summed(each: list[dict]) -> dict[str, float]:
+    """Shares of violating gates, and of rows accepted in units of the oracle's."""
+
+    def total(who, what):
+        return sum(x[who][what] for x in each)
+
+    told = {"gated": total("model", "gated"), "populations": len(each)}
+    for who in ("model", "naive", "unbounded"):
+        gated = total(who, "gated")
+        told[f"{who} violating"] = round(total(who, "violating") / gated, 4) if gated else None
+    told["accepted of the oracle's"] = round(
+        total("model", "accepted") / total("oracle", "accepted"), 3
+    )
+    return told
+
+
+def cell(labels, kind="sigmoid", base=0.0, populations=20, first=0, **given) -> dict[str, float]:
+    """A line of a table, of the populations of seeds from the first one on."""
+    seeds = range(first, first + populations)
+    each = [one(seed, labels, kind, base, **given)[-1] for seed in seeds]
+    about = {"curves": kind, "mean intercept": base, "labels": labels, **given}
+    return about | summed(each)
+
+
+def sigmoids():
+    return printed(cell(labels, base=base) for base in BASES for labels in LABELS)
+
+
+def few():
+    sizes = printed(
+        cell(labels, segments=segments, populations=100)
+        for segments in (2, 5)
+        for labels in LABELS[1:]
+    )
+    return sizes + printed(cell(labels, pooling="none") for labels in LABELS)
+
+
+def other_curves():
+    return printed(
+        cell(labels, kind, base) for kind in KINDS[1:] for base in BASES for labels in LABELS
+    )
+
+
+def certified_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
+    """Gates of so many labels, certified with so many fresh ones of each segment."""
+    counts = {"gated": 0, "certified": 0, "certified and violating": 0, "model violating": 0}
+    for seed in range(first, first + populations):
+        rng, population, gates, found = one(seed, labels, kind, base)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the curves are wrong, which is known
+            proof = pj.certify(gates, *population.rows(rng, fresh))
+        precision, _ = population.at(gates["threshold"])
+        chosen = proof["flagged"]
+        counts["gated"] += found["model"]["gated"]
+        counts["model violating"] += found["model"]["violating"]
+        counts["certified"] += int(chosen.sum())
+        counts["certified and violating"] += int((precision[chosen] < TARGET).sum())
+    share = counts["certified and violating"] / max(counts["certified"], 1)
+    about = {"curves": kind, "mean intercept": base, "labels": labels, "fresh labels": fresh}
+    return about | counts | {"share of certified that violate": round(share, 4)}
+
+
+def certified():
+    return printed(
+        certified_cell(kind, base, labels, fresh)
+        for kind in KINDS
+        for base in BASES
+        for labels, fresh in ((200, 1_000), (200, 10_000), (1_000, 10_000))
+    )
+
+
+def warned_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
+    """In how many populations certification warns, with so many fresh labels of each segment."""
+    told = 0
+    for seed in range(first, first + populations):
+        rng, population, gates, _ = one(seed, labels, kind, base)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            pj.certify(gates, *population.rows(rng, fresh))
+        told += any("were expected" in str(x.message) for x in heard)
+    about = {"curves": kind, "mean intercept": base, "labels": labels, "fresh labels": fresh}
+    return about | {"populations": populations, "warned": told}
+
+
+def warned():
+    return printed(
+        warned_cell(kind, base, labels, 1_000)
+        for kind in KINDS
+        for base in BASES
+        for labels in (50, 200, 1_000)
+    )
+
+
+if __name__ == "__main__":
+    run_parts(
+        options("gates"),
+        "gates",
+        {
+            "sigmoids": sigmoids,
+            "few": few,
+            "other curves": other_curves,
+            "certified": certified,
+            "warnings": warned,
+        },
+    )

@@ -1,0 +1,228 @@
+"""Which gates hold on fresh labels, whatever the curve.
+
+Of n accepted rows k are right. If they are independent and at most a share q of them is right in
+expectation, P(k or more right) is at most that of a binomial variable (Hoeffding 1956, "On the
+distribution of the number of successes in independent trials", theorem 4: rows of different
+probabilities vary less). Benjamini and Hochberg's procedure (1995) selects R of S segments at a
+false discovery rate. Bounds of those selected hold on average if each has the level 1 - R fdr / S
+(Benjamini & Yekutieli 2005, "False discovery rate-adjusted multiple confidence intervals", section
+3; Benjamini & Bogomolov 2014, "Selective inference on multiple families of hypotheses").
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.arrays import Floats
+from platt_jax.columns import Column
+from platt_jax.decisions.gate import NEGATIVE
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.class_rows import ClassRows
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
+from platt_jax.hypothesis_tests.triage import q_values
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.ids.vocabulary import distinct
+from platt_jax.results.tables import Table
+
+_NUMBERS = ("rows", "threshold", "share", "precision", "standard_error", "lower", "target")
+_OWN = ("side", *_NUMBERS, "basis", "status")
+# All accepted rows disagree with the curves if so many standard deviations fewer are right than
+# expected. With fewer mistakes expected, a normal distribution does not say how rare that is.
+_WORSE, _FEWEST_MISTAKES = 3.0, 10
+
+
+def certify(
+    gate: Table,
+    scores: Column,
+    labels: Column,
+    segments: Column = None,
+    *,
+    fdr: float = 0.05,
+) -> Table:
+    """Which gates have the precision that was asked for, by fresh labels and without a curve.
+
+    The accepted rows of each segment are tested by an exact binomial test of the hypothesis that
+    their precision is at most the gate's target, and the segments that reject it are certified at a
+    false discovery rate. What holds whatever the curve: if rows are independent of each other and
+    were not used for the fit, of the certified segments at most a share `fdr` is expected to have a
+    lower precision, with ceilings and bends of the curves, too (docs/explanation/numbers.md). The
+    price is labels: for a precision of 95 % a single segment needs 59 accepted rows without a
+    mistake, and one of many needs more. Nobody can promise more from fewer.
+
+    `platt_jax.gate` makes gates from the fitted curves. They hold if curves are sigmoids. Where
+    labels are too few to certify them, that is what there is, and `basis` says which a line is. To
+    take the one where it is and else the other is not safe: segments that are not certified are
+    more often those that fail.
+
+    All accepted rows together say whether the curves are right where the gates are. A
+    RuntimeWarning tells if fewer are right than expected, by three standard deviations of labels
+    and curves. Then gates that are not certified are not to be trusted at all.
+    Docs/explanation/numbers.md says how often it comes.
+
+    Args:
+        gate: result of `platt_jax.gate`, or some of its lines.
+        scores: (N,) scores of fresh rows, accepted or not; or SegmentRows, for gates of classes
+            ClassRows, which have labels and segments. Rows below the thresholds, and of segments
+            without a gate, are not used.
+        labels: (N,) labels as in `fit_segments`.
+        segments: (N,) ids of segments, or of classes if the gates are those of classes; or one id.
+        fdr: false discovery rate of the certified segments, in (0, 1).
+
+    Returns:
+        A Table with a line for each line of the gate, in its order, and the columns
+
+        - `segment`, or one column for each of its several columns, or `class`; and `side`,
+          `threshold` and `target`, as in the gate;
+        - `rows`, the number of accepted rows, and `right`, how many of them are of their side;
+        - `precision`, the share of these; NaN without rows;
+        - `lower`, the Clopper-Pearson bound of the precision of certified segments, which allows
+          for their selection; NaN for others;
+        - `p_value` and `q_value`, NaN without accepted rows; and `flagged`, whether the segment is
+          certified: its q-value is at most `fdr`;
+        - `basis`, "exact";
+        - `status`: OK, certified; UNCERTIFIED; TOO_FEW, so many rows would not suffice if all were
+          right, even for a single segment; NO_ROWS; or the gate's own, if that is not OK.
+
+    Raises:
+        ValueError: an argument is not as above; labels are shares, or counts of several trials;
+            SegmentRows have weights or an offset.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit_segments, gate
+        >>> rng = np.random.default_rng(0)
+        >>> def judged(rows):
+        ...     task, score = np.arange(rows) % 10, rng.normal(size=rows)
+        ...     return score, rng.random(rows) < 1 / (1 + np.exp(-3 * score)), task
+        >>> score, right, task = judged(2000)
+        >>> judge = fit_segments(score, right, task, pooling="partial")
+        >>> gates = gate(judge, score, task, precision=0.9)
+        >>> [int(certify(gates, *judged(rows))["flagged"].sum()) for rows in (4_000, 40_000)]
+        [0, 7]
+    """
+    validation.require_fraction(fdr, "fdr")
+    names = _names(gate)
+    kind = ClassRows if names == ["class"] else SegmentRows
+    if isinstance(scores, kind):
+        given = row_arrays(scores, "weights", "offset", labels=labels, segments=segments)
+        scores, labels, segments = given.scores, given.labels, given.segments
+    validation.require_each(scores, labels=labels, segments=segments)
+    f = validation.numbers(scores, "scores").astype(np.float64)
+    validation.require_flat(f, "scores")
+    y = _labels(labels, f)
+    columns = [gate[name] for name in names]
+    keys = columns[0] if len(columns) == 1 else ids.structured(names, columns)
+    rows, right = _counts(gate, keys, f, y, segments)
+    target = np.asarray(gate["target"], float)
+    _warn_if_worse(gate, rows, right)
+    p_value, alone = _tails(rows, right, target), _tails(rows, rows, target)
+    q_value = q_values(p_value)
+    certified = q_value <= fdr
+    level = fdr * certified.sum() / max(np.isfinite(p_value).sum(), 1)
+    status = np.select(
+        [gate["status"] != "OK", certified, rows == 0, alone > fdr],
+        [gate["status"], "OK", "NO_ROWS", "TOO_FEW"],
+        "UNCERTIFIED",
+    )
+    with np.errstate(invalid="ignore"):
+        precision = right / np.where(rows > 0, rows, np.nan)
+    return Table(
+        dict(zip(names, columns, strict=True)),
+        side=gate["side"],
+        threshold=gate["threshold"],
+        target=target,
+        rows=rows,
+        right=right,
+        precision=precision,
+        lower=np.where(certified, _clopper_pearson(rows, right, level), np.nan),
+        p_value=p_value,
+        q_value=q_value,
+        flagged=certified,
+        basis=np.full(len(rows), "exact"),
+        status=status,
+    )
+
+
+def _names(gate: Table) -> list[str]:
+    """The columns of ids of a table of gates; refuses other tables."""
+    if not isinstance(gate, dict) or not {*_OWN} <= {*gate} or len(gate) == len(_OWN):
+        raise ValueError(f"gate: expected a table from platt_jax.gate, got {type(gate).__name__}")
+    return [name for name in gate if name not in _OWN]
+
+
+def _labels(labels: Column, f: NDArray[Any]) -> NDArray[np.bool_]:
+    """(N,) whether labels are 1; refuses shares and counts."""
+    values = validation.array(labels, "labels")
+    if values.shape != f.shape:
+        raise ValueError(f"labels: expected one per row, {f.shape}, got shape {values.shape}")
+    if values.dtype.kind in "iuf":
+        if not np.isfinite(values).all():
+            raise ValueError("labels: expected a label of each row, got NaN or infinite ones")
+        odd = values[~np.isin(values, (-1, 0, 1))]
+        if len(odd):
+            what = "counts of several trials" if (odd == np.rint(odd)).all() else "shares"
+            raise ValueError(
+                f"labels: expected {validation.LABEL_CODINGS}, got {odd[0]}: an exact test needs "
+                f"a label of each row, not {what}"
+            )
+    return validation.labels(values) > 0
+
+
+def _counts(
+    gate: Table, keys: NDArray[Any], f: Floats, y: NDArray[np.bool_], segments: Column
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(G,) numbers of accepted rows of each line, and how many of them are right."""
+    rows = np.zeros(len(keys), np.int64)
+    right = np.zeros(len(keys), np.int64)
+    owner, present = distinct(ids.read_like(keys, segments, len(f)))
+    for side in np.unique(gate["side"]):
+        lines = np.flatnonzero((gate["side"] == side) & (gate["status"] == "OK"))
+        order = lines[np.argsort(keys[lines], kind="stable")]
+        if (keys[order][1:] == keys[order][:-1]).any():
+            raise ValueError("gate: expected one line for each segment and side")
+        place = get_indexer(keys[order], split_columns(present), "segments")[owner]
+        here = place >= 0
+        line = order[place[here]]
+        threshold = np.asarray(gate["threshold"], float)[line]
+        score, label = f[here], y[here]
+        below = side == NEGATIVE
+        accepted = score <= threshold if below else score >= threshold
+        line, label = line[accepted], label[accepted] != below
+        rows += np.bincount(line, minlength=len(keys))
+        right += np.bincount(line[label], minlength=len(keys))
+    return rows, right
+
+
+def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None:
+    """Warns if fewer of all accepted rows are right than expected."""
+    some = rows > 0
+    n, m, error = rows[some], gate["precision"][some], gate["standard_error"][some]
+    mistakes = (n * (1 - m)).sum()
+    deviation = np.sqrt((n * m * (1 - m) + (n * error) ** 2).sum())
+    if mistakes >= _FEWEST_MISTAKES and right.sum() < n.sum() - mistakes - _WORSE * deviation:
+        Caller().warn(
+            f"of {n.sum():,} accepted rows {right.sum():,} are right, {n.sum() - mistakes:,.0f} "
+            "were expected: the fitted curves are wrong where gates are. Trust certified gates only"
+        )
+
+
+def _tails(rows: NDArray[Any], right: NDArray[Any], target: Floats) -> Floats:
+    """(G,) P(so many right or more) if the precision is the target; NaN without rows."""
+    from scipy.special import betainc
+
+    some = right > 0
+    a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
+    tail = np.where(some, betainc(a, np.maximum(b, 1), target), 1.0)
+    return np.where(rows > 0, tail, np.nan)
+
+
+def _clopper_pearson(rows: NDArray[Any], right: NDArray[Any], doubt: float) -> Floats:
+    """(G,) the lower bounds that fail with this probability (Clopper & Pearson 1934)."""
+    from scipy.special import betaincinv
+
+    some = right > 0
+    a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
+    return np.where(some, betaincinv(a, np.maximum(b, 1), doubt), 0.0)

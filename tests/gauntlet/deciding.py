@@ -1,0 +1,141 @@
+"""Promises of thresholds, gates and certification."""
+
+import numpy as np
+from scipy.special import expit
+
+import platt_jax as pj
+
+from . import chance
+from .cell import Cell
+from .judging import FEW
+
+STATES = {"OK", "UNREACHED", "EXCEEDED", "NOT_MONOTONE", "NON_FINITE"}
+GATES = {"OK", "UNREACHED", "REVERSED", "TOO_FEW", "NON_FINITE"}
+MOST = 0.15  # share of violating gates, for which the issue is honest at 20 labels
+
+
+def thresholds(cell: Cell) -> None:
+    """Predictions reach the probability there; where there is none, no score's prediction does."""
+    night = cell.world.nights[0]
+    for pooling in cell.poolings("none", "partial", "nested", "crossed"):
+        made = cell.bench.fitted(pooling)
+        rows = night.where(np.arange(len(night)) < 500)
+        ids, scores = rows.ids(pooling), np.asarray(rows.scores, np.float64)
+        offset = None if rows.offset is None else np.asarray(rows.offset, np.float64)
+        seen = np.asarray(made.predict_proba(scores, ids, offset=offset), float)
+        for p in (0.02, 0.5, 0.95):
+            table = made.threshold_table(p, ids, offset=offset)
+            at, state = table["threshold"], table["status"]
+            what = f"{pooling}, {p:g}"
+            cell.want(set(state) <= STATES - {"NOT_MONOTONE"}, f"{what}: {set(state)}")
+            cell.want(((state == "OK") == np.isfinite(at)).all(), f"{what}: status and number")
+            cell.want((np.isnan(seen) == (state == "NON_FINITE")).all(), f"{what}: NaN")
+            ok = np.flatnonzero(state == "OK")
+            mine = None if offset is None else offset[ok]
+            if len(ok):
+                q = np.asarray(made.predict_proba(at[ok], ids[ok], offset=mine), float)
+                # Scores far from 0 are known to so many digits only.
+                steep = np.abs(_slopes(made, ids[ok])) * np.abs(at[ok])
+                off = np.abs(q - p) > 1e-7 + 1e-15 * (steep if np.isfinite(steep).all() else 1e9)
+                cell.want(not off.any(), f"{what}: {off.sum()} predictions are not there")
+            for name, sign in (("UNREACHED", 1), ("EXCEEDED", -1)):
+                other = sign * (seen - p)[state == name]
+                cell.want(not (other > 1e-6).any(), f"{what}: {name}, but a row has it")
+            cell.want_order(table["lower"], at, table["upper"], what) if len(ok) == len(
+                at
+            ) else None
+            banded = made.threshold(p, ids, level=0.9, offset=offset)
+            far = np.isfinite(banded)
+            if far.any():
+                mine = None if offset is None else offset[far]
+                low, _ = made.band(banded[far], ids[far], 0.9, offset=mine)
+                cell.want_same(low, np.full(far.sum(), p), f"{what}: band", 1e-5)
+
+
+def _slopes(made, ids) -> np.ndarray:
+    """The change of A f by f at the segments of rows; inf if they were not fitted."""
+    known = made.seen(ids)
+    found = np.full(len(ids), np.inf)
+    if known.any() and made.keys.dtype.names is None:
+        found[known] = np.asarray(made.fit.A, float)[np.searchsorted(made.keys, ids[known])]
+    return found
+
+
+def threshold_of_classes(cell: Cell) -> None:
+    """Each class's own probability is reached."""
+    scores, labels = cell.world.classes
+    made = pj.fit_one_vs_rest(scores, labels, classes=np.arange(scores.shape[1]))
+    at = made.threshold(0.3)
+    table = made.threshold_table(0.3)
+    cell.want_same(table["threshold"], at, "table")
+    known = np.isfinite(at)
+    p = np.asarray(made.predict_proba(np.where(known, at, 0.0)[None], normalize=False), float)[0]
+    cell.want_same(p[known], np.full(known.sum(), 0.3), "probability", 1e-6)
+
+
+def gates(cell: Cell) -> None:
+    """Numbers in their ranges, rows that are accepted, few that violate, and certification."""
+    world = cell.world
+    night = world.nights[0]
+    if night.offset is not None or not len(night):
+        return
+    for pooling in cell.poolings("none", "partial", "nested"):
+        made, ids = cell.bench.fitted(pooling), night.ids(pooling)
+        for side, target in (("positive", 0.7), ("negative", 0.9), ("both", 0.8)):
+            table = pj.gate(made, night.scores, ids, precision=target, side=side)
+            what = f"{pooling}, {side}"
+            _numbers(cell, table, target, what)
+            proof = pj.certify(table, night.scores, night.labels, ids)
+            _certified(cell, table, proof, what)
+            if pooling == "nested" or side == "both":
+                continue
+            accepted = np.rint(table["share"] * table["rows"]).astype(int)
+            ok = table["status"] == "OK"
+            cell.want((accepted[ok] == proof["rows"][ok]).all(), f"{what}: share and threshold")
+            sure = pooling == "none" or (world.normal and len(made.keys) >= FEW)
+            if world.plain and sure and not world.sure:
+                _few_violate(cell, table, night, target, what)
+
+
+def _numbers(cell: Cell, table, target: float, what: str) -> None:
+    state = table["status"]
+    cell.want(set(state) <= GATES, f"{what}: {set(state)}")
+    ok = state == "OK"
+    for name in ("precision", "standard_error", "lower"):
+        cell.want((np.isfinite(table[name]) == ok).all(), f"{what}: {name} and status")
+    cell.want((np.isfinite(table["threshold"]) == ok).all(), f"{what}: threshold and status")
+    share = table["share"]
+    cell.want(((share >= 0) & (share <= 1) & ((share > 0) == ok)).all(), f"{what}: share")
+    cell.want((table["lower"][ok] >= target).all(), f"{what}: lower is below the target")
+    cell.want((table["lower"] <= table["precision"])[ok].all(), f"{what}: lower above precision")
+
+
+def _certified(cell: Cell, table, proof, what: str) -> None:
+    p, q = proof["p_value"], proof["q_value"]
+    cell.want(((p >= 0) & (p <= 1) | np.isnan(p)).all(), f"{what}: a p-value outside [0, 1]")
+    cell.want((q >= p - 1e-12)[~np.isnan(p)].all(), f"{what}: a q-value below its p-value")
+    cell.want((proof["right"] <= proof["rows"]).all(), f"{what}: more right than rows")
+    chosen = proof["flagged"]
+    cell.want((np.isfinite(proof["lower"]) == chosen).all(), f"{what}: bounds of the others")
+    low, target = proof["lower"][chosen], proof["target"][chosen]
+    cell.want((low >= target - 1e-9).all(), f"{what}: a certified bound below the target")
+    cell.want(not (chosen & (table["status"] != "OK")).any(), f"{what}: certified without a gate")
+
+
+def _few_violate(cell: Cell, table, night, target: float, what: str) -> None:
+    """The true mean probability of the accepted rows, by segment."""
+    p = expit(night.log_odds)
+    violating = gated = 0
+    for k, t, side, state in zip(
+        *(table[x] for x in ("segment", "threshold", "side", "status")), strict=True
+    ):
+        if state != "OK":
+            continue
+        up = side == "positive"
+        mine = (night.segments == k) & (night.scores >= t if up else night.scores <= t)
+        gated += 1
+        violating += np.mean(p[mine] if up else 1 - p[mine]) < target
+    if gated:
+        cell.want(
+            not chance.too_many(violating, gated, MOST), f"{what}: {violating} of {gated} violate"
+        )
