@@ -21,6 +21,7 @@ from platt_jax.inference.means import (
     read_rows,
     wilson,
 )
+from platt_jax.results import tables
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
@@ -120,8 +121,8 @@ def _places(keys: NDArray[Any], given: ids.Ids, name: str) -> Integers:
     place = get_indexer(keys, given, name)
     if (place < 0).any():
         number, names = distinct(given)
-        missing = names[number[np.argmax(place < 0)]]
-        raise ValueError(f"{name}: expected segments that have rows, got {missing!r}")
+        missing = tables.name(names, int(number[np.argmax(place < 0)]))
+        raise ValueError(f"{name}: expected segments that have rows, got {missing}")
     return place
 
 
@@ -174,15 +175,17 @@ class _Products(NamedTuple):
     second_squares: Floats
 
 
-def _products(owner: Integers, values: Floats, items: Column, name: str, pairs: Pairs) -> _Products:
+def _products(
+    owner: Integers, values: Floats, items: Column, name: str, pairs: Pairs, segments: int
+) -> _Products:
     """Sums of products of values (n,) of rows with these items, in two segments of so many."""
     item, names = distinct(ids.read_rows(items, len(owner), name))
     code = owner.astype(np.int64) * len(names) + item
     order = np.argsort(code, kind="stable")
     code, values = code[order], values[order]
     if (twice := code[1:] == code[:-1]).any():
-        again = names[code[np.argmax(twice)] % len(names)]
-        raise ValueError(f"{name}: expected each item once in a segment, got {again!r} twice")
+        again = tables.name(names, int(code[np.argmax(twice)] % len(names)))
+        raise ValueError(f"{name}: expected each item once in a segment, got {again} twice")
     by_segment = Groups(np.bincount(owner, minlength=segments))
     mine, by_pair = by_segment.rows_of(pairs[0]), Groups(by_segment.sizes[pairs[0]])
     wanted = by_pair.by_row(pairs[1]) * len(names) + code[mine] % len(names)

@@ -180,7 +180,7 @@ def read_rows(
         given = row_arrays(pool, *without, pool_segments=pool_segments)
         pool, pool_segments = given.scores, given.segments
     validation.require_each(scores, labels=labels, segments=segments)
-    scores = validation.scores(scores)
+    scores = validation.numbers(scores, "scores")
     validation.require_flat(scores, "scores")
     validation.require_each(pool, "pool", pool_segments=pool_segments)
     pool = validation.numbers(pool, "pool").astype(float)
@@ -236,8 +236,8 @@ class Means(NamedTuple):
 
     @property
     def worth(self) -> Floats:
-        """As now."""
-        return self.worth_with(self.rows)
+        """As now; NaN without labels."""
+        return self.worth_with(np.where(self.rows > 0, self.rows, np.nan))
 
 
 def estimated(rows: MeanRows) -> Means:
