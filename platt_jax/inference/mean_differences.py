@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats, Integers
 from platt_jax.columns import Column
-from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.groups import Groups
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -91,9 +90,9 @@ def compare_means(
         ([100, 100, 100], True)
     """
     critical = critical_value(level, False)
-    for given, name in ((scores, "scores"), (pool, "pool")):
-        if isinstance(given, SegmentRows):  # they do not keep the order of the rows
-            validation.refuse_held(given, name)
+    # SegmentRows do not keep the order of the rows.
+    validation.refuse_held(scores, "scores")
+    validation.refuse_held(pool, "pool")
     rows = read_rows(calibrator, scores, labels, segments, pool, pool_segments, probability)
     found = estimated(rows)
     given = ids.read(first, "first")

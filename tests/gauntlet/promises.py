@@ -100,6 +100,7 @@ LINES = {
         10,
     ),
     "estimate_rates": Line(inferring.rates, ("estimate_rates",)),
+    "estimate_means": Line(inferring.means, ("estimate_means", "compare_means"), 3),
     "profile_spreads": Line(inferring.spreads, ("profile_spreads",), 10),
     "prior_from": Line(inferring.prior_from, ("inference.prior_from",)),
     "Sigmoid.shift_prior": Line(inferring.shifted_rates, ("Sigmoid.shift_prior",)),
