@@ -1,5 +1,8 @@
 """Mean labels of segments: against a plain loop, at the edges, and by simulation."""
 
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -273,3 +276,20 @@ def test_arguments_of_differences(rng):
         pj.compare_means(calibrator, pj.SegmentRows(f, y, s), None, None, **given)
     none = pj.compare_means(calibrator, f, y, s, **(given | dict(first=np.zeros(0, int))))
     assert len(none["difference"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("curve", ["sigmoid", "ceiling", "bend", "fall"])
+@pytest.mark.parametrize("base", [0.1, 0.5])
+def test_intervals_hold_the_mean_whatever_the_curve(curve, base, monkeypatch):
+    """Where 3 positives are expected, .93 to .985; from 30 labels on narrower than Wilson's."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    from benchmarks.inference.means import measured
+
+    # Of 10 labels at a rate of .1 hardly a segment has 3 positives.
+    for segments, labels in product((20, 200), (30, 100) if base == 0.1 else (10, 30, 100)):
+        rng = np.random.default_rng(labels + segments)
+        found = measured(rng, curve, "partial", segments, labels, base, 1_200)
+        assert 0.93 <= found["held"] <= 0.985, (segments, labels)
+        if labels >= 30 and curve != "fall":
+            assert found["width over that of labels only"] <= 0.92, (segments, labels)
