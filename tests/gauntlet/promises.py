@@ -46,6 +46,7 @@ LINES = {
         ),
         5,
     ),
+    "trials, soft": Line(fits.shares, (_FIT,), 5),
     "band": Line(fits.unpooled_bands, (_BAND,)),
     "weights": Line(fits.weights_count_rows, (_FIT,), 4),
     "row order": Line(fits.row_order, (_FIT,), 4),
