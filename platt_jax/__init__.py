@@ -12,6 +12,8 @@ from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.inference.bootstrap import Bootstrap, bootstrap
 from platt_jax.inference.choose_curve import CurveChoice, choose_curve
 from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.inference.mean_differences import compare_means
+from platt_jax.inference.means import estimate_means
 from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
 from platt_jax.model.prior import GaussianPrior
@@ -51,7 +53,9 @@ __all__ = [
     "bootstrap",
     "certify",
     "choose_curve",
+    "compare_means",
     "estimate_drift",
+    "estimate_means",
     "estimate_rates",
     "fit",
     "fit_multiclass",

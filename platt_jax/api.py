@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any, get_args, overload
 
+import numpy as np
 from jax.sharding import Mesh
 
-from platt_jax import validation
+from platt_jax import ids, validation
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.curves import Curve, OtherName, SigmoidName, read_curve
@@ -31,6 +32,8 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.shares import ShareRows, dispersion, share_rows
+from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
@@ -56,6 +59,8 @@ def fit(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     curve: SigmoidName = "sigmoid",
+    trials: Column | None = None,
+    soft: bool = False,
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -86,6 +91,8 @@ def fit(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     curve: str | Curve = "sigmoid",
+    trials: Column | None = None,
+    soft: bool = False,
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -110,6 +117,13 @@ def fit(
             example from an earlier fit of similar rows. It saves passes, and changes no result by
             more than `Options.tol`. A bad start costs one pass. NaN means the usual start.
         curve: the kind of curve, as in `fit_segments`, without prior, start and mesh.
+        trials: numbers of trials above 0, broadcastable to scores; the labels are then how many of
+            them were positive: grouped binomials. Trials of a row may depend on each other, such as
+            several votes on one item. So the variance is taken to be a multiple of the binomial's:
+            Pearson's statistic over its degrees of freedom (McCullagh & Nelder 1989, section 4.5),
+            by which all counts are divided, Platt's targets included. Only for curve="sigmoid".
+        soft: whether labels are any numbers in [0, 1], such as mean votes. Each row counts once,
+            times the same correction, which may be below 1.
         mesh: a `jax.sharding.Mesh` of devices of this process; None for JAX's default device. Its
             axes are named "problems", "rows" or both. Along "problems" each device fits its own
             problems; along "rows" each device sums over its share of each problem's rows. A problem
@@ -141,6 +155,14 @@ def fit(
         >>> round(float(one.A), 6), round(float(one.B), 6)
         (-0.202614, 0.652367)
     """
+    if trials is not None or soft:
+        shares = share_rows(scores, labels, trials, soft, weights, offset, pos_label, curve)
+        more: dict[str, Any] = dict(prior=prior, mesh=mesh, options=options, progress=progress)
+        first = fit(**shares.columns(), start=start, **more)
+        A, B = (np.asarray(x, float)[..., None] for x in (first.A, first.B))
+        squares, number = shares.squares(-(A * shares.scores + B))
+        phi = dispersion(squares.sum(-1), number.sum(-1), 1 + options.intercept)
+        return fit(**shares.columns(phi), start=(first.A, first.B), **more)
     caller, stage = Caller(), Stage.of(progress)
     kind: Any = DeviceRows if accelerators.holds(scores) else DenseRows
     rows = kind(scores, labels, weights, pos_label, offset)
@@ -177,6 +199,8 @@ def fit_segments(
     start: tuple[Column, Column] | None = None,
     pooling: Pooling = "none",
     curve: str | Curve = "sigmoid",
+    trials: Column | None = None,
+    soft: bool = False,
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -215,6 +239,9 @@ def fit_segments(
             "venn_abers"; or an object of `platt_jax.curves` with its options. They are fitted
             beside the sigmoids, and take pooling "none" or "complete", no prior, start or mesh.
             Isotonic curves, bins and Venn-Abers predictors take no offset.
+        trials: (N,) numbers of trials as in `fit`, for arrays in memory. The correction of counts
+            is one number for all segments.
+        soft: whether labels are any numbers in [0, 1], as in `fit`, for arrays in memory.
         mesh: devices as in `fit`.
         options: how to fit.
         progress: whether to show a progress bar (needs tqdm); or a function that is called with a
@@ -234,6 +261,10 @@ def fit_segments(
         >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
         (2,)
     """
+    if trials is not None or soft:
+        shares = share_rows(scores, labels, trials, soft, weights, offset, pos_label, curve)
+        kept: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh, options=options)
+        return _segments_of_shares(shares, segments, pooling, progress=progress, **kept)
     caller = Caller()
     columns: dict[str, Any] = dict(
         labels=labels, segments=segments, weights=weights, offset=offset, pos_label=pos_label
@@ -379,3 +410,22 @@ def _other_segments(
     )
     require_no_offset(kind, rows.has_offset)
     return with_curves(fit_segments(rows, **more), rows, kind, options, caller)
+
+
+def _segments_of_shares(
+    shares: ShareRows, segments: Column, pooling: Pooling, **more: Any
+) -> SegmentCalibrator:
+    """`fit_segments` for shares: twice, the second time with counts corrected for dispersion."""
+    validation.require_each(shares.scores, segments=segments)
+    validation.require_flat(shares.scores, "scores")
+    owner, keys = distinct(ids.read_rows(segments, len(shares.scores)))
+    twice = shares.twice(keys[owner])
+    one_curve = pooling == "complete"
+    first = fit_segments(
+        **shares.columns(), segments=twice, pooling="complete" if one_curve else "none", **more
+    )
+    A, B = (np.asarray(x, float)[owner] for x in (first.fit.A, first.fit.B))
+    squares, number = shares.squares(-(A * shares.scores + B))
+    parameters = (1 if one_curve else len(keys)) * (1 + more["options"].intercept)
+    phi = dispersion(squares.sum(), number.sum(), parameters)
+    return fit_segments(**shares.columns(phi), segments=twice, pooling=pooling, **more)

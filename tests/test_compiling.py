@@ -96,6 +96,9 @@ ENTRIES = {
         fitted(data, "partial"), *made_up(len(np.unique(data[2])), 20, seed=1)
     ),
     "estimate_rates": lambda data: pj.estimate_rates(fitted(data), data[0], data[2]),
+    "estimate_means": lambda data: pj.estimate_means(
+        fitted(data, "partial"), *data, pool=data[0], pool_segments=data[2]
+    ),
     "gate": lambda data: pj.gate(fitted(data, "partial"), data[0], data[2]),
     "judge_pooling": judge_pooling,
     "metrics": all_metrics,

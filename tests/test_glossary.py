@@ -59,6 +59,12 @@ def test_columns_of_tables_are_in_the_glossary(words, rng):
         "gate": pj.gate(alone, scores, ids),
         "certify": pj.certify(pj.gate(alone, scores, ids), *rows),
         "estimate_rates": pj.estimate_rates(alone, scores, ids),
+        "estimate_means": pj.estimate_means(
+            alone, *rows, pool=scores, pool_segments=ids, width=0.1
+        ),
+        "compare_means": pj.compare_means(
+            alone, *rows, pool=scores, pool_segments=ids, first=[0], second=1
+        ),
         "profile_spreads": pj.profile_spreads(*rows),
         "judge_pooling": pj.judge_pooling(*rows, np.arange(4_000), [2_000]),
         "by_segment": metrics.by_segment(metrics.cox_calibration, labels, proba, ids).table(),

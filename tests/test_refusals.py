@@ -14,6 +14,10 @@ ROWS = X[:, 0], CLASSES == 0, CLASSES
 NEEDS_SEGMENTS = {
     "estimate_drift": lambda c: pj.estimate_drift(c, *ROWS),
     "estimate_rates": lambda c: pj.estimate_rates(c, X[:, 0], CLASSES),
+    "estimate_means": lambda c: pj.estimate_means(c, *ROWS, pool=[0.0], pool_segments=[0]),
+    "compare_means": lambda c: pj.compare_means(
+        c, *ROWS, first=[0], second=1, pool=[0.0], pool_segments=[0]
+    ),
     "to_sql": lambda c: export.to_sql(c, "score", "segment"),
     "to_onnx": lambda c: export.to_onnx(c),
     "to_python": lambda c: export.to_python(c),

@@ -96,6 +96,11 @@ def html(calibrator):
     return lambda rows, folder: report.to_html(folder / "page.html", calibrator(), rows)
 
 
+def compared(rows):
+    others = {"pool": SCORES, "pool_segments": SEGMENTS, "first": SEGMENTS[:1]}
+    return pj.compare_means(by_segment(), rows, None, None, second=SEGMENTS[:1], **others)
+
+
 def explore(calibrator):
     return lambda rows, _: plots.explore(calibrator(), rows)
 
@@ -129,6 +134,8 @@ WITH_SEGMENTS = {
     "leave_one_out": (lambda r, _: pj.leave_one_out(by_segment(), r), ()),
     "robust_covariance": (lambda r, _: inference.robust_covariance(by_segment(), r), OF_SEGMENTS),
     "estimate_rates": (lambda r, _: pj.estimate_rates(by_segment(), r), OF_SEGMENTS),
+    "estimate_means": (lambda r, _: pj.estimate_means(by_segment(), r, pool=r), OF_SEGMENTS),
+    "compare_means": (lambda r, _: compared(r), ()),
     "estimate_drift": (lambda r, _: pj.estimate_drift(pooled(), r), OF_SEGMENTS),
     "gate": (lambda r, _: pj.gate(by_segment(), r), OF_SEGMENTS),
     "certify": (lambda r, _: pj.certify(gates(by_segment()), r, None), OF_SEGMENTS),

@@ -51,7 +51,7 @@ class SegmentRows(GroupedRows, validation.HeldRows):
     _taken_by: ClassVar[str] = (
         "fit_segments, bootstrap, profile_spreads, metrics.by_segment and, with a "
         "SegmentCalibrator, triage, update, Monitor.update, robust_covariance, estimate_rates, "
-        "estimate_drift, gate, certify, plots.explore and report.to_html"
+        "estimate_means, estimate_drift, gate, certify, plots.explore and report.to_html"
     )
 
     def __init__(

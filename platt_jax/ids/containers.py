@@ -100,15 +100,15 @@ def number_like(keys: NDArray[Any], values: tables.Column) -> int:
     return 1 if one else length(read(values))
 
 
-def read_like(keys: NDArray[Any], values: tables.Column, rows: int) -> Ids:
+def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = "segments") -> Ids:
     """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids."""
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
-        some = read_rows(values, rows)
+        some = read_rows(values, rows, name)
         # An empty list has neither the type nor the columns of the keys.
         return some if rows else read(keys[:0])
     one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
-    return _repeated(read(one), rows)
+    return _repeated(read(one, name), rows)
 
 
 def length(ids: Ids) -> int:

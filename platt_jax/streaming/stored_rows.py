@@ -42,7 +42,8 @@ class StoredRows(SegmentRows):
     A fit that reads rows changed since they were written, such as by a disk's fault, is an error:
     each block of 16,384 rows has a checksum, compared when a call first reads the block.
     `Monitor.update` reads the rows of some segments at a time. `triage`, `robust_covariance`,
-    `estimate_rates`, `estimate_drift`, metrics and pages read all rows into memory.
+    `estimate_rates`, `estimate_means`, `estimate_drift`, metrics and pages read all rows into
+    memory.
 
     Args:
         directory: the cache directory given to `rows`.

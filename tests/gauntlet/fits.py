@@ -366,6 +366,28 @@ def tools_of_classes(cell: Cell) -> None:
             cell.want_same(kept, own[:, some], f"{pooling}: only", 0.0)
 
 
+def shares(cell: Cell) -> None:
+    """Labels of 0 and 1 as soft labels, and five trials that agree: the same curves."""
+    rows = cell.world.fitted
+    given = {"weights": rows.weights, "offset": rows.offset, "options": pj.Options(targets="none")}
+    at = first_of_each(cell.world.nights[0])
+    for pooling in ("none", "partial"):
+        data = rows.scores, rows.segments
+        soft, trials = (
+            pj.fit_segments(data[0], k * rows.labels, data[1], pooling=pooling, **given, **how)
+            for k, how in ((1, {"soft": True}), (5, {"trials": 5}))
+        )
+        p, q = (
+            cell.want_probabilities(x.predict_proba(at.scores, at.segments, offset=at.offset))
+            for x in (soft, trials)
+        )
+        # Without a degree of freedom five trials count as five rows. Where classes are separable
+        # the residuals depend on where a search stops.
+        endless = (np.asarray(soft.fit.flags) & (pj.Flag.SEPARABLE | pj.Flag.ONE_CLASS)).any()
+        if len(rows) > 2 * len(soft.keys) and not endless:
+            cell.want_same(p, q, f"{pooling}: five trials that agree", 1e-2)
+
+
 def no_rows(cell: Cell) -> None:
     """0 rows are answered by 0 numbers, and change nothing."""
     nothing = cell.world.nights[0].where(np.zeros(len(cell.world.nights[0]), bool))

@@ -125,6 +125,45 @@ def rates(cell: Cell) -> None:
         cell.want(held.all(), f"{(~held).sum()} of {len(held)} rates outside intervals of 1 - 1e-6")
 
 
+def means(cell: Cell) -> None:
+    """Means of labels, and differences from the first segment."""
+    world, rows, night = cell.world, cell.world.fitted, cell.world.nights[0]
+    if rows.offset is not None or rows.weights is not None:
+        return
+    for pooling in ("none", "partial"):
+        made = cell.bench.fitted(pooling)
+        given = {"pool": night.scores, "pool_segments": night.segments}
+        found = pj.estimate_means(made, *rows.data(), **given, width=0.1)
+        for mean, prefix in (("mean", ""), ("labels_only", "labels_"), ("model_mean", "model_")):
+            lower, upper = found[f"{prefix}lower"], found[f"{prefix}upper"]
+            known = np.isfinite(lower) | np.isfinite(upper)
+            cell.want_order(lower[known], found[mean][known], upper[known], f"{pooling}: {mean}")
+            value = np.asarray(found[mean], float)
+            cell.want(not ((value < 0) | (value > 1)).any(), f"{pooling}: {mean} outside [0, 1]")
+        has_labels = found["status"] != "NO_LABELS"
+        for name in ("mean", "lower", "upper", "labels_worth", "more_labels"):
+            cell.want(not np.isnan(found[name][has_labels]).any(), f"{pooling}: {name} is NaN")
+        cell.want((found["more_labels"][has_labels] >= 0).all(), f"{pooling}: negative numbers")
+        keys = found["segment"]
+        one = pj.compare_means(
+            made, *rows.data(), **given, first=keys, second=keys[:1].repeat(len(keys))
+        )
+        cell.want_order(one["lower"], one["difference"], one["upper"], f"{pooling}: difference")
+        k = world.numbers(keys)
+        p = expit(world.slope[k][:, None] * world.points + world.intercept[k][:, None])
+        truth = p.mean(1)
+        enough = found["rows"] * np.minimum(truth, 1 - truth) >= 5
+        enough &= found["status"] == "OK"
+        if world.plain and enough.any():
+            # The mean over POINTS scores is itself a draw; more than 3 of its errors are less than
+            # an interval.
+            error = 3 * p.std(1) / np.sqrt(p.shape[1])
+            held = (found["lower"] <= truth + error) & (truth - error <= found["upper"])
+            number = int(enough.sum())
+            few = chance.too_few(int(held[enough].sum()), number, 0.85)
+            cell.want(not few, f"{pooling}: {held[enough].sum()} of {number} intervals hold means")
+
+
 def spreads(cell: Cell) -> None:
     world, rows = cell.world, cell.world.fitted
     found = pj.profile_spreads(

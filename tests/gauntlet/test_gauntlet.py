@@ -147,6 +147,7 @@ FAULTS = [
     ("fit_segments partial", too_sure, "bands hold the truth"),
     ("fit_segments partial", scattered, "worse than one curve for all"),
     ("estimate_rates", moved, "outside intervals"),
+    ("estimate_means", moved, "intervals hold means"),
     ("triage fit", moved, "nothing changed"),
     ("Monitor fit", moved, "nothing changed"),
 ]

@@ -1,0 +1,103 @@
+"""Labels that are shares: k positives of r trials, or probabilities. Each row becomes two rows."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import validation
+from platt_jax.arrays import Floats
+from platt_jax.backend import accelerators
+from platt_jax.columns import Column
+from platt_jax.results.probabilities import expit
+
+
+class ShareRows(NamedTuple):
+    """Rows (..., N) of which k of r trials are positive, r = 1 for soft labels."""
+
+    scores: NDArray[Any]
+    positives: Floats
+    trials: Floats
+    weights: Floats
+    offset: NDArray[Any] | None
+
+    def twice(self, x: Any) -> Any:
+        """The column of the positive rows, and then of the negative ones."""
+        return None if x is None else np.concatenate([x, x], axis=-1)
+
+    def columns(self, dispersion: Any = 1.0) -> dict[str, Any]:
+        """Arguments of `fit`. Trials count one over the dispersion (...,)."""
+        positive = np.ones(self.scores.shape, bool)
+        scale = self.weights / np.expand_dims(dispersion, -1)
+        counts = self.positives * scale, (self.trials - self.positives) * scale
+        return {
+            "scores": self.twice(self.scores),
+            "labels": np.concatenate([positive, ~positive], axis=-1),
+            "weights": np.concatenate(counts, axis=-1),
+            "offset": self.twice(self.offset),
+        }
+
+    def squares(self, logit: Floats) -> tuple[Floats, Floats]:
+        """(..., N) Pearson's statistic of each row, and how many rows it is.
+
+        `logit` are the fitted log-odds without the offset.
+        """
+        p = expit(logit if self.offset is None else logit + self.offset)
+        variance = self.trials * p * (1 - p)
+        known = np.isfinite(self.positives + logit + self.weights) & (variance > 0)
+        off = np.where(known, self.positives - self.trials * p, 0)
+        weights = np.where(known, self.weights, 0)
+        return weights * off**2 / np.where(known, variance, 1), weights
+
+
+def dispersion(squares: Any, rows: Any, parameters: int) -> Any:
+    """Pearson's statistic over its degrees of freedom; 1 where there are none."""
+    freedom = rows - parameters
+    phi = squares / np.where(freedom > 0, freedom, 1)
+    return np.where((freedom > 0) & (phi > 0), phi, 1.0)
+
+
+def share_rows(
+    scores: Column,
+    labels: Column,
+    trials: Column | None,
+    soft: bool,
+    weights: Column | None,
+    offset: Column | None,
+    pos_label: Any,
+    curve: Any,
+) -> ShareRows:
+    """The rows, checked.
+
+    Raises:
+        ValueError: there are both trials and soft labels; a label is outside [0, 1] or the trials,
+            trials are not positive; there is a positive label, or another curve than the sigmoid.
+    """
+    option = "soft" if trials is None else "trials"
+    if soft and trials is not None:
+        raise ValueError("soft: expected False beside trials")
+    if pos_label is not None:
+        raise ValueError(f"pos_label: expected none beside {option}, got {pos_label!r}")
+    if curve != "sigmoid":
+        raise ValueError(f"curve: expected 'sigmoid' beside {option}, got {curve!r}")
+    if accelerators.holds(scores):
+        raise ValueError(f"scores: expected an array on the host beside {option}")
+    validation.require_each(scores, labels=labels)
+    scores = validation.scores(scores)
+    k, r, w = (
+        validation.broadcast(validation.numbers(x, name).astype(float), scores.shape, name)
+        for x, name in (
+            (labels, "labels"),
+            (1.0 if trials is None else trials, "trials"),
+            (1.0 if weights is None else weights, "weights"),
+        )
+    )
+    if not (some := (r > 0) | np.isnan(r)).all():
+        raise ValueError(f"trials: expected numbers above 0, got {r[~some].flat[0]}")
+    if (outside := (k < 0) | (k > r)).any():
+        at = np.argmax(outside)
+        most = "1" if trials is None else f"the row's trials, {r.flat[at]}"
+        raise ValueError(f"labels: expected numbers from 0 to {most}, got {k.flat[at]}")
+    if (w < 0).any():
+        raise validation.negative_weight_error(w[w < 0].flat[0])
+    return ShareRows(scores, k, r, w, validation.offset(offset, scores))
