@@ -12,6 +12,7 @@ from platt_jax.inference.choose_curve import CurveChoice, choose_curve
 from platt_jax.inference.leave_one_out import leave_one_out
 from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
+from platt_jax.metrics.centres import summarize_centres
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.monitoring.monitor import Monitor
 from platt_jax.multiclass.fitting import fit_multiclass
@@ -62,6 +63,7 @@ __all__ = [
     "save",
     "show_config",
     "solve",
+    "summarize_centres",
     "triage",
     "update",
     "use_compilation_cache",

@@ -40,6 +40,11 @@ from platt_jax.metrics.fields import (
     field_relative_error,
     field_squared_error,
 )
+from platt_jax.metrics.indices import (
+    CalibrationIndices,
+    CurveError,
+    integrated_calibration_index,
+)
 from platt_jax.metrics.multicalibration import MulticalibrationError, multicalibration_error
 from platt_jax.metrics.multiclass import (
     MeanScore,
@@ -79,9 +84,11 @@ from platt_jax.metrics.smooth import smooth_ece
 __all__ = [
     "BrierDecomposition",
     "BySegment",
+    "CalibrationIndices",
     "ChiSquareTest",
     "Cost",
     "CoxCalibration",
+    "CurveError",
     "DecisionCurve",
     "ECEInterval",
     "Expectation",
@@ -111,6 +118,7 @@ __all__ = [
     "field_relative_error",
     "field_squared_error",
     "hosmer_lemeshow",
+    "integrated_calibration_index",
     "isotonic_curve",
     "log_loss",
     "maximum_calibration_error",

@@ -15,7 +15,7 @@ from platt_jax.searches import newton_maximum
 
 # Powers of two from which on more rows are not drawn: they are counted by 64-bit integers; and
 # above which counts remain scaled: the end of the spline's search depends on them.
-_MOST_DRAWN, _MOST_FITTED = 60, 40
+_MOST_DRAWN, MOST_FITTED = 60, 40
 _RANKS = 500  # number of evenly ranked predictions on the isotonic curve, besides its corners
 _POINTS = 200  # of the curve, evenly spaced by rank
 # Quantiles of the logits at which splines have their knots (Harrell 2015, table 2.3), and the
@@ -205,7 +205,7 @@ def smooth_curve(
         True
     """
     validation.require_fraction(level, "level")
-    rows = _read(labels, proba, weights, from_logits, _MOST_FITTED)
+    rows = _read(labels, proba, weights, from_logits, MOST_FITTED)
     if not rows.total[0]:
         return SmoothCurve(*np.full((4, 1), np.nan))
     y, w, x = _counted(rows, rows.logits())
