@@ -325,16 +325,26 @@ def _of_pair(
     """Of the slope -A (parameter 0) or the intercept -B, where `right` is no fault."""
     if population is None or not np.isfinite(population.predictive_mean).all():
         return _UNKNOWN
-    reach = critical_value(level, simultaneous=False)
-    value, new = -population.mean[parameter], -population.predictive_mean[parameter]
-    error = float(population.mean_covariance[parameter, parameter]) ** 0.5
-    new_error = float(population.predictive_covariance[parameter, parameter]) ** 0.5
-    normal = NormalDist(float(new), new_error)
+    spread, mean, predictive = (
+        float(x[parameter, parameter])
+        for x in (
+            population.covariance,
+            population.mean_covariance,
+            population.predictive_covariance,
+        )
+    )
+    # The variance of the mean is that at the most probable spread. The predictive variance is
+    # that of the mean plus the expected squared spread, and a larger one adds a K-th of the
+    # difference to the variance of the mean.
+    number = len(population.shrinkage)
+    error = ((number * mean + predictive - spread) / (number + 1)) ** 0.5
+    value, reach = -float(population.predictive_mean[parameter]), critical_value(level, False)
+    normal = NormalDist(value, predictive**0.5)
     return _Line(
-        float(value),
-        float(value - reach * error),
-        float(value + reach * error),
-        float(population.covariance[parameter, parameter]) ** 0.5,
+        value,
+        value - reach * error,
+        value + reach * error,
+        spread**0.5,
         normal.inv_cdf((1 - level) / 2),
         normal.inv_cdf((1 + level) / 2),
         normal.cdf(right + tolerance) - normal.cdf(right - tolerance),

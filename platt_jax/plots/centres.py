@@ -23,7 +23,7 @@ _PAST = 0.15  # how far the axis goes beyond estimates, as a share of their rang
 _RIGHT = {"ratio": 1.0, "in_the_large": 0.0, "intercept": 0.0, "slope": 1.0}
 _ERRORS = {"ratio": "se_log_ratio"} | {x: f"se_{x}" for x in _RIGHT if x != "ratio"}
 _TEXTS = {
-    "ratio": "observed / expected",
+    "ratio": "observed / expected positives",
     "in_the_large": "calibration in the large, log-odds",
     "intercept": "calibration intercept, log-odds",
     "slope": "calibration slope",
@@ -71,7 +71,7 @@ def forest(
         >>> p = rng.random(400)
         >>> centres = summarize_centres(p, rng.random(400) < p, np.arange(400) % 8)
         >>> forest(centres).get_xlabel()
-        'observed / expected'
+        'observed / expected positives'
     """
     if not isinstance(centres, Centres):
         raise ValueError(f"centres: expected the result of summarize_centres, got {centres!r}")

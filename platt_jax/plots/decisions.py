@@ -41,8 +41,8 @@ def decision_curve(
         >>> decision_curve(curve).get_ylabel()
         'net benefit per row'
     """
-    shape = np.shape(getattr(curve, "threshold", None))
-    if len(shape) != 1 or not np.isfinite(curve.value).all():
+    one = isinstance(curve, DecisionCurve) and np.ndim(curve.value) == 1
+    if not one or not np.isfinite(curve.value).all():
         raise ValueError("curve: expected a decision curve of one problem without NaN")
     ax = style.axes_or_new(ax)
     at, blue = curve.threshold, style.shade(ax, style.BLUE)
