@@ -77,9 +77,21 @@ def summarize_centres(
     (Debray et al. 2019; in R `metamisc::valmeta` and CalibrationCurves). The likelihoods are those
     of the rows, without a normal approximation, so centres without positives count for what they
     say and nothing is added to zeros. Intercept and slope together have the population of
-    ``fit_segments(..., pooling="partial")``; the other two have their spread integrated out. Where
-    centres are large, mean and standard deviation are those of a meta-analysis by restricted
-    maximum likelihood: within 0.01 for the 23 published validations of EuroSCORE II.
+    ``fit_segments(..., pooling="partial")``; the other two have their spread integrated out, under
+    the same prior.
+
+    Simulated with 10 and 30 centres of 50 to 500 rows, 2 to 50 % positives and standard deviations
+    of 0.2 and 0.5 (0.25 of slopes), prediction intervals of 95 % held the measures of new centres
+    in 91 to 99 % of the draws. They hold all of them where centres do not differ, since a spread of
+    0 is never certain: with 10 centres the interval of a slope is then 0.7 wide, and `within` too
+    low. With 2 % positives in 10 centres the spread is hardly known, and intervals are as wide as
+    its prior lets them be. Intervals of the mean held it in MEANS of the samples. Nothing here says whether the centres are a
+    fair sample of those to come.
+
+    Where centres are large, means and spreads agree with a meta-analysis by restricted maximum
+    likelihood. Of the 23 validations of EuroSCORE II in metamisc, that has a mean O:E of 1.11 (0.90
+    to 1.36) and a prediction interval from 0.43 to 2.86; here it is 1.09 (0.89 to 1.34), and 0.42
+    to 2.85: the log of a ratio of few positives is too high on average.
 
     Args:
         proba: (N,) probabilities of class 1, or logits.

