@@ -143,7 +143,9 @@ def _draw(
         ax.scatter(overall["value"], 0, 40, marker="D", label="a new centre", **looks)
     if log:
         ax.set_xscale("log")
-    ax.set(xlim=(low, high), ylim=(-0.8, len(texts) + 1.8), xlabel=_TEXTS[parameter])
+    ax.set(
+        xlim=(low, high), ylim=(-0.8, len(texts) + 1.8), xlabel=_TEXTS[parameter], ylabel="centre"
+    )
     if log:
         axes.log_axis(ax.xaxis, (low, high))
     ticks = [*y, 1, 0] if known else list(y)
