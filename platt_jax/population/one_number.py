@@ -106,7 +106,8 @@ class NumberPopulation(NamedTuple):
     def _below(self, x: float, error: Floats) -> float:
         from scipy.special import ndtr
 
-        return float(self.weight @ ndtr((x - self.mean) / error))
+        # Weights may sum up to a little more than 1.
+        return min(float(self.weight @ ndtr((x - self.mean) / error)), 1.0)
 
     def _quantile(self, probability: float, error: Floats) -> float:
         def function(x: Floats) -> tuple[Floats, Floats, float]:
