@@ -68,6 +68,6 @@ def test_columns_of_tables_are_in_the_glossary(words, rng):
         "of fields": metrics.field_calibration_error(labels, proba, ids).table(),
         "of groups": metrics.multicalibration_error(labels, proba, segments=ids).table(),
     }
-    tests = re.compile(r"^(slope|intercept|joint)_test_|^(ici|e50|e90|emax)_(?=lower|upper)")
+    tests = re.compile(r"^(slope|intercept|joint)_test_|^(ici|e50|e90|emax)_(?=value|lower|upper)")
     for name, table in tables.items():
         assert sorted({tests.sub("", column) for column in table} - words) == [], name
