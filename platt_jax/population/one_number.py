@@ -41,14 +41,14 @@ class LikelihoodTable(NamedTuple):
         first = len(self.at[0]) * np.arange(len(x))[:, None]
         right = np.clip(right.reshape(x.shape) - first, 1, len(self.at[0]) - 1)
 
-        def of(table: Floats, which: Ints) -> Floats:
+        def picked(table: Floats, which: Ints) -> Floats:
             return np.take_along_axis(table, which, 1)
 
-        x0, x1 = of(self.at, right - 1), of(self.at, right)
+        x0, x1 = picked(self.at, right - 1), picked(self.at, right)
         gap = np.where(x1 > x0, x1 - x0, 1)
         t = (inside - x0) / gap
-        y0, y1 = of(self.log_likelihood, right - 1), of(self.log_likelihood, right)
-        m0, m1 = gap * of(self.slope, right - 1), gap * of(self.slope, right)
+        y0, y1 = picked(self.log_likelihood, right - 1), picked(self.log_likelihood, right)
+        m0, m1 = gap * picked(self.slope, right - 1), gap * picked(self.slope, right)
         cubic = (
             y0 + t * m0 + t**2 * (3 * (y1 - y0) - 2 * m0 - m1) + t**3 * (m0 + m1 - 2 * (y1 - y0))
         )

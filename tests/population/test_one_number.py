@@ -58,6 +58,8 @@ def test_it_is_a_meta_analysis_by_restricted_maximum_likelihood(rng, number, spr
             found.weight @ norm.cdf(x, found.mean, found.mean_error), probability
         )
     low, high = (found.new_quantile(x) for x in (0.025, 0.975))
+    new_error = np.hypot(found.spread, found.mean_error)
+    np.testing.assert_allclose(found.weight @ norm.cdf(low, found.mean, new_error), 0.025)
     assert high - low > 2 * 1.96 * likeliest
     np.testing.assert_allclose(found.share_between(low, high), 0.95)
 
