@@ -122,7 +122,8 @@ def summarize_centres(
           `metrics.cox_calibration`;
         - `status`: OK; FEW_EVENTS with fewer than 10 rows of the rarer class, whose joint fit says
           little; ONE_CLASS, whose intercepts, slope and errors are NaN; SEPARABLE, without a joint
-          fit; EMPTY, without rows of positive weight; NON_FINITE, with a NaN in a row, so that all is NaN and the centre counts nowhere.
+          fit; EMPTY, without rows of positive weight; NON_FINITE, with a NaN in a row, so that all
+          is NaN and the centre counts nowhere.
 
         Its `overall` is a Table with a line per `parameter` ("ratio", "in_the_large", "intercept",
         "slope") and the columns `segments`, the number of centres; `value`, the mean, with the
