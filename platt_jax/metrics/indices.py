@@ -71,7 +71,7 @@ def integrated_calibration_index(
     [0, 1]. By the triangle inequality the first is never smaller for ICI and Emax, and the interval
     is cautious, as `ece_interval` is. Simulated with 100 to 2,000 rows, 5 % and 30 % positives,
     calibrated predictions, two wrong slopes and a wave, intervals of 95 % held the true ICI in 92
-    to 100 % of the samples, E50 and E90 in 91 to 100 %, and Emax in 94 to 100 %. The exception is
+    to 100 % of the samples, E50 and E90 in 91 to 100 %, and Emax in 88 to 100 %. The exception is
     Emax with the wave, 2,000 rows and 5 % positives: 71 %. Splines of five knots are too stiff for
     that, and where predictions are few the maximum is mostly extrapolation; look at `smooth_curve`.
 

@@ -61,10 +61,12 @@ def test_where_there_is_no_curve_they_are_nan(rng):
     ("rows", "rate", "bend"), [(300, 0.05, 1), (300, 0.3, 1), (1000, 0.3, 0.7)]
 )
 def test_intervals_hold_the_true_indices(rows, rate, bend):
-    y, logits, true = rows_of(np.random.default_rng(5), rows, rate, bend, (150,))
+    y, logits, true = rows_of(np.random.default_rng(5), rows, rate, bend, (400,))
     found = metrics.integrated_calibration_index(y, logits, from_logits=True)
     truth = four(np.abs(true - 1 / (1 + np.exp(-logits))))
-    for each, value in zip(found, truth, strict=True):
+    for name, each, value in zip(found._fields, found, truth, strict=True):
         some = np.isfinite(each.value)
         held = (each.lower - 1e-12 <= value) & (value <= each.upper)
-        assert some.mean() > 0.9 and held[some].mean() > 0.88
+        # The maximum is mostly at the ends, where few predictions are.
+        least = 0.85 if name == "emax" else 0.9
+        assert some.mean() > 0.9 and held[some].mean() > least, name
