@@ -18,7 +18,7 @@ class ids (..., N) and probabilities (..., N, C). Common rules:
 - Log-odds of probabilities are by `platt_jax.logit`: clipped, in the same way at 0 and 1.
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
   rows of positive weight is NaN, too. Of all this there are no warnings. `cox_calibration`,
-  `smooth_curve` and `integrated_calibration_index` warn where clipped log-odds determine the result.
+  `smooth_curve` and `integrated_calibration_index` warn where clipped log-odds determine results.
 - A ValueError names the argument, its value, and what was expected.
 """
 
