@@ -16,6 +16,7 @@ from platt_jax.inference.mean_differences import compare_means
 from platt_jax.inference.means import estimate_means
 from platt_jax.inference.rates import estimate_rates
 from platt_jax.inference.spreads import profile_spreads
+from platt_jax.metrics.centres import summarize_centres
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.monitoring.monitor import Monitor
 from platt_jax.multiclass.fitting import fit_multiclass
@@ -70,6 +71,7 @@ __all__ = [
     "save",
     "show_config",
     "solve",
+    "summarize_centres",
     "triage",
     "update",
     "use_compilation_cache",

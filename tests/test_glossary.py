@@ -68,9 +68,15 @@ def test_columns_of_tables_are_in_the_glossary(words, rng):
         "profile_spreads": pj.profile_spreads(*rows),
         "judge_pooling": pj.judge_pooling(*rows, np.arange(4_000), [2_000]),
         "by_segment": metrics.by_segment(metrics.cox_calibration, labels, proba, ids).table(),
+        "centres": pj.summarize_centres(proba, labels, ids),
+        "of all centres": pj.summarize_centres(proba, labels, ids).overall,
+        "decision_curve": metrics.decision_curve(labels, proba, before=proba).table(),
+        "indices": metrics.by_segment(
+            metrics.integrated_calibration_index, labels, proba, ids
+        ).table(),
         "of fields": metrics.field_calibration_error(labels, proba, ids).table(),
         "of groups": metrics.multicalibration_error(labels, proba, segments=ids).table(),
     }
-    tests = re.compile(r"^(slope|intercept|joint)_test_")
+    tests = re.compile(r"^(slope|intercept|joint)_test_|^(ici|e50|e90|emax)_(?=value|lower|upper)")
     for name, table in tables.items():
         assert sorted({tests.sub("", column) for column in table} - words) == [], name

@@ -17,8 +17,8 @@ class ids (..., N) and probabilities (..., N, C). Common rules:
   1e-300 of their sum.
 - Log-odds of probabilities are by `platt_jax.logit`: clipped, in the same way at 0 and 1.
 - A NaN, or an infinite weight or logit, makes the results of its own problem NaN. A problem without
-  rows of positive weight is NaN, too. Of all this there are no warnings. `cox_calibration` and
-  `smooth_curve` warn where clipped log-odds determine the result.
+  rows of positive weight is NaN, too. Of all this there are no warnings. `cox_calibration`,
+  `smooth_curve` and `integrated_calibration_index` warn where clipped log-odds determine results.
 - Results are NumPy's. Of arrays on a GPU `log_loss`, `brier_score`, `roc_auc`, `spiegelhalter` and
   the metrics of bins, but `ece_by_chance` and the decomposition, copy no rows to the host.
 - A ValueError names the argument, its value, and what was expected.
@@ -42,6 +42,11 @@ from platt_jax.metrics.fields import (
     field_relative_error,
     field_squared_error,
 )
+from platt_jax.metrics.indices import (
+    CalibrationIndices,
+    CurveError,
+    integrated_calibration_index,
+)
 from platt_jax.metrics.multicalibration import MulticalibrationError, multicalibration_error
 from platt_jax.metrics.multiclass import (
     MeanScore,
@@ -51,6 +56,14 @@ from platt_jax.metrics.multiclass import (
     multiclass_log_loss,
     top_label,
     top_label_ece,
+)
+from platt_jax.metrics.net_benefit import (
+    Cost,
+    DecisionCurve,
+    NetBenefit,
+    decision_curve,
+    expected_cost,
+    net_benefit,
 )
 from platt_jax.metrics.scores import (
     BrierDecomposition,
@@ -73,8 +86,12 @@ from platt_jax.metrics.smooth import smooth_ece
 __all__ = [
     "BrierDecomposition",
     "BySegment",
+    "CalibrationIndices",
     "ChiSquareTest",
+    "Cost",
     "CoxCalibration",
+    "CurveError",
+    "DecisionCurve",
     "ECEInterval",
     "Expectation",
     "Expected",
@@ -83,6 +100,7 @@ __all__ = [
     "IsotonicCurve",
     "MeanScore",
     "MulticalibrationError",
+    "NetBenefit",
     "ReliabilityCurve",
     "SmoothCurve",
     "TopLabel",
@@ -92,20 +110,24 @@ __all__ = [
     "by_segment",
     "classwise_ece",
     "cox_calibration",
+    "decision_curve",
     "ece_by_chance",
     "ece_interval",
     "expected",
     "expected_calibration_error",
+    "expected_cost",
     "field_calibration_error",
     "field_relative_error",
     "field_squared_error",
     "hosmer_lemeshow",
+    "integrated_calibration_index",
     "isotonic_curve",
     "log_loss",
     "maximum_calibration_error",
     "multicalibration_error",
     "multiclass_brier_score",
     "multiclass_log_loss",
+    "net_benefit",
     "reliability_curve",
     "roc_auc",
     "smooth_curve",

@@ -1,6 +1,5 @@
 """Calibration without bins: isotonic and smooth reliability curves of one problem."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from platt_jax.searches import newton_maximum
 
 # Powers of two from which on more rows are not drawn: they are counted by 64-bit integers; and
 # above which counts remain scaled: the end of the spline's search depends on them.
-_MOST_DRAWN, _MOST_FITTED = 60, 40
+_MOST_DRAWN, MOST_FITTED = 60, 40
 _RANKS = 500  # number of evenly ranked predictions on the isotonic curve, besides its corners
 _POINTS = 200  # of the curve, evenly spaced by rank
 # Quantiles of the logits at which splines have their knots (Harrell 2015, table 2.3), and the
@@ -206,30 +205,52 @@ def smooth_curve(
         True
     """
     validation.require_fraction(level, "level")
-    rows = _read(labels, proba, weights, from_logits, _MOST_FITTED)
+    rows = _read(labels, proba, weights, from_logits, MOST_FITTED)
     if not rows.total[0]:
         return SmoothCurve(*np.full((4, 1), np.nan))
     y, w, x = _counted(rows, rows.logits())
-    at = np.unique(_quantiles(x, w, np.linspace(0, 1, _POINTS)))
-    # Logits may be far from 0, or near each other.
-    sloping = bool(x.min() < x.max())
-    middle, unit = x.mean(), (x.std() if sloping else 1.0)
-    choices = _choices(x, y, w)
-    for knots in choices:
-        placed = [(knot - middle) / unit for knot in knots]
-        columns, here = (_basis((z - middle) / unit, placed, sloping) for z in (x, at))
-        fitted = _logistic(columns, y, w)
-        if fitted is not None:
-            beta, factor = fitted
-            logit = here @ beta
-            critical = critical_value(level, simultaneous=False)
-            reach = critical * np.sqrt(np.ldexp(_variances(here, factor), -rows.exponent))
-            return SmoothCurve(expit(at), expit(logit), expit(logit - reach), expit(logit + reach))
+    at = np.unique(quantiles(x, w, np.linspace(0, 1, _POINTS)))
+    spline = fitted_spline(x, y, w)
+    if spline is not None:
+        columns = spline.columns(at)
+        logit = columns @ spline.coefficients
+        critical = critical_value(level, simultaneous=False)
+        variances = np.ldexp(_variances(columns, spline.factor), -rows.exponent)
+        reach = critical * np.sqrt(variances)
+        return SmoothCurve(expit(at), expit(logit), expit(logit - reach), expit(logit + reach))
     unknown = np.full(len(at), np.nan)
-    if choices:
+    if _choices(x, y, w):
         Caller().warn(_APART if _is_apart(x, y) else _NOT_FOUND)
         return SmoothCurve(expit(at), unknown, unknown, unknown)
     return SmoothCurve(expit(at), np.full(len(at), np.average(y, weights=w)), unknown, unknown)
+
+
+class FittedSpline(NamedTuple):
+    """Log-odds of labels as a spline of predicted ones."""
+
+    knots: Floats  # in standardized log-odds; none for a line
+    middle: float  # of the log-odds
+    unit: float
+    sloping: bool  # whether the log-odds differ
+    coefficients: Floats  # (P,)
+    factor: Floats  # (P, P), F of the Hessian F F' of the loss
+
+    def columns(self, x: Floats) -> Floats:
+        """(N, P), of predicted log-odds (N,), which times the coefficients are log-odds."""
+        return _basis((x - self.middle) / self.unit, self.knots, self.sloping)
+
+
+def fitted_spline(x: Floats, y: Bools, w: Floats) -> FittedSpline | None:
+    """The spline of the most knots that can be fitted, or None if none can."""
+    # Logits may be far from 0, or near each other.
+    sloping = bool(x.min() < x.max())
+    middle, unit = x.mean(), (x.std() if sloping else 1.0)
+    for knots in _choices(x, y, w):
+        placed = (knots - middle) / unit
+        fitted = _logistic(_basis((x - middle) / unit, placed, sloping), y, w)
+        if fitted is not None:
+            return FittedSpline(placed, middle, unit, sloping, *fitted)
+    return None
 
 
 def _is_apart(x: Floats, y: Bools) -> bool:
@@ -240,11 +261,11 @@ def _is_apart(x: Floats, y: Bools) -> bool:
 def _choices(x: Floats, y: Bools, w: Floats) -> list[Floats]:
     """Knots to try in turn: as many as the rarer class allows, and fewer; none for a line."""
     rarer = min(w[y].sum(), w[~y].sum())
-    tried = [_quantiles(x, w, np.array(at)) for least, at in _KNOTS if rarer >= least]
+    tried = [quantiles(x, w, np.array(at)) for least, at in _KNOTS if rarer >= least]
     return [knots for knots in tried if (np.diff(knots) > 0).all()]
 
 
-def _quantiles(x: Floats, w: Floats, share: Floats) -> Floats:
+def quantiles(x: Floats, w: Floats, share: Floats) -> Floats:
     """Values below which these shares of the weight lie."""
     order = np.argsort(x)
     upto = np.cumsum(w[order])
@@ -252,7 +273,7 @@ def _quantiles(x: Floats, w: Floats, share: Floats) -> Floats:
     return x[order][np.minimum(place, len(x) - 1)]
 
 
-def _basis(x: Floats, knots: Sequence[Any] | Floats, sloping: bool = True) -> Floats:
+def _basis(x: Floats, knots: Floats, sloping: bool = True) -> Floats:
     """(N, P), 1, x and the truncated cubics of a restricted spline (Harrell 2015, eq. 2.25)."""
     columns = [np.ones_like(x), x] if sloping else [np.ones_like(x)]
     if len(knots):

@@ -57,7 +57,8 @@ def by_segment(
             several classes.
         segments: (N,) ids as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
-        options: options of the metric, such as from_logits=True or classes.
+        options: options of the metric, such as from_logits=True or classes; `before` of
+            `decision_curve` has a number per row, (N,).
 
     Returns:
         A BySegment; `BySegment.table` makes it a table.
@@ -93,10 +94,15 @@ def by_segment(
         y, w, _ = validation.labelled_rows(p, labels, weights, "proba")
         y = np.where(y == validation.BAD_LABEL, np.nan, y) if y.min() < 0 else y
     segments_by_size = SegmentsBySize(factorize(row_ids))
+    by_row = {}
+    if "before" in options:
+        before = validation.floating(options.pop("before"), "before")
+        by_row["before"] = validation.broadcast(before, p.shape[:1], "before", "proba")
 
     def values_of_some(rows: PaddedRows) -> Any:
         weights = np.where(rows.inside, w[rows.place], 0)
-        return metric(y[rows.place], p[rows.place], weights=weights, **options)
+        beside = {name: x[rows.place] for name, x in by_row.items()}
+        return metric(y[rows.place], p[rows.place], weights=weights, **beside, **options)
 
     values = segments_by_size.map(values_of_some)
     return BySegment(segments_by_size.keys, segments_by_size.sizes, values)

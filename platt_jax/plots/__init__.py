@@ -9,6 +9,8 @@ notebook.
 The plotted quantities are computed in `platt_jax.metrics` and by the fits themselves.
 """
 
+from platt_jax.plots.centres import forest
+from platt_jax.plots.decisions import decision_curve
 from platt_jax.plots.description import alt_text
 from platt_jax.plots.explore import explore
 from platt_jax.plots.nights import nights
@@ -23,7 +25,9 @@ __all__ = [
     "ReliabilityDisplay",
     "alt_text",
     "convergence",
+    "decision_curve",
     "explore",
+    "forest",
     "levels",
     "nights",
     "parameter_map",

@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.special import expit
 
+import platt_jax as pj
 from platt_jax import metrics, scalers
 
 from . import chance
@@ -125,6 +126,53 @@ def curves(cell: Cell) -> None:
             # Fewer than five rows of a class determine no smooth curve: it is the mean, see there.
             few = function is metrics.smooth_curve and min(labels.sum(), (1 - labels).sum()) < 5
             cell.want(few or not half.any(), f"{what}: a curve without a band")
+
+
+def decisions(cell: Cell) -> None:
+    """Net benefits and costs with their intervals, of the truth and of what is nearly none."""
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    at = [0.01, float(np.clip(truth.mean(), 0.02, 0.9)), 0.95]
+    curve = metrics.decision_curve(labels, truth, before=truth**2, threshold=at)
+    alone = metrics.net_benefit(labels, truth, threshold=at)
+    cell.want_same(curve.value, alone.value, "decision_curve and net_benefit", 1e-12)
+    cell.want_order(curve.lower, curve.value, curve.upper, "net benefit")
+    cell.want_order(curve.difference_lower, curve.difference, curve.difference_upper, "difference")
+    cell.want((curve.value <= labels.mean() + 1e-12).all(), "more true positives than positives")
+    cost = metrics.expected_cost(labels, truth, cost=(1, 9))
+    cell.want_order(cost.lower, cost.value, cost.upper, "cost")
+    cell.want(0 <= cost.lower and cost.upper <= 9, f"cost {cost}")
+    sure = metrics.decision_curve(
+        labels, truth, before=truth**2, threshold=at[1], level=1 - chance.NEVER
+    )
+    gain = truth - (1 - truth) * at[1] / (1 - at[1])
+    now, then = truth >= at[1], truth**2 >= at[1]
+    # Given the probabilities; normal ends of rare levels hold where some rows count.
+    if (truth * (now != then)).sum() >= 20:
+        expected = float((gain * (now * 1.0 - then)).mean())
+        inside = sure.difference_lower[0] <= expected <= sure.difference_upper[0]
+        cell.want(inside, f"difference {expected:.3g} outside its interval")
+    indices = metrics.integrated_calibration_index(labels, truth, replicates=50)
+    for name, each in zip(indices._fields, indices, strict=True):
+        cell.want_order(each.lower, each.value, each.upper, name)
+        known = np.isnan(each.value) or (0 <= each.lower and each.upper <= 1)
+        cell.want(known, f"{name} {each}")
+
+
+def centres(cell: Cell) -> None:
+    """Each segment is a centre."""
+    rows = cell.world.nights[0]
+    labels, truth = _independent(rows)
+    made = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5)
+    cell.want(made["positives"].sum() == labels.sum(), "centres: positives do not add up")
+    cell.want(np.isclose(made["expected"].sum(), truth.sum()), "centres: expected do not add up")
+    cell.want_order(made["ratio_lower"], made["ratio"], made["ratio_upper"], "O:E")
+    found = made.overall
+    cell.want_order(found["lower"], found["value"], found["upper"], "the mean of centres")
+    cell.want_order(found["new_lower"], found["value"], found["new_upper"], "a new centre")
+    within = found["within"]
+    cell.want(((within >= 0) & (within <= 1) | np.isnan(within)).all(), f"within {within}")
+    cell.want(len(made["rows"]) < 2 or np.isfinite(found["value"][:2]).all(), "no population")
 
 
 def fields(cell: Cell) -> None:

@@ -144,6 +144,18 @@ LINES = {
         ("metrics.reliability_curve", "metrics.isotonic_curve", "metrics.smooth_curve"),
         2,
     ),
+    "metrics, decisions": Line(
+        measuring.decisions,
+        tuple(
+            f"metrics.{x}"
+            for x in (
+                *("net_benefit", "decision_curve", "expected_cost"),
+                "integrated_calibration_index",
+            )
+        ),
+        2,
+    ),
+    "summarize_centres": Line(measuring.centres, ("summarize_centres",), 10),
     "metrics, fields": Line(
         measuring.fields,
         (

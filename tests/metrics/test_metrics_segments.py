@@ -26,6 +26,8 @@ METRICS = {
     for name in metrics.__all__
     if name[0].islower() and name not in NOT_OF_BATCHES and not name.startswith("field_")
 }
+# Those without a default; `before` has a number per row.
+OPTIONS = {"decision_curve": {"threshold": [0.2, 0.5]}, "expected_cost": {"cost": (1, 4)}}
 
 
 @pytest.fixture
@@ -42,14 +44,19 @@ def rows(rng):
 def test_every_metric_of_every_segment(rows, metric, weighted):
     labels, proba, weights, segments = rows
     weights = weights if weighted else None
-    made = metrics.by_segment(metric, labels, proba, segments, weights=weights)
+    options, before = OPTIONS.get(metric.__name__, {}), {}
+    if metric is metrics.decision_curve:
+        before = {"before": proba**2}
+    made = metrics.by_segment(metric, labels, proba, segments, weights=weights, **before, **options)
     keys = np.unique(segments)
     np.testing.assert_array_equal(made.keys, keys)
     np.testing.assert_array_equal(made.rows, [(segments == key).sum() for key in keys])
     rtol = 1e-6 if metric is metrics.cox_calibration else 1e-9  # its fit stops short of rounding
     for i, key in enumerate(keys):
         mine = segments == key
-        alone = metric(labels[mine], proba[mine], weights=weights[mine] if weighted else None)
+        own = {name: x[mine] for name, x in before.items()}
+        own_weights = weights[mine] if weighted else None
+        alone = metric(labels[mine], proba[mine], weights=own_weights, **own, **options)
         assert jax.tree.structure(alone) == jax.tree.structure(made.values)
         for of_all, one in zip(*map(jax.tree.leaves, (made.values, alone)), strict=True):
             assert of_all.dtype == np.asarray(one).dtype

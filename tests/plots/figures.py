@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 import platt_jax as pj
-from platt_jax import plots
+from platt_jax import metrics, plots
+from platt_jax.metrics.centres import Centres
 from platt_jax.results.levels import Level, Levels
 from platt_jax.results.tables import Table
 
@@ -31,6 +32,10 @@ def every_figure(rows, calibrator, pooled):
         "moves": lambda ax=None: plots.shrinkage(pooled, calibrator, ax=ax),
         "convergence": lambda ax=None: plots.convergence(calibrator, ax=ax),
         "pooling": lambda ax=None: plots.pooling_losses(JUDGED, ax=ax),
+        "decisions": lambda ax=None: plots.decision_curve(
+            metrics.decision_curve(labels, own, before=p, threshold=np.arange(1, 19) / 20), ax=ax
+        ),
+        "forest": lambda ax=None: plots.forest(CENTRES, ax=ax),
         "levels": lambda ax=None: plots.levels(replace(pooled, by_level=crossed(6)), ax=ax),
     }
 
@@ -90,7 +95,7 @@ def nested():
 
 FIGURES = (
     *("binned", "smooth", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    *("convergence", "pooling", "levels"),
+    *("convergence", "pooling", "levels", "decisions", "forest"),
 )
 # As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
 JUDGED = Table(
@@ -100,4 +105,22 @@ JUDGED = Table(
     log_loss=np.full(8, 0.5),
     difference=np.array([0, -0.002, 0.001, -0.003, 0, 0.003, 0.9, 0.0005]),
     standard_error=np.array([0, 0.001, 0.001, 0.001, 0, 0.001, 0.1, np.nan]),
+)
+
+# As `summarize_centres` has it: one centre has no positives, and one's interval leaves the axes.
+CENTRES = Centres(
+    {
+        "segment": np.array(["north", "south", "west", "$x$ " + "a long name " * 5]),
+        "rows": np.array([100.0, 80, 20, 400]),
+        "ratio": np.array([1.2, 0.7, 0.0, 1.0]),
+        "se_log_ratio": np.array([0.2, 2.0, np.inf, 0.1]),
+    },
+    Table(
+        parameter=np.array(["ratio"]),
+        value=np.array([1.0]),
+        lower=np.array([0.7]),
+        upper=np.array([1.4]),
+        new_lower=np.array([0.5]),
+        new_upper=np.array([2.1]),
+    ),
 )

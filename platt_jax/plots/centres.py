@@ -1,0 +1,164 @@
+"""Centres with their intervals, their mean, and what a new one may be: a forest plot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from platt_jax.arrays import Floats
+from platt_jax.metrics.centres import Centres
+from platt_jax.plots import axes, names, style
+from platt_jax.plots.rows import ids_in_table
+from platt_jax.results.probabilities import critical_value
+from platt_jax.results.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST = 40  # centres drawn, by default
+_NAME_WIDTH = 24  # in letters
+_LINE = 0.22  # height of a centre, in inches
+_PAST = 0.15  # how far the axis goes beyond estimates, as a share of their range
+_RIGHT = {"ratio": 1.0, "in_the_large": 0.0, "intercept": 0.0, "slope": 1.0}
+_ERRORS = {"ratio": "se_log_ratio"} | {x: f"se_{x}" for x in _RIGHT if x != "ratio"}
+_TEXTS = {
+    "ratio": "observed / expected positives",
+    "in_the_large": "calibration in the large, log-odds",
+    "intercept": "calibration intercept, log-odds",
+    "slope": "calibration slope",
+}
+
+
+class _Ends(NamedTuple):
+    value: Floats
+    lower: Floats
+    upper: Floats
+
+
+def forest(
+    centres: Centres,
+    parameter: str = "ratio",
+    *,
+    level: float = 0.95,
+    most: int = _MOST,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot each centre with its interval, the mean of all, and the interval of a new centre.
+
+    Centres are in ascending order of their estimates, those without one are counted in a note. Of
+    more than `most` centres those with the smallest errors are drawn. Intervals that leave the axes
+    end in arrows.
+
+    Args:
+        centres: result of `summarize_centres`.
+        parameter: "ratio", "in_the_large", "intercept" or "slope".
+        level: confidence level of the centres' intervals, in (0, 1); the other two intervals are
+            those of `centres.overall`.
+        most: maximum number of centres drawn.
+        title: title of the axes; None for none.
+        ax: matplotlib axes; None to make a new figure, whose height grows with the centres.
+
+    Raises:
+        ValueError: an argument is not as above, or no centre has an estimate.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import summarize_centres
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.random(400)
+        >>> centres = summarize_centres(p, rng.random(400) < p, np.arange(400) % 8)
+        >>> forest(centres).get_xlabel()
+        'observed / expected positives'
+    """
+    if not isinstance(centres, Centres):
+        raise ValueError(f"centres: expected the result of summarize_centres, got {centres!r}")
+    if parameter not in _RIGHT:
+        raise ValueError(f"parameter: expected one of {tuple(_RIGHT)}, got {parameter!r}")
+    ends = _ends(centres, parameter, critical_value(level, simultaneous=False))
+    usable = np.isfinite(ends.lower) & np.isfinite(ends.upper)
+    if not usable.any():
+        raise ValueError(f"centres: expected estimates of {parameter}, got none")
+    error = np.where(usable, centres[_ERRORS[parameter]], np.inf)
+    drawn = np.argsort(error, kind="stable")[: min(most, np.count_nonzero(usable))]
+    drawn = drawn[np.argsort(ends.value[drawn], kind="stable")]
+    ax = style.axes_or_new(ax, (6.4, 1.6 + _LINE * (len(drawn) + 2)))
+    keys = ids_in_table(centres, _fields(centres))[drawn]
+    texts = names.distinct([names.text(key) for key in keys], _NAME_WIDTH)
+    line = _line(centres.overall, parameter)
+    _draw(ax, _Ends(*(x[drawn] for x in ends)), line, texts, parameter)
+    missing = {"without an estimate": ~usable}
+    if len(drawn) < np.count_nonzero(usable):
+        missing["with larger errors"] = usable & ~np.isin(np.arange(len(usable)), drawn)
+    style.note_undrawn(ax, np.zeros(1, bool), missing)
+    return style.titled(ax, title)
+
+
+def _ends(centres: Centres, parameter: str, reach: float) -> _Ends:
+    """Estimates of the centres with their intervals."""
+    value, error = centres[parameter], reach * centres[_ERRORS[parameter]]
+    with np.errstate(invalid="ignore", over="ignore"):
+        if parameter == "ratio":
+            return _Ends(value, value / np.exp(error), value * np.exp(error))
+        return _Ends(value, value - error, value + error)
+
+
+def _fields(centres: Centres) -> list[str] | None:
+    """The columns of ids, if there are several."""
+    fields = list(centres)[: list(centres).index("rows")]
+    return fields if len(fields) > 1 else None
+
+
+def _line(overall: Table, parameter: str) -> dict[str, float]:
+    """The parameter's line of the overall table."""
+    i = overall["parameter"].tolist().index(parameter)
+    return {name: float(x[i]) for name, x in overall.items() if name != "parameter"}
+
+
+def _draw(
+    ax: Axes, ends: _Ends, overall: dict[str, float], texts: list[str], parameter: str
+) -> None:
+    """The centres from the top down, then the mean and a new centre."""
+    blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)
+    y = np.arange(len(texts)) + 2.0
+    known = np.isfinite(overall["new_lower"])
+    shown = [*ends.value, _RIGHT[parameter]]
+    if known:
+        shown += [overall["new_lower"], overall["new_upper"]]
+    log = parameter == "ratio"
+    low, high = _limits(np.array(shown), log)
+    ax.axvline(_RIGHT[parameter], color=style.GREY, linewidth=1, label="right")
+    clipped = np.clip([ends.lower, ends.upper], low, high)
+    ax.hlines(y, *clipped, color=blue, linewidth=1.2)
+    ax.scatter(ends.value, y, 18, color=blue, marker="s", label="centres", zorder=2.2)
+    for beyond, place, marker in ((ends.lower < low, low, "<"), (ends.upper > high, high, ">")):
+        ax.scatter(np.full(beyond.sum(), place), y[beyond], 14, color=blue, marker=marker)
+    if known:
+        looks: dict[str, Any] = {"color": style.VERMILLION, "zorder": 2.2}
+        ax.hlines(1, overall["lower"], overall["upper"], linewidth=4, color=black)
+        ax.scatter(overall["value"], 1, 40, color=black, marker="D", label="mean", zorder=2.2)
+        ax.hlines(0, overall["new_lower"], overall["new_upper"], linewidth=4, **looks)
+        ax.scatter(overall["value"], 0, 40, marker="D", label="a new centre", **looks)
+    if log:
+        ax.set_xscale("log")
+    ax.set(
+        xlim=(low, high), ylim=(-0.8, len(texts) + 1.8), xlabel=_TEXTS[parameter], ylabel="centre"
+    )
+    if log:
+        axes.log_axis(ax.xaxis, (low, high))
+    ticks = [*y, 1, 0] if known else list(y)
+    written = [*texts, "mean", "a new centre"] if known else texts
+    made = ax.set_yticks(ticks, written, fontsize=style.SMALL)
+    for tick in made:
+        tick.label1.set_fontfamily(names.families([tick.label1.get_text()]))
+        tick.label1.set_parse_math(False)
+
+
+def _limits(shown: Floats, log: bool) -> tuple[float, float]:
+    """Limits of the axis, with room on either side."""
+    shown = np.log(np.maximum(shown, 1e-3)) if log else shown
+    room = _PAST * max(float(np.ptp(shown)), 0.1)
+    low, high = float(shown.min()) - room, float(shown.max()) + room
+    return (float(np.exp(low)), float(np.exp(high))) if log else (low, high)

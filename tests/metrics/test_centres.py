@@ -1,0 +1,184 @@
+"""Calibration of centres: against the definitions, a meta-analysis, and simulated new centres."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+import platt_jax as pj
+from platt_jax import metrics
+from platt_jax.metrics.centres import Centres
+
+# Patients, deaths and expected deaths of the 23 validations of EuroSCORE II that Debray et al.
+# (2017, BMJ 356:i6460) review; `EuroSCORE` in the R package metamisc.
+EUROSCORE = np.array(
+    [
+        *((5553, 232, 222), (1027, 28, 46), (1090, 41, 34), (5576, 191, 261)),
+        *((23740, 746, 809.59), (3798, 215, 171), (428, 34, 7), (15497, 547, 387)),
+        *((933, 90, 105), (11170, 226, 290), (498, 8, 10), (2004, 76, 74), (216, 14, 9)),
+        *((1066, 45, 34), (314, 18, 7), (818, 13, 21), (461, 33, 34), (12201, 210, 305)),
+        *((1670, 125, 104), (6191, 300, 272), (250, 9, 4), (503, 21, 16), (50588, 1071, 1568)),
+    ]
+)
+
+
+def rows_of(rng, centres, rows, rate=0.2, spread=0.4, mean=0.2):
+    """Logits, labels and centres, and what is added to each centre's log-odds."""
+    sizes = rng.integers(*rows, centres) if isinstance(rows, tuple) else np.full(centres, rows)
+    segments = np.repeat(np.arange(centres), sizes)
+    logits = rng.normal(float(pj.logit(rate)), 1, len(segments))
+    off = mean + spread * rng.normal(size=centres)
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-logits - off[segments]))
+    return logits, labels, segments, off
+
+
+def line(centres, parameter):
+    i = centres.overall["parameter"].tolist().index(parameter)
+    return {name: x[i] for name, x in centres.overall.items()}
+
+
+@pytest.fixture(scope="module")
+def large():
+    rng = np.random.default_rng(1)
+    rows = rows_of(rng, 12, (2_000, 5_000))
+    return rows, pj.summarize_centres(*rows[:3], from_logits=True)
+
+
+def test_each_centre(large):
+    (logits, labels, segments, _), centres = large
+    p = 1 / (1 + np.exp(-logits))
+    for k in (0, 7):
+        own = segments == k
+        x, y = logits[own], labels[own]
+        np.testing.assert_allclose(centres["ratio"][k], y.sum() / p[own].sum(), rtol=1e-12)
+        a, fitted = centres["in_the_large"][k], 1 / (1 + np.exp(-x - centres["in_the_large"][k]))
+        np.testing.assert_allclose(fitted.sum(), y.sum(), rtol=1e-9)
+        variance = (fitted * (1 - fitted)).sum()
+        np.testing.assert_allclose(centres["se_in_the_large"][k], variance**-0.5, rtol=1e-9)
+        np.testing.assert_allclose(centres["se_log_ratio"][k], variance**0.5 / y.sum(), rtol=1e-9)
+        cox = metrics.cox_calibration(y, x, from_logits=True)
+        assert centres["slope"][k] == pytest.approx(float(cox.slope), rel=1e-6)
+        assert centres["intercept"][k] == pytest.approx(float(cox.intercept), rel=1e-6)
+        assert abs(a - centres["intercept"][k]) > 1e-4  # two numbers
+    assert set(centres["status"]) == {"OK"}
+
+
+@pytest.mark.parametrize("parameter", ["ratio", "in_the_large", "intercept", "slope"])
+def test_of_large_centres_it_is_a_meta_analysis(large, parameter):
+    _, centres = large
+    log = parameter == "ratio"
+    y = np.log(centres["ratio"]) if log else centres[parameter]
+    errors = centres["se_log_ratio" if log else f"se_{parameter}"]
+
+    def loss(variance):
+        w = 1 / (errors**2 + variance)
+        return -np.log(w).sum() + np.log(w.sum()) + w @ (y - (w @ y) / w.sum()) ** 2
+
+    spread = (
+        minimize_scalar(loss, bounds=(0, 4), method="bounded", options={"xatol": 1e-10}).x ** 0.5
+    )
+    w = 1 / (errors**2 + spread**2)
+    found = line(centres, parameter)
+    value, lower, upper = (
+        np.log(x) if log else x for x in (found["value"], found["lower"], found["upper"])
+    )
+    assert abs(value - (w @ y) / w.sum()) < 0.15 * w.sum() ** -0.5
+    assert abs(found["standard_deviation"] - spread) < 0.1 * spread + 0.03
+    assert upper - lower > 2 * 1.9 * w.sum() ** -0.5
+
+
+def test_published_validations():
+    """R's valmeta has 1.11 (0.90 to 1.36), and 0.43 to 2.86 for a new study, which REML gives."""
+    n, deaths, expected = EUROSCORE.T
+    p, labels = np.repeat(expected / n, 2), np.tile([1, 0], len(n))
+    weights = np.stack([deaths, n - deaths], 1).ravel()
+    centres = pj.summarize_centres(p, labels, np.repeat(np.arange(23), 2), weights=weights)
+    # metamisc's error of the log of O:E.
+    np.testing.assert_allclose(centres["se_log_ratio"], np.sqrt(1 / deaths - 1 / n), rtol=1e-9)
+    found = line(centres, "ratio")
+    reached = [found[x] for x in ("value", "lower", "upper", "new_lower", "new_upper")]
+    np.testing.assert_allclose(reached, [1.1076, 0.8999, 1.3632, 0.4295, 2.8561], rtol=0.025)
+    np.testing.assert_allclose(found["standard_deviation"], 0.4444, rtol=0.025)
+
+
+def test_statuses_and_centres_that_do_not_count(rng):
+    logits, labels, segments, _ = rows_of(rng, 7, 200)
+    labels[segments == 1] = False
+    labels[segments == 2] = logits[segments == 2] > -1.4
+    few = np.flatnonzero(labels & (segments == 3))[4:]
+    labels[few] = False
+    logits[np.flatnonzero(segments == 4)[0]] = np.nan
+    weights = np.where(segments == 5, 0.0, 1.0)
+    made = pj.summarize_centres(logits, labels, segments, weights=weights, from_logits=True)
+    expected = ["OK", "ONE_CLASS", "SEPARABLE", "FEW_EVENTS", "NON_FINITE", "EMPTY", "OK"]
+    assert made["status"].tolist() == expected
+    assert made["ratio"][1] == 0 and np.isnan(made["in_the_large"][1])
+    assert np.isnan(made["slope"][[1, 2, 4, 5]]).all() and np.isnan(made["rows"][[4, 5]]).all()
+    assert made.overall["segments"].tolist() == [5] * 4
+    kept = ~np.isin(segments, [4, 5])
+    alone = pj.summarize_centres(*(x[kept] for x in (logits, labels, segments)), from_logits=True)
+    for name, column in alone.overall.items():
+        np.testing.assert_array_equal(column, made.overall[name])
+
+
+def test_a_centre_without_positives_says_that_it_has_few(rng):
+    logits, labels, segments, _ = rows_of(rng, 12, 100, rate=0.05)
+    labels[segments == 3] = False
+    with_it = pj.summarize_centres(logits, labels, segments, from_logits=True)
+    others = segments != 3
+    without = pj.summarize_centres(
+        *(x[others] for x in (logits, labels, segments)), from_logits=True
+    )
+    for parameter in ("ratio", "in_the_large"):
+        assert line(with_it, parameter)["value"] < line(without, parameter)["value"]
+
+
+def test_one_centre_and_ids_of_several_columns(rng):
+    logits, labels, segments, _ = rows_of(rng, 4, 100)
+    one = pj.summarize_centres(logits, labels, np.zeros(400, int), from_logits=True)
+    assert one["status"].tolist() == ["OK"] and np.isnan(one.overall["value"]).all()
+    ids = np.stack([segments // 2, segments % 2], 1)
+    several = pj.summarize_centres(1 / (1 + np.exp(-logits)), labels, ids)
+    assert list(several)[2] == "rows" and isinstance(several, Centres)
+    assert len(several.to_pandas()) == 4 and "in_the_large" in repr(several.overall)
+
+
+def test_weights_count_rows(rng):
+    logits, labels, segments, _ = rows_of(rng, 5, 80)
+    w = rng.integers(0, 3, 400)
+    weighted = pj.summarize_centres(logits, labels, segments, weights=w, from_logits=True)
+    rows = (np.repeat(x, w) for x in (logits, labels, segments))
+    repeated = pj.summarize_centres(*rows, from_logits=True)
+    for name in set(weighted) - {"status"}:
+        np.testing.assert_allclose(weighted[name], repeated[name], rtol=1e-5)
+    for name in set(weighted.overall) - {"parameter"}:
+        np.testing.assert_allclose(weighted.overall[name], repeated.overall[name], rtol=1e-3)
+
+
+def test_what_is_refused():
+    rows = [0.1, 0.4], [0, 1], [1, 2]
+    for call, message in (
+        (lambda: pj.summarize_centres(rows[0], rows[1], None), "segments: expected one per row"),
+        (lambda: pj.summarize_centres(*rows, tolerance=-1), "tolerance: expected a number >= 0"),
+        (lambda: pj.summarize_centres(*rows, level=0), "level: expected"),
+        (lambda: pj.summarize_centres([2.0, 0.1], *rows[1:]), "proba: expected probabilities"),
+        (lambda: pj.summarize_centres([[0.1, 0.4]], *rows[1:]), "proba: expected"),
+        (lambda: pj.summarize_centres([0.1, 0.4], [0, 2], [1, 2]), "labels: expected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "rate", "spread"), [(10, 0.02, 0.5), (10, 0.2, 0.3), (30, 0.5, 0.5)]
+)
+def test_prediction_intervals_hold_new_centres(number, rate, spread):
+    rng = np.random.default_rng(7)
+    held, of_means = [], []
+    for _ in range(40):
+        *rows, _ = rows_of(rng, number, (50, 501), rate, spread)
+        found = line(pj.summarize_centres(*rows, from_logits=True), "in_the_large")
+        new = 0.2 + spread * rng.normal(size=500)
+        held.append(((found["new_lower"] <= new) & (new <= found["new_upper"])).mean())
+        of_means.append(found["lower"] <= 0.2 <= found["upper"])
+    assert 0.9 < np.mean(held) < 0.99 and np.mean(of_means) > 0.85

@@ -1,0 +1,72 @@
+"""Decision curves and forest plots: what is drawn."""
+
+import numpy as np
+import pytest
+from artists import labelled, notes
+from figures import CENTRES
+
+import platt_jax as pj
+from platt_jax import metrics, plots
+from platt_jax.metrics.centres import Centres
+
+
+@pytest.fixture
+def curve(rng):
+    p = rng.uniform(0.02, 0.98, 500)
+    return metrics.decision_curve(rng.random(500) < p, p, before=p**3, threshold=[0.1, 0.4, 0.8])
+
+
+def test_the_lines_are_the_net_benefits(curve):
+    ax = plots.decision_curve(curve, title="Worth")
+    drawn = labelled(ax)
+    for text, values in (
+        ("after calibration", curve.value),
+        ("before", curve.before),
+        ("all called positive", curve.treat_all),
+        ("none called positive", curve.treat_none),
+    ):
+        np.testing.assert_array_equal(drawn[text].get_ydata(), values)
+        np.testing.assert_array_equal(drawn[text].get_xdata(), curve.threshold)
+    # Calling all positive is far below 0 at high thresholds.
+    low, high = ax.get_ylim()
+    assert curve.treat_all.min() < low < 0 < curve.upper.max() < high
+    assert ax.get_title(loc="left") == "Worth"
+
+
+def test_centres_are_in_order_above_the_mean_and_a_new_one():
+    ax = plots.forest(CENTRES)
+    names = [text.get_text() for text in ax.get_yticklabels()]
+    assert names[:2] == ["south", names[1]] and names[2:] == ["north", "mean", "a new centre"]
+    assert names[1].startswith("$x$") and "…" in names[1]
+    np.testing.assert_array_equal(labelled(ax)["centres"].get_offsets()[:, 0], [0.7, 1.0, 1.2])
+    assert "1 not drawn" in notes(ax) and "without an estimate" in notes(ax)
+    assert ax.get_xscale() == "log" and ax.get_xlim()[0] > 0.7 / np.exp(4)
+
+
+def test_of_many_centres_the_surest_are_drawn(rng):
+    n = rng.integers(40, 200, 60)
+    segments = np.repeat(np.arange(60), n)
+    logits = rng.normal(size=len(segments))
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-logits))
+    centres = pj.summarize_centres(logits, labels, segments, from_logits=True)
+    ax = plots.forest(centres, "slope", most=10)
+    shown = np.sort([int(x.get_text()) for x in ax.get_yticklabels()[:-2]])
+    np.testing.assert_array_equal(shown, np.sort(np.argsort(centres["se_slope"])[:10]))
+    assert "50 with larger errors" in notes(ax).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_what_is_refused(curve):
+    for call, message in (
+        (lambda: plots.decision_curve(curve.value), "curve: expected"),
+        (lambda: plots.decision_curve(curve._replace(value=np.full(3, np.nan))), "without NaN"),
+        (lambda: plots.forest({"ratio": 1}), "centres: expected the result of summarize_centres"),
+        (lambda: plots.forest(CENTRES, "AUC"), "parameter: expected one of"),
+        (
+            lambda: plots.forest(
+                Centres({**CENTRES, "se_log_ratio": np.full(4, np.inf)}, CENTRES.overall)
+            ),
+            "got none",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
