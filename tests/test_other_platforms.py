@@ -13,6 +13,7 @@ NAMES = [
     "bootstrap",
     "posteriors of partial pooling",
     "block of one problem",
+    "all rows as one problem",
     "leave_one_out",
     "predict_proba",
     "predict_proba by segment",

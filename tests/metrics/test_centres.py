@@ -9,7 +9,7 @@ from platt_jax import metrics
 from platt_jax.metrics.centres import Centres
 
 # Patients, deaths and expected deaths of the 23 validations of EuroSCORE II that Debray et al.
-# (2017, BMJ 356:i6460) review; `EuroSCORE` in the R package metamisc.
+# (2017, BMJ 356:i6460) review.
 EUROSCORE = np.array(
     [
         *((5553, 232, 222), (1027, 28, 46), (1090, 41, 34), (5576, 191, 261)),
@@ -87,7 +87,7 @@ def test_of_large_centres_it_is_a_meta_analysis(large, parameter):
 
 
 def test_published_validations():
-    """R's valmeta has 1.11 (0.90 to 1.36), and 0.43 to 2.86 for a new study, which REML gives."""
+    """By restricted maximum likelihood: 1.11 (0.90 to 1.36), and 0.43 to 2.86 for a new study."""
     n, deaths, expected = EUROSCORE.T
     p, labels = np.repeat(expected / n, 2), np.tile([1, 0], len(n))
     weights = np.stack([deaths, n - deaths], 1).ravel()
