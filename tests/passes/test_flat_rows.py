@@ -49,10 +49,23 @@ def everything(rows, options):
     return ranges, moments, losses, rows.derivatives((A, B), targets, options)
 
 
+OTHERS = [
+    (False, (3 * TILE + 17, 8)),
+    *(
+        (weighted, size)
+        for weighted in (False, True)
+        for size in ((1, 1), (2 * TILE - 5, 2), (6 * TILE, 6))
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("count", "tile_rows"), [(1, 1), (2 * TILE - 5, 2), (3 * TILE + 17, 8), (6 * TILE, 6)]
+    ("weighted", "count", "tile_rows"),
+    [
+        (True, 3 * TILE + 17, 8),
+        *(pytest.param(weighted, *size, marks=pytest.mark.slow) for weighted, size in OTHERS),
+    ],
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_sums_are_those_of_tiles(rng, x64, weighted, count, tile_rows):
     columns, longer = made(rng, count, weighted, more=(tile_rows + 1) * TILE - count)
     left = packing.rows_left(np.int64(count), tile_rows * TILE, np)

@@ -162,6 +162,7 @@ def test_falling_curves_say_so(rng):
     assert (down.threshold_table(0.6)["direction"][steep] == "below").all()
 
 
+@pytest.mark.slow
 def test_float32_and_nan_curves(rng):
     scores, labels, ids = rows(rng)
     scores = scores.astype(np.float32)
@@ -211,6 +212,7 @@ def test_certain_probabilities_are_at_infinity(pooled):
     assert (pooled.threshold(0.0) == -np.inf).all()
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_score(rng):
     """By the delta method, where slopes are known well."""
     ids = np.repeat(np.arange(400), 200)
@@ -274,6 +276,7 @@ def test_curves_of_sorted_scores(rng, curve, offset):
             assert (sign * (end - p) >= -1e-12).all()
 
 
+@pytest.mark.slow
 def test_curves_of_several_kinds(rng):
     scores, labels, ids = rows(rng, segments=20, each=100)
     chosen = pj.choose_curve(scores, labels, ids).calibrator
