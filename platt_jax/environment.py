@@ -75,6 +75,7 @@ def _sections() -> dict[str, dict[str, Any]]:
             "compilation cache": config.jax_compilation_cache_dir,
             "programs": xla.missing() or "as intended",
             "sums": xla.sums_status(),
+            "kernels": xla.kernel_compiler() or "none",
         }
         | settings,
     }

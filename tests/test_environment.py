@@ -64,3 +64,4 @@ def test_the_configuration_names_versions_devices_and_settings(capsys, monkeypat
     assert shown["devices"] == ", ".join(map(str, jax.devices()))
     assert shown["JAX_OF_THIS_TEST"] == "on"
     assert shown["sums"] == xla.sums_status()
+    assert shown["kernels"] == (xla.kernel_compiler() or "none")
