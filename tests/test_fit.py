@@ -9,7 +9,7 @@ from data import batch, problem
 from reference import six_sums
 
 import platt_jax as pj
-from platt_jax import Fit, Flag, GaussianPrior, Options
+from platt_jax import Fit, Flag, GaussianPrior, Options, Status
 from platt_jax.execution import planning, run
 
 FIELDS = [field.name for field in dataclasses.fields(Fit)]
@@ -324,3 +324,11 @@ def test_a_constant_offset_moves_the_intercept_alone(rng):
     without, moved = pj.fit(scores, labels), pj.fit(scores, labels, offset=np.full(60, 0.75))
     np.testing.assert_allclose(moved.A, without.A, rtol=1e-9)
     np.testing.assert_allclose(moved.B, without.B + 0.75, rtol=1e-9)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_has_no_optimum_with_a_slope_held_at_zero(rng, label):
+    """The intercept still falls forever, whichever side of 0 rounding puts the slope on."""
+    options = Options(targets="none", monotone=True)
+    fit = pj.fit(rng.normal(size=(50, 400)), np.full(400, label), options=options)
+    assert (fit.status == Status.MAX_ITERATIONS).all()

@@ -30,6 +30,7 @@ class Problem(NamedTuple):
     constants: ProblemConstants
     bad: jax.Array  # whether a row is not finite
     unbounded: jax.Array  # whether the loss falls forever along a ray
+    one_class: jax.Array  # whether it falls along B alone, as where all labels are the same
     A: jax.Array  # the start
     B: jax.Array
     usual: Point | None = None  # the start to use if that one is bad
@@ -205,7 +206,8 @@ def _final_status(state: State, problem: Problem) -> jax.Array:
     """The status of each problem: the first case that holds, else how the search ended."""
     converged = state.status == Status.CONVERGED
     # Where there is no optimum, the search ended where the loss is nearly flat.
-    nowhere = problem.unbounded & ~state.pinned & (state.status != Status.NON_FINITE)
+    nowhere = problem.unbounded & (problem.one_class | ~state.pinned)
+    nowhere &= state.status != Status.NON_FINITE
     cases = (
         (Status.NON_FINITE, problem.bad),
         (Status.EMPTY, problem.constants.total_weight == 0),

@@ -135,6 +135,7 @@ def _set_up(
         constants=constants,
         bad=ranges.bad,
         unbounded=_unbounded(ranges, n_pos, n_neg, prior, options),
+        one_class=~both_classes(n_pos, n_neg) & options.intercept,
         A=A,
         B=B,
         usual=usual,

@@ -170,16 +170,20 @@ def test_fits_are_those_of_vectors_or_tiles(rng, monkeypatch, options):
         assert Flag(int(found)) == ~Flag(0)
         assert set(theirs.status) == {Status.CONVERGED, Status.NON_FINITE, Status.EMPTY}
     finite = theirs.status != Status.NON_FINITE
+    # A search without an optimum ends where rounding decides.
+    ended = (options.targets != "none") | (theirs.status != Status.MAX_ITERATIONS)
     for name in ("status", "flags", "iterations", "passes", "n_pos", "n_neg"):
         x, y = (getattr(fit, name) for fit in (ours, theirs))
         of = finite | (name in ("status", "flags"))
+        if name in ("iterations", "passes"):
+            of &= ended
         np.testing.assert_array_equal(x[of], y[of], err_msg=name)
     theta = (np.stack([fit.A, fit.B], -1) for fit in (ours, theirs))
     distance = np.abs(np.subtract(*theta))
-    known = theirs.standard_errors > 0
+    known = (theirs.standard_errors > 0) & ended[:, None]
     assert np.all(distance[known] <= 1e-6 * theirs.standard_errors[known])
     for name in ("A", "B", "nll", "hessian", "covariance"):
-        x, y = (getattr(fit, name) for fit in (ours, theirs))
+        x, y = (getattr(fit, name)[ended] for fit in (ours, theirs))
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-7, err_msg=name)
 
 
