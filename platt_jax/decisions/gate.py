@@ -236,7 +236,8 @@ def _lower(
         m, rest, weight, moment = _tail_means(groups, terms)
         at = center + unit * moment / weight
         variance = variance_of_logit(at, *groups.by_row(covariance))
-        error = weight * np.sqrt(variance)
+        # Where all rows are certain, the curve's uncertainty does not matter.
+        error = np.where(weight > 0, weight * np.sqrt(variance), 0.0)
         lower = np.log(m) - np.log(rest) - quantile * error / (m * rest)
     return np.where(rest > 0, expit(lower), 1.0), error
 

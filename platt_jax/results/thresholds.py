@@ -25,6 +25,8 @@ OK, UNREACHED, EXCEEDED, NOT_MONOTONE, NON_FINITE = range(5)
 _NAMES = ("OK", "UNREACHED", "EXCEEDED", "NOT_MONOTONE", "NON_FINITE")
 
 NEAR = 1e-11  # error of log-odds at which a search ends
+_MISSED = 1e-8  # error of log-odds at which its result is bisected
+_BISECTIONS = 60  # to the last bit of an angle
 _DIFFERENCE = 1e-4  # by which log-odds are to differ between points of a difference quotient
 _TURNED = 1e-3  # of angles, between points of second differences
 _NEAR_HIGHEST = 1e-3  # last step of an angle towards the highest point, where curves are flat
@@ -115,7 +117,7 @@ def mean_thresholds(
     found = newton_roots(
         lambda angle: curves.step(angle, target), np.where(known, start, np.nan), low, high
     )
-    at = curves.score(found.or_nan())
+    at = curves.score(curves.bisected(found.or_nan(), target, low, high))
     side = np.where(curves.rising, np.inf, -np.inf)
     at = np.where(unreached, side, np.where(exceeded, -side, at))
     status = np.select(
@@ -220,6 +222,24 @@ class _RisingCurves:
             slope = (after - before) / (2 * width)
             value = target - here
             return value, np.where(slope > 0, value / slope, np.nan), NEAR / np.abs(slope)
+
+    def bisected(self, angle: Floats, target: Floats, low: Floats, high: Floats) -> Floats:
+        """(n,) the angles, or where they miss the target, those found by bisection.
+
+        Far out, where the mean is near its limit, difference quotients are wrong.
+        """
+        with np.errstate(invalid="ignore"):
+            missed = np.abs(self.log_odds(angle) - target) > _MISSED
+        if not missed.any():
+            return angle
+        curves, target, low, high = self._only(missed), target[missed], low[missed], high[missed]
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            below = curves.log_odds(middle) < target
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        made = angle.copy()
+        made[missed] = high
+        return made
 
     def rising_branch(self, target: Floats) -> tuple[Floats, Floats]:
         """(n,) the angles between which the curve rises, or part of it if that has the target."""

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit, ndtr
 
 import platt_jax as pj
-from platt_jax.results import thresholds
+from platt_jax.results import averages, thresholds
 
 P = np.array([0.001, 0.02, 0.3, 0.5, 0.8, 0.95, 0.99])
 
@@ -335,3 +335,12 @@ def test_one_id_and_several_probabilities(pooled):
     np.testing.assert_allclose(pooled.predict_proba(at, 7), [0.3, 0.4], atol=1e-9)
     assert pooled.threshold(0.3, 7).shape == (1,)
     assert pooled.threshold(0.3, []).shape == (0,)
+
+
+def test_a_mean_that_is_nearly_flat_where_it_reaches_the_probability():
+    """Its limit is 5e-6 from it, at a thousand times the width of the curve."""
+    A, B, covariance = np.array([1e-5]), np.array([-0.8]), np.array([[0.7], [0.0], [0.3]])
+    found = thresholds.mean_thresholds(np.zeros(1), A, B, covariance, None)
+    assert found.status == thresholds.OK and found.at > 1e4
+    p = averages.mean_probability(found.at, np.column_stack([A, B, *covariance]))
+    np.testing.assert_allclose(p, 0.5, atol=1e-9)
