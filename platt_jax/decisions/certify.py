@@ -1,4 +1,4 @@
-"""Which gates hold on fresh labels, whatever the curve.
+"""Which gates hold on fresh labels, for a curve of any shape.
 
 Of n accepted rows k are right. If they are independent and at most a share q of them is right in
 expectation, P(k or more right) is at most that of a binomial variable (Hoeffding 1956, "On the
@@ -46,9 +46,9 @@ def certify(
 
     The accepted rows of each segment are tested by an exact binomial test of the hypothesis that
     their precision is at most the gate's target, and the segments that reject it are certified at a
-    false discovery rate. What holds whatever the curve: if rows are independent of each other and
-    were not used for the fit, of the certified segments at most a share `fdr` is expected to have a
-    lower precision, with ceilings and bends of the curves, too (docs/explanation/numbers.md). The
+    false discovery rate. What holds for a curve of any shape: if rows are independent of each other
+    and were not used for the fit, of the certified segments at most a share `fdr` is expected to
+    have a lower precision, with ceilings and bends of the curves, too (docs/explanation/numbers.md). The
     price is labels: for a precision of 95 % a single segment needs 59 accepted rows without a
     mistake, and one of many needs more. Nobody can promise more from fewer.
 

@@ -52,7 +52,7 @@ def gate(
     What holds if the curves are sigmoids of one population, and segments are pooled: at a level of
     95 % at most about one gated segment in twenty has a lower precision than was asked for. In
     simulations it was 1 % to 5 % of the gated segments with 20 to 1,000 labels each
-    (docs/explanation/numbers.md). What holds whatever the curve: nothing. Where curves have a
+    (docs/explanation/numbers.md). What holds for a curve of any shape: nothing. Where curves have a
     ceiling, or bend where probabilities are high, a quarter to nearly all of the gated segments
     violate the precision, and more labels make it worse. `certify` says of fresh labels which gates
     hold, and needs no curve.

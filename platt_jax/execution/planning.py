@@ -99,10 +99,10 @@ class Chunk(NamedTuple):
         offset = (block * groups.starts).astype(np.int32)[:, None]
         before = block * np.arange(used, dtype=np.int32)[:, None]
         start, left = np.zeros((2, tile_rows, self.tile_shape.group), np.int32)
-        of_groups = slice(len(counts))
-        np.subtract(np.repeat(size[of_groups] + offset, counts, axis=0), before, out=left[:used])
+        taken = slice(len(counts))
+        np.subtract(np.repeat(size[taken] + offset, counts, axis=0), before, out=left[:used])
         np.maximum(left, 0, out=left)
-        np.add(np.repeat(first[of_groups] - offset, counts, axis=0), before, out=start[:used])
+        np.add(np.repeat(first[taken] - offset, counts, axis=0), before, out=start[:used])
         start *= left > 0
         return GatherMap(segment_ids, start, left, tiles_per_group)
 

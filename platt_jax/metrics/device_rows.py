@@ -276,14 +276,14 @@ def _sums_of_bins(
     rows = _Rows(columns, roots, from_logits)
     bins = _bins(rows, number, strategy).astype(np.min_scalar_type(number))
 
-    def of_bin(which: jax.Array) -> jax.Array:
+    def one_bin(which: jax.Array) -> jax.Array:
         rows = _Rows(columns, roots, from_logits)
         p, q = rows.probabilities()
         weights = jnp.where(bins == which.astype(bins.dtype), rows.weights, 0)
         parts = jnp.ones_like(p), p, q, rows.positive.astype(p.dtype), rows.residuals()
         return jnp.stack([jnp.sum(weights * part, axis=-1) for part in parts])
 
-    return jnp.moveaxis(lax.map(of_bin, jnp.arange(number)), 0, -1)
+    return jnp.moveaxis(lax.map(one_bin, jnp.arange(number)), 0, -1)
 
 
 def _bins(rows: _Rows, number: int, strategy: str) -> jax.Array:

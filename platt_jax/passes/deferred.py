@@ -119,16 +119,15 @@ class FlatRows(DeferredRows):
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
-        return statistics.joined(self._of_parts(Request("score_ranges", options)))
+        return statistics.joined(self._part_results(Request("score_ranges", options)))
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.sum(x, 0), self._of_parts(request, *arrays))
+        return jax.tree.map(lambda x: jnp.sum(x, 0), self._part_results(request, *arrays))
 
-    def _of_parts(self, request: Request, *arrays: Any) -> Any:
+    def _part_results(self, request: Request, *arrays: Any) -> Any:
         """The method's results for each part of the rows, with the parts as leading axis."""
         tile_rows = len(self.left)
         parts = math.gcd(tile_rows, PARTS)
-
         number = tile_rows // parts
 
         def result(first: jax.Array) -> Any:

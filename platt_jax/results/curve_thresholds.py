@@ -45,8 +45,8 @@ def curve_thresholds(
         for number, part in enumerate(curves.parts):
             mine = curves.part[which] == number
             if mine.any():
-                of_part = curve_thresholds(part, target[mine], curves.place[which[mine]], None)
-                made[:, mine] = of_part
+                found = curve_thresholds(part, target[mine], curves.place[which[mine]], None)
+                made[:, mine] = found
         return Thresholds(*made)
     some, place = np.unique(which, return_inverse=True)
     monotone = curves.only(some).is_monotone[place.reshape(-1)]

@@ -46,8 +46,8 @@ def proba_by_segment(
     scores = accelerators.taken(scores)
     dtype = _result_dtype(scores, parameters[0])
     program = _proba if normal is None else partial(_mean, dtype=dtype)
-    of_segments = np.stack(parameters, 1).astype(dtype) if normal is None else normal
-    return _by_segment(program, keys, of_segments, scores, segments, offset)
+    curves = np.stack(parameters, 1).astype(dtype) if normal is None else normal
+    return _by_segment(program, keys, curves, scores, segments, offset)
 
 
 def band_by_segment(
@@ -72,7 +72,7 @@ def band_by_segment(
 def _by_segment(
     program: Callable[..., Any],
     keys: NDArray[Any],
-    of_segments: NDArray[Any],
+    curves: NDArray[Any],
     scores: Any,
     segments: Column,
     offset: Column | None,
@@ -81,7 +81,7 @@ def _by_segment(
     validation.require_flat(scores, "scores")
     offset = _offset(offset, scores)
     segments, keys, which = _ids(keys, segments, len(scores))
-    rows_and_table = scores, segments, keys, of_segments[which], offset
+    rows_and_table = scores, segments, keys, curves[which], offset
     work = partial(program, *rows_and_table, length=_table_length(keys))
     return run_programs(work, x64=True)
 
@@ -149,26 +149,24 @@ def _table_length(keys: NDArray[Any]) -> int:
     return 1 << between.bit_length() if between <= max(4 * len(keys), _TABLE) else 0
 
 
-def _of_rows(
-    segments: jax.Array, keys: jax.Array, of_segments: jax.Array, length: int
-) -> jax.Array:
-    """(N, P) the numbers of each row's segment, or the last of `of_segments` if it has no key.
+def _row_curves(segments: jax.Array, keys: jax.Array, curves: jax.Array, length: int) -> jax.Array:
+    """(N, P) the numbers of each row's segment, or the last of `curves` if it has no key.
 
     By one look into a table by id, or by a search among the keys if `length` is 0.
     """
     if not length:
-        return of_segments.at[_places(segments, keys)].get(mode="promise_in_bounds")
+        return curves.at[_places(segments, keys)].get(mode="promise_in_bounds")
     low = keys[0] if len(keys) else 0
 
-    def entries(of_ids: jax.Array) -> jax.Array:
+    def entries(values: jax.Array) -> jax.Array:
         # Differences may leave the dtype, but not the unsigned one: below `low` they are large.
-        unsigned = np.dtype(f"uint{8 * of_ids.dtype.itemsize}")
-        above = (of_ids - low).astype(unsigned).astype(np.promote_types(unsigned, np.uint32))
+        unsigned = np.dtype(f"uint{8 * values.dtype.itemsize}")
+        above = (values - low).astype(unsigned).astype(np.promote_types(unsigned, np.uint32))
         return jnp.minimum(above, length - 1).astype(np.int32)
 
-    unseen = jnp.broadcast_to(of_segments[-1], (length, of_segments.shape[1]))
+    unseen = jnp.broadcast_to(curves[-1], (length, curves.shape[1]))
     table = unseen.at[entries(keys)].set(
-        of_segments[:-1], mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True
+        curves[:-1], mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True
     )
     return table.at[entries(segments)].get(mode="promise_in_bounds")
 
@@ -194,11 +192,11 @@ def _proba(
     scores: jax.Array,
     segments: jax.Array,
     keys: jax.Array,
-    of_segments: jax.Array,
+    curves: jax.Array,
     offset: jax.Array | None,
     length: int,
 ) -> jax.Array:
-    A, B = _of_rows(segments, keys, of_segments, length).T
+    A, B = _row_curves(segments, keys, curves, length).T
     log_odds = -(A * scores.astype(A.dtype) + B)
     if offset is not None:
         log_odds += offset.astype(A.dtype)
@@ -211,12 +209,12 @@ def _mean(
     scores: jax.Array,
     segments: jax.Array,
     keys: jax.Array,
-    of_segments: jax.Array,
+    curves: jax.Array,
     offset: jax.Array | None,
     length: int,
     dtype: np.dtype[Any],
 ) -> jax.Array:
-    normal = _of_rows(segments, keys, of_segments, length)
+    normal = _row_curves(segments, keys, curves, length)
     if offset is not None:
         normal = normal.at[:, 1].add(-offset.astype(normal.dtype))
     return mean_where_rows_are(scores.astype(normal.dtype), normal).astype(dtype)
@@ -227,14 +225,14 @@ def _band(
     scores: jax.Array,
     segments: jax.Array,
     keys: jax.Array,
-    of_segments: jax.Array,
+    curves: jax.Array,
     offset: jax.Array | None,
     length: int,
     critical: float,
     dtype: np.dtype[Any],
 ) -> tuple[jax.Array, jax.Array]:
-    wide = np.promote_types(dtype, of_segments.dtype)
-    A, B, *covariance = _of_rows(segments, keys, of_segments.astype(wide), length).T
+    wide = np.promote_types(dtype, curves.dtype)
+    A, B, *covariance = _row_curves(segments, keys, curves.astype(wide), length).T
     f = scores.astype(wide)
     log_odds = with_offset(-(A * f + B), offset)
     lower, upper = band(log_odds, variance_of_logit(f, *covariance), critical)
