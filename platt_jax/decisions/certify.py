@@ -48,8 +48,8 @@ def certify(
     their precision is at most the gate's target, and the segments that reject it are certified at a
     false discovery rate. What holds for a curve of any shape: if rows are independent of each other
     and were not used for the fit, of the certified segments at most a share `fdr` is expected to
-    have a lower precision, with ceilings and bends of the curves, too (docs/explanation/numbers.md). The
-    price is labels: for a precision of 95 % a single segment needs 59 accepted rows without a
+    have a lower precision, with ceilings and bends of the curves, too
+    (docs/explanation/numbers.md). The price is labels: for a precision of 95 % a single segment needs 59 accepted rows without a
     mistake, and one of many needs more. Nobody can promise more from fewer.
 
     `platt_jax.gate` makes gates from the fitted curves. They hold if curves are sigmoids. Where
