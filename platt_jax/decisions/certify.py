@@ -49,8 +49,9 @@ def certify(
     false discovery rate. What holds for a curve of any shape: if rows are independent of each other
     and were not used for the fit, of the certified segments at most a share `fdr` is expected to
     have a lower precision, with ceilings and bends of the curves, too
-    (docs/explanation/numbers.md). The price is labels: for a precision of 95 % a single segment needs 59 accepted rows without a
-    mistake, and one of many needs more. Nobody can promise more from fewer.
+    (docs/explanation/numbers.md). The price is labels: for a precision of 95 % a single segment
+    needs 59 accepted rows without a mistake, and one of many needs more. Nobody can promise more
+    from fewer.
 
     `platt_jax.gate` makes gates from the fitted curves. They hold if curves are sigmoids. Where
     labels are too few to certify them, that is what there is, and `basis` says which a line is. To
