@@ -66,6 +66,14 @@ def _resident_bytes():
     return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if told.exists() else 0
 
 
+@pytest.fixture(autouse=True)
+def figures_are_closed():
+    """Matplotlib warns of more than 20 open figures, in whichever test opens the next."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
 # While a browser is open no other event loop runs, so that it is closed after each module.
 @pytest.fixture(scope="module")
 def browser():

@@ -50,6 +50,10 @@ def all_metrics(data):
             metric(labels, expit(scores), segments=ids)
         elif name == "expected":
             metric(expit(scores), segments=ids)
+        elif name == "decision_curve":
+            metric(labels, expit(scores), before=expit(scores / 2))
+        elif name == "expected_cost":
+            metric(labels, expit(scores), cost=(1.0, 4.0))
         elif name.startswith(("multiclass_", "classwise_", "top_label")):
             metric(labels.astype(int), np.stack([expit(-scores), expit(scores)], axis=1))
         elif name.islower() and name not in ("by_segment", "roc_auc"):

@@ -17,11 +17,10 @@ plt.switch_backend("Agg")
 
 
 @pytest.fixture(autouse=True)
-def settings_stay_and_figures_go():
+def settings_stay():
     before = dict(matplotlib.rcParams)
     yield
     assert dict(matplotlib.rcParams) == before
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

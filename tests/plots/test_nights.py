@@ -33,12 +33,6 @@ def tables():
     return found
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
-
-
 def test_the_image_has_the_evidence_of_each_night(tables):
     ax = plots.nights(tables)
     (image,) = ax.images
