@@ -428,6 +428,10 @@ def test_the_limits_are_measured():
     for name in ("30 %, 200 segments of 5 rows", "1 %, 1000 segments of 3 rows"):
         seen = found["bands"][name]["seen"]
         assert f"{seen:.2f}"[1:] in page and f"{100 * seen:.0f} %" in short
+    moved = found["moved"].values()
+    best, worst = min(x["nats a row"] for x in moved), max(x["largest"] for x in moved)
+    assert f"{-best:.3f}"[1:] in page and f"{-best:.2f}"[1:] in short
+    assert f"{worst:.3f}"[1:] in page and f"{worst:.2f}"[1:] in short
     spread = "class 1 spreads 1.5 times as far, {} rows fitted, {} fresh, rate 0.1"
     for rows, pages in (((1_000, 1_000), [page]), ((10_000, 1_000), [page, short])):
         held = found["rates"][spread.format(*rows)]["held"]

@@ -1,7 +1,8 @@
-"""Where intervals cover less than they say: ``python -m benchmarks.inference.limits``.
+"""Where results are less than they say: ``python -m benchmarks.inference.limits``.
 
-Bands of partially pooled segments with few rows or rare positives, and intervals of
-`estimate_rates` where no sigmoid is the true curve.
+Bands of partially pooled segments with few rows or rare positives, probabilities where no normal
+population describes the segments, and intervals of `estimate_rates` where no sigmoid is the true
+curve.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 import platt_jax as pj
 from benchmarks.inference import command
@@ -61,6 +63,45 @@ def _covered(world: World, number: int, each: int, worlds: int = 60) -> dict[str
     return found
 
 
+# --- segments that are far from all others ---------------------------------------------------------
+
+
+def moved() -> dict[str, Any]:
+    """What partial pooling loses to one curve where a few intercepts are moved by 12."""
+    return {
+        f"{share:.0%} of 1000 segments of {each} rows, slope {slope:g}": _moved(share, each, slope)
+        for slope in (1.0, 5.0, 70.0)
+        for share in (0.05, 0.15)
+        for each in (3, 30)
+    }
+
+
+def _moved(share: float, each: int, slope: float, number: int = 1000) -> dict[str, Any]:
+    """The mean of excess log losses, in nats a fresh row: partial pooling's less one curve's."""
+    apart = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        moves = np.where(rng.random(number) < share, rng.choice([-12.0, 12.0], number), 0)
+        which = np.repeat(np.arange(number), each)
+
+        def log_odds(scores: np.ndarray) -> np.ndarray:
+            return slope * scores + moves[which]  # noqa: B023 (called in this round only)
+
+        scores, fresh = (np.clip(rng.normal(size=len(which)), -0.7, 0.7) for _ in range(2))
+        labels, chance = rng.random(len(which)) < expit(log_odds(scores)), expit(log_odds(fresh))
+        losses = []
+        for pooling in ("partial", "complete"):
+            calibrator = pj.fit_segments(scores, labels, which, pooling=pooling)
+            p = np.clip(calibrator.predict_proba(fresh, which), 1e-15, 1 - 1e-15)
+            losses.append(-(chance * np.log(p) + (1 - chance) * np.log1p(-p)).mean())
+        apart.append(losses[0] - losses[1])
+    return {
+        "nats a row": round(float(np.mean(apart)), 4),
+        "standard error": round(float(np.std(apart) / np.sqrt(len(apart))), 4),
+        "largest": round(float(np.max(apart)), 4),
+    }
+
+
 # --- rates where no sigmoid is right --------------------------------------------------------------
 
 # Scores of class 0 and of class 1. The log-odds are linear in the first only.
@@ -107,7 +148,7 @@ def _rates(
     }
 
 
-_PARTS: dict[str, Callable[[], dict[str, Any]]] = {"bands": bands, "rates": rates}
+_PARTS: dict[str, Callable[[], dict[str, Any]]] = {"bands": bands, "moved": moved, "rates": rates}
 
 if __name__ == "__main__":
     main()

@@ -117,7 +117,9 @@ def pooled(pooling: str):
         adds_up(cell, (weights * proba).sum(), (weights * rows.labels).sum(), weights.sum())
         fresh = made.predict_proba(night.scores, night.ids(pooling), offset=night.offset)
         fresh = cell.want_probabilities(fresh, "fresh rows")
-        if world.plain:
+        # The page on guarantees: of sure scores and segments that no normal describes, one curve
+        # may know more.
+        if world.plain and (world.normal or not world.sure):
             _no_worse(cell, fresh, night, "one curve for all")
         _bands(cell, made, pooling)
 
