@@ -63,7 +63,7 @@ def _covered(world: World, number: int, each: int, worlds: int = 60) -> dict[str
     return found
 
 
-# --- segments that are far from all others ---------------------------------------------------------
+# --- segments that are far from all others --------------------------------------------------------
 
 
 def moved() -> dict[str, Any]:
