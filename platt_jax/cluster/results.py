@@ -16,8 +16,10 @@ from platt_jax.cluster.segments import ascending_order
 from platt_jax.cluster.tasks import (
     TESTED,
     EngineColumns,
+    Shifts,
     Summary,
     check_columns,
+    loaded,
     predict_part,
     table_part,
     triage_part,
@@ -27,7 +29,7 @@ from platt_jax.cluster.tasks import (
 from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.results.population import SHAPES, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.sigmoid import Sigmoid, change_of_B
 
 
 class ClusterCalibrator:
@@ -47,10 +49,12 @@ class ClusterCalibrator:
         names: EngineColumns,
         ids: list[pa.Field],
         summaries: list[Summary],
+        shifts: Shifts = (),
     ) -> None:
         self._engine, self._fitted, self._names = engine, fitted, names
-        self._summaries, self._ids = summaries, ids
-        self._of_large = first = summaries[0].large  # part 0 has the large segments
+        self._summaries, self._ids, self._shifts = summaries, ids, shifts
+        # Part 0 has the large segments.
+        self._of_large = first = loaded(pickle.dumps(summaries[0].large), shifts)
         self.fallback: Sigmoid = first.fallback
         self.fallback_covariance: NDArray[Any] = first.fallback_covariance
         population = first.population
@@ -95,8 +99,8 @@ class ClusterCalibrator:
             with the columns of `SegmentCalibrator.table`, the covariance `cov_AB` of A and B, and
             `shrinkage` with a population.
         """
-        task = partial(table_part, segment=self._names.segment)
-        made = task(pickle.dumps(self._of_large)).schema
+        task = partial(table_part, shifts=self._shifts, segment=self._names.segment)
+        made = task(pickle.dumps(self._summaries[0].large)).schema
         schema = pa.schema([*self._ids, *(made.field(x) for x in made.names[len(self._ids) :])])
         return self._engine.map(self._fitted, partial(typed, schema, task), schema)
 
@@ -115,7 +119,9 @@ class ClusterCalibrator:
         check_columns(schema, names)
         if out in schema.names:
             raise ValueError(f"out: expected the name of a new column, got {out!r}")
-        task = partial(predict_part, names=names, large=self._of_large, out=out)
+        task = partial(
+            predict_part, shifts=self._shifts, names=names, large=self._of_large, out=out
+        )
         made = schema.append(pa.field(out, pa.float64()))
         return self._engine.join(self._fitted, rows, names, task, made)
 
@@ -151,13 +157,27 @@ class ClusterCalibrator:
         names = self._names._replace(label=label, weight=None, large=self._names.large[:0])
         check_columns(self._engine.schema(rows), names)
         schema = pa.schema([*self._ids, *TESTED])
-        task = partial(
-            typed, schema, triage_part, names=names, large=self._of_large, against=against
-        )
+        given = {"shifts": self._shifts, "names": names, "large": self._of_large}
+        task = partial(typed, schema, triage_part, **given, against=against)
         tested = self._engine.kept(self._engine.join(self._fitted, rows, names, task, schema))
         p = np.sort(self._engine.collect(tested, ["p_value"])["p_value"].to_numpy())
         q = partial(with_q_values, p_values=p, q_values=q_values(p), fdr=fdr)
         return self._engine.with_column(tested, q, q(schema.empty_table()).schema)
+
+    def shift_prior(self, from_rate: float, to_rate: float) -> "ClusterCalibrator":
+        """The calibrator for another rate of positives; see `SegmentCalibrator.shift_prior`.
+
+        Args:
+            from_rate: the share of positives among the fitted rows, in (0, 1), of all segments.
+            to_rate: the share where the calibrator will be used, in the same way.
+
+        Raises:
+            ValueError: a rate is not one number between 0 and 1.
+        """
+        change_of_B(from_rate, to_rate, ())
+        shifts = (*self._shifts, (from_rate, to_rate))
+        given = self._engine, self._fitted, self._names, self._ids, self._summaries
+        return ClusterCalibrator(*given, shifts)
 
     def write_parquet(self, path: str) -> None:
         """Writes `table` to a folder of Parquet files, by the engine."""
@@ -166,7 +186,7 @@ class ClusterCalibrator:
     def collect(self) -> SegmentCalibrator:
         """All fits on this machine, as `platt_jax.fit_segments` returns them."""
         parts = self._engine.results(self._fitted, "calibrator")
-        return _joined(list(map(pickle.loads, parts)))
+        return _joined([loaded(part, self._shifts) for part in parts])
 
 
 def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:

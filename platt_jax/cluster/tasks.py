@@ -174,19 +174,37 @@ def typed(schema: pa.Schema, task: Callable[..., pa.Table], *given: Any, **more:
     return task(*given, **more).cast(schema)
 
 
+# The rates from which and to which a calibrator was shifted, one shift after the other.
+Shifts = tuple[tuple[float, float], ...]
+
+
+def loaded(calibrator: bytes, shifts: Shifts) -> SegmentCalibrator:
+    """A part's calibrator, shifted: the engine keeps it as it was fitted."""
+    own: SegmentCalibrator = pickle.loads(calibrator)
+    for from_rate, to_rate in shifts:
+        own = own.shift_prior(from_rate, to_rate)
+    return own
+
+
 def predict_part(
-    calibrator: bytes, table: pa.Table, names: EngineColumns, large: SegmentCalibrator, out: str
+    calibrator: bytes,
+    table: pa.Table,
+    shifts: Shifts,
+    names: EngineColumns,
+    large: SegmentCalibrator,
+    out: str,
 ) -> pa.Table:
     """The rows with a column of probabilities.
 
     Args:
         calibrator: the part's calibrator.
         table: rows of the part, and any rows of large segments.
+        shifts: see `loaded`.
         names: names of columns.
-        large: the calibrator of the large segments.
+        large: the calibrator of the large segments, shifted.
         out: name of the new column.
     """
-    own: SegmentCalibrator = pickle.loads(calibrator)
+    own = loaded(calibrator, shifts)
     found = [np.empty(0, own.fit.A.dtype)]
     for first in range(0, table.num_rows, _PREDICTED_AT_ONCE):
         rows = table.slice(first, _PREDICTED_AT_ONCE)
@@ -211,9 +229,9 @@ def _predicted(
     return proba
 
 
-def table_part(calibrator: bytes, segment: Sequence[str]) -> pa.Table:
+def table_part(calibrator: bytes, shifts: Shifts, segment: Sequence[str]) -> pa.Table:
     """A row for each segment of a part."""
-    own: SegmentCalibrator = pickle.loads(calibrator)
+    own = loaded(calibrator, shifts)
     table = own.table()
     columns: dict[str, Any] = dict(zip(segment, list(table.values())[: len(segment)], strict=True))
     columns |= {name: table[name] for name in list(table)[len(segment) :]}
@@ -239,6 +257,7 @@ TESTED = [
 def triage_part(
     calibrator: bytes,
     table: pa.Table,
+    shifts: Shifts,
     names: EngineColumns,
     large: SegmentCalibrator,
     against: Literal["fit", "predictions"],
@@ -248,11 +267,12 @@ def triage_part(
     Args:
         calibrator: the part's calibrator.
         table: all rows of some segments.
+        shifts: see `loaded`.
         names: names of columns.
-        large: the calibrator of the large segments.
+        large: the calibrator of the large segments, shifted.
         against: see `triage`.
     """
-    small: SegmentCalibrator = pickle.loads(calibrator)
+    small = loaded(calibrator, shifts)
     id_fields = [table.schema.field(name) for name in names.segment]
     found = [pa.schema([*id_fields, *TESTED]).empty_table()]
     split = split_large(table, names.segment, large.keys)

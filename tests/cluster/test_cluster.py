@@ -121,6 +121,29 @@ def test_triage_is_that_of_memory(rng, threads, against, share):
         np.testing.assert_allclose(values, tested[name][order], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_a_shift_is_that_of_memory(rng, threads, pooling):
+    columns = made(rng, share=0.5)
+    found = cluster.fit_segments(pa.table(columns), **NAMES, pooling=pooling, partitions=3)
+    there = found.shift_prior(0.5, 0.1).shift_prior(0.1, 0.02)
+    expected = in_memory(columns, pooling=pooling).shift_prior(0.5, 0.02)
+    assert_near(there.collect(), expected, 1e-9)
+    rows = pa.table({"f": np.append(columns["f"], 0.3), "s": np.append(columns["s"], -1)})
+    p = there.predict(rows)["probability"].to_numpy()
+    given = rows["f"].to_numpy(), rows["s"].to_numpy()
+    np.testing.assert_allclose(p, expected.predict_proba(*given), rtol=1e-6)
+    table = there.table().sort_by("s")
+    np.testing.assert_array_equal(table["B"].to_numpy(), there.collect().fit.B)
+    assert there.fallback == there.collect().fallback
+    # The engine keeps what was fitted.
+    assert_near(found.collect(), in_memory(columns, pooling=pooling), 1e-9)
+    with pytest.raises(ValueError, match="to_rate: expected numbers between 0 and 1, got 2"):
+        there.shift_prior(0.5, 2)
+    with pytest.raises(ValueError, match="from_rate, to_rate: expected shapes"):
+        there.shift_prior(0.5, [0.1, 0.2])
+
+
 def test_a_summary(rng, threads):
     columns = made(rng)
     columns["f"][:5] = np.nan
