@@ -93,7 +93,8 @@ def choose_curve(
         an isotonic curve that says 0 or 1 is heavily charged where it is wrong.
 
     Raises:
-        ValueError: an argument is not as above; a score, label or weight is not finite.
+        ValueError: an argument is not as above; a score, label or weight is not finite; there are
+            fewer than two rows.
 
     Example:
         >>> import numpy as np
@@ -112,6 +113,8 @@ def choose_curve(
     y, w, bad = validation.labelled_rows(f, labels, weights, "scores")
     if bad.any():
         raise ValueError(f"scores, labels, weights: expected finite rows, got {bad.sum():,} others")
+    if len(f) < 2:
+        raise ValueError(f"scores: expected two or more rows, to hold some out, got {len(f)}")
     named: Any = ids.read(segments)
     found = {_name(x): _fitted(f, y, named, w, x, options) for x in kinds}
     if len(found) < len(kinds):
@@ -119,7 +122,7 @@ def choose_curve(
     keys = next(iter(found.values())).keys
     owner = get_indexer(keys, split_columns(named), "segments")
     part = _folds(owner, y, folds, seed)
-    losses = np.stack([_held_out(f, y, named, w, x, part, folds, options) for x in kinds])
+    losses = np.stack([_held_out(f, y, named, w, x, part, options) for x in kinds])
     total: Floats = np.stack([np.bincount(owner, w * x, len(keys)) for x in losses], 1)
     mass: Floats = np.bincount(owner, w, len(keys)).astype(float)
     place, difference, error = _choice_of_all(total, mass)
@@ -172,12 +175,11 @@ def _held_out(
     w: Floats,
     curve: Any,
     part: Integers,
-    folds: int,
     options: Options,
 ) -> Floats:
     """(N,) the log loss of each row by curves of the other folds."""
     p = np.empty(len(f))
-    for fold in range(folds):
+    for fold in np.unique(part):
         test = part == fold
         made = _fitted(f[~test], y[~test], named[~test], w[~test], curve, options)
         p[test] = made.predict_proba(f[test], named[test])

@@ -456,3 +456,11 @@ def test_the_command_line_fits_and_applies_other_curves(tmp_path):
     command = ["apply", str(rows), "--calibrator", str(out), *columns, "--out", str(applied)]
     assert main(command) == 0
     assert len(applied.read_text().splitlines()) == len(f) + 1
+
+
+def test_rows_are_held_out_of_two_or_more():
+    kinds = ("sigmoid", "quadratic")
+    with pytest.raises(ValueError, match="scores: expected two or more rows, to hold some out"):
+        pj.choose_curve([0.5], [1], ["a"], candidates=kinds)
+    two = pj.choose_curve([0.5, -0.5], [1, 0], ["a", "a"], candidates=kinds)
+    assert two.segments["rows"].tolist() == [2]

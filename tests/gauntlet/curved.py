@@ -19,7 +19,12 @@ def choice(cell: Cell) -> None:
         kinds = kinds[:2]
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
     some = weights > 0
-    data = (x[some] for x in rows.data())
+    data = [x[some] for x in rows.data()]
+    if some.sum() < 2:
+        with cell.refusing("scores: expected two or more rows"):
+            pj.choose_curve(*data, weights=weights[some], candidates=kinds)
+            cell.want(False, "no row is held out, and a curve is chosen")
+        return
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         found = pj.choose_curve(*data, weights=weights[some], candidates=kinds, folds=2)
