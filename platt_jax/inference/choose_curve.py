@@ -13,7 +13,6 @@ from platt_jax.arrays import Floats, Integers
 from platt_jax.columns import Column
 from platt_jax.curves import Curve
 from platt_jax.curves.fitting import as_curves
-from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
 from platt_jax.results import tables
@@ -115,14 +114,14 @@ def choose_curve(
         raise ValueError(f"scores, labels, weights: expected finite rows, got {bad.sum():,} others")
     if len(f) < 2:
         raise ValueError(f"scores: expected two or more rows, to hold some out, got {len(f)}")
-    named: Any = ids.read(segments)
-    found = {_name(x): _fitted(f, y, named, w, x, options) for x in kinds}
+    named = ids.read_rows(segments, len(f))
+    found = {_name(x): _fitted(f, y, segments, w, x, options) for x in kinds}
     if len(found) < len(kinds):
         raise ValueError(f"candidates: expected different kinds, got {kinds!r}")
     keys = next(iter(found.values())).keys
-    owner = get_indexer(keys, split_columns(named), "segments")
+    owner = get_indexer(keys, named, "segments")
     part = _folds(owner, y, folds, seed)
-    losses = np.stack([_held_out(f, y, named, w, x, part, options) for x in kinds])
+    losses = np.stack([_held_out(f, y, owner, w, x, part, options) for x in kinds])
     total: Floats = np.stack([np.bincount(owner, w * x, len(keys)) for x in losses], 1)
     mass: Floats = np.bincount(owner, w, len(keys)).astype(float)
     place, difference, error = _choice_of_all(total, mass)
@@ -153,9 +152,9 @@ def _name(curve: str | Curve) -> str:
 
 
 def _fitted(
-    f: NDArray[Any], y: NDArray[Any], named: Any, w: Floats, curve: Any, options: Options
+    f: NDArray[Any], y: NDArray[Any], segments: Column, w: Floats, curve: Any, options: Options
 ) -> SegmentCalibrator:
-    return fit_segments(f, y, named, weights=w, curve=curve, options=options)
+    return fit_segments(f, y, segments, weights=w, curve=curve, options=options)
 
 
 def _folds(owner: Integers, y: NDArray[Any], folds: int, seed: int) -> Integers:
@@ -171,7 +170,7 @@ def _folds(owner: Integers, y: NDArray[Any], folds: int, seed: int) -> Integers:
 def _held_out(
     f: NDArray[Any],
     y: NDArray[Any],
-    named: Any,
+    owner: Integers,
     w: Floats,
     curve: Any,
     part: Integers,
@@ -181,8 +180,8 @@ def _held_out(
     p = np.empty(len(f))
     for fold in np.unique(part):
         test = part == fold
-        made = _fitted(f[~test], y[~test], named[~test], w[~test], curve, options)
-        p[test] = made.predict_proba(f[test], named[test])
+        made = _fitted(f[~test], y[~test], owner[~test], w[~test], curve, options)
+        p[test] = made.predict_proba(f[test], owner[test])
     p = np.clip(p, LEAST, 1 - LEAST)
     return -np.where(y == 1, np.log(p), np.log1p(-p))
 

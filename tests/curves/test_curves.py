@@ -464,3 +464,16 @@ def test_rows_are_held_out_of_two_or_more():
         pj.choose_curve([0.5], [1], ["a"], candidates=kinds)
     two = pj.choose_curve([0.5, -0.5], [1, 0], ["a", "a"], candidates=kinds)
     assert two.segments["rows"].tolist() == [2]
+
+
+def test_a_choice_does_not_depend_on_the_kind_of_ids(rng):
+    codes, f = np.arange(400) % 4, rng.normal(size=400)
+    y, kinds = rng.random(400) < 0.5, ("sigmoid", "quadratic")
+    expected = pj.choose_curve(f, y, codes, candidates=kinds)
+    pd = pytest.importorskip("pandas")
+    texts, pairs = [f"s{x}" for x in codes], [codes // 2, codes % 2]
+    for segments in (texts, pd.DataFrame({"a": pairs[0], "b": pairs[1]})):
+        found = pj.choose_curve(f, y, segments, candidates=kinds)
+        np.testing.assert_array_equal(found.candidates["log_loss"], expected.candidates["log_loss"])
+        p = found.calibrator.predict_proba(f, segments)
+        np.testing.assert_array_equal(p, expected.calibrator.predict_proba(f, codes))
