@@ -181,12 +181,12 @@ def _counts(
     owner, present = distinct(ids.read_like(keys, segments, len(f)))
     for side in np.unique(gate["side"]):
         lines = np.flatnonzero((gate["side"] == side) & (gate["status"] == "OK"))
-        order = lines[np.argsort(keys[lines], kind="stable")]
-        if (keys[order][1:] == keys[order][:-1]).any():
+        own, known = distinct(split_columns(keys[lines]))
+        if len(known) < len(lines):
             raise ValueError("gate: expected one line for each segment and side")
-        place = get_indexer(keys[order], split_columns(present), "segments")[owner]
+        place = get_indexer(known, split_columns(present), "segments")[owner]
         here = place >= 0
-        line = order[place[here]]
+        line = lines[np.argsort(own)][place[here]]
         threshold = np.asarray(gate["threshold"], float)[line]
         score, label = f[here], y[here]
         below = side == NEGATIVE

@@ -164,7 +164,11 @@ def table_range(ids: NDArray[Any], rows: int) -> tuple[np.integer[Any], int] | N
 
 
 def unique(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
-    """The distinct ids, ascending, and the index of each row's id among them."""
+    """The distinct ids, ascending if they can be sorted, and the index of each row's id."""
+    if ids.dtype == object:
+        keys, numbers = distinct(ids)
+        keys, place = ascending(keys)
+        return keys, place[numbers]
     short = as_integers(ids)
     if short is None:
         return _unique_text(ids) if ids.dtype.kind in "US" else np.unique(ids, return_inverse=True)

@@ -114,6 +114,23 @@ def test_some_lines_and_ids_of_several_columns(rng):
     np.testing.assert_array_equal(rows["rows"], found["rows"])
 
 
+def test_ids_may_be_numbers_and_text(rng):
+    """They have no order: NumPy refuses to sort them."""
+    codes, f = np.arange(600) % 6, rng.normal(size=600)
+    y = rng.random(600) < 1 / (1 + np.exp(-2 * f))
+    mixed = [int(x) if x < 3 else str(x) for x in codes]
+    found = []
+    for ids in (codes, mixed):
+        calibrator = pj.fit_segments(f, y, ids)
+        gate = pj.gate(calibrator, f, ids, precision=0.7)
+        means = pj.estimate_means(calibrator, f, y, ids, pool=f, pool_segments=ids)
+        found.append((pj.certify(gate, f, y, ids), means))
+    for plain, other in zip(*found, strict=True):
+        assert [str(x) for x in other["segment"]] == [str(x) for x in plain["segment"]]
+        for name in list(plain)[1:]:
+            np.testing.assert_array_equal(other[name], plain[name])
+
+
 def test_at_the_target_few_are_certified(rng, gates):
     """Each segment's precision is the target itself: the false discovery rate is the worst."""
     any_certified = [
