@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
@@ -165,6 +164,6 @@ def solve():
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        globals()[name]()
+    for part in (segments, solve, dense, oversized):
+        part()
     print("done")

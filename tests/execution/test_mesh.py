@@ -18,11 +18,10 @@ WARNINGS = "error", "ignore:jaxlib 0.10.2 adds up some sums wrongly:RuntimeWarni
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["segments", "solve", "dense", "oversized"])
-def test_on_eight_devices(part):
+def test_on_eight_devices():
     filters = [f"-W{warning}" for warning in WARNINGS]
     done = subprocess.run(
-        [sys.executable, *filters, str(PROGRAM), part],
+        [sys.executable, *filters, str(PROGRAM)],
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
