@@ -225,7 +225,6 @@ if __name__ == "__main__":
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number, heartbeat_timeout_seconds=10)
     if sys.argv[4] == "fits":
         compare(number)
-    elif sys.argv[4] == "levels":
         compare_levels(number)
     elif sys.argv[4].startswith("checkpoint"):
         checkpointed(number, sys.argv[4])
