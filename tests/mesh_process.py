@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
@@ -164,6 +165,6 @@ def solve():
 
 
 if __name__ == "__main__":
-    for part in (segments, solve, dense, oversized):
-        part()
+    for name in sys.argv[1:]:
+        globals()[name]()
     print("done")

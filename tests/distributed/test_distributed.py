@@ -48,10 +48,9 @@ def test_the_answers_are_those_of_one_process():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what, message", [("killed", "has ended"), ("stuck", "has said nothing")])
-def test_a_lost_process_ends_the_others_in_time(what, message):
-    written, codes = run_processes(2, what, seconds=150)
-    assert codes[0] != 0 and message in written[0], written[0]
+def test_a_process_that_says_nothing_ends_the_others_in_time():
+    written, codes = run_processes(2, "stuck", seconds=150)
+    assert codes[0] != 0 and "has said nothing" in written[0], written[0]
 
 
 @pytest.mark.slow
@@ -60,6 +59,7 @@ def test_a_killed_fit_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, at,
     directory = tmp_path / "sums"
     written, codes = run_processes(2, f"checkpoint {directory} {at} {killed}", seconds=150)
     assert codes[killed] == -signal.SIGKILL and codes[1 - killed] != 0, written
+    assert killed == 0 or "has ended" in written[0], written[0]
     assert len(list(directory.iterdir())) == at - 1
     written, codes = run_processes(2, f"checkpoint {directory} 0 0", seconds=150)
     assert codes == [0, 0], written

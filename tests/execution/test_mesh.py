@@ -18,10 +18,11 @@ WARNINGS = "error", "ignore:jaxlib 0.10.2 adds up some sums wrongly:RuntimeWarni
 
 
 @pytest.mark.slow
-def test_on_eight_devices():
+@pytest.mark.parametrize("part", ["segments", "solve", "dense", "oversized"])
+def test_on_eight_devices(part):
     filters = [f"-W{warning}" for warning in WARNINGS]
     done = subprocess.run(
-        [sys.executable, *filters, str(PROGRAM)],
+        [sys.executable, *filters, str(PROGRAM), part],
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
