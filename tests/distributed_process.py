@@ -39,9 +39,6 @@ def compare(number):
     )
     for arguments in given:
         found = fit_in_processes(f[mine], y[mine], s[mine], weights=w[mine], **arguments)
-        print("bits", found.fit.A.tobytes().hex()[:400])
-        if number:
-            continue  # the bits are those of the first process, which compares them
         expected = pj.fit_segments(f, y, s, weights=w, **arguments)
         assert (found.keys == expected.keys).all()
         for name in ("status", "flags", "n_pos", "n_neg"):
@@ -52,6 +49,7 @@ def compare(number):
             tol = 1e-5 if "pooling" in arguments else 1e-9
             np.testing.assert_allclose(*pair, rtol=tol, atol=tol)
         np.testing.assert_allclose(found.fallback.A, expected.fallback.A, rtol=1e-9)
+    print("bits", found.fit.A.tobytes().hex()[:400])
     single = fit_in_processes(f[mine].astype(np.float32), y[mine], s[mine])
     assert single.fit.A.dtype == np.float32
 
@@ -78,9 +76,6 @@ def compare_levels(number):
     for pooling in ("nested", "crossed"):
         given = {"pooling": pooling, "options": Options(non_finite="omit")}
         found = fit_in_processes(f[mine], y[mine], ids[mine], **given)
-        print("bits", found.predict_proba([0.5], [(99, 3)])[0].hex())
-        if number:
-            continue
         expected = pj.fit_segments(f, y, ids, **given)
         assert found.keys.tolist() == expected.keys.tolist()
         one, other = found.population, expected.population
@@ -90,6 +85,7 @@ def compare_levels(number):
         for name in ("slope_sd", "intercept_sd"):
             off = np.abs(found.levels[name] - expected.levels[name])
             assert (off <= 0.01 * expected.levels[f"se_{name}"]).all(), (name, off)
+        print("bits", found.predict_proba([0.5], [(99, 3)])[0].hex())
 
 
 def before_each_pass(act):
@@ -105,12 +101,14 @@ def before_each_pass(act):
     return passes
 
 
-def stuck(number):
-    """The last process sleeps in the middle of the search."""
+def interrupted(number, what):
+    """The last process ends, or sleeps, in the middle of the search."""
 
     def act(passes):
         if number == 1 and passes == 9:
-            time.sleep(20)
+            if what == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(30)
 
     before_each_pass(act)
     (f, y, s, _), owner = rows_of_all()
@@ -119,13 +117,8 @@ def stuck(number):
 
 
 def checkpointed(number, what):
-    """A fit with a checkpoint, "killed" before pass N in one of the processes.
-
-    N = 0 never: then the checkpoint is refused to another call first.
-    """
+    """A fit with a checkpoint, "killed" before pass N in one of the processes; N = 0 never."""
     _, directory, at, killed = what.split(" ")
-    if at == "0":
-        another_call(number, directory)
 
     def act(passes):
         if passes == int(at) and number == int(killed):
@@ -146,8 +139,9 @@ def checkpointed(number, what):
     np.testing.assert_array_equal(found.fallback.A, whole.fallback.A)
 
 
-def another_call(number, directory):
+def of_another_call(number, what):
     """The checkpoint of a fit of other rows, or with other options, is refused by all."""
+    _, directory = what.split(" ")
     (f, y, s, _), owner = rows_of_all()
     mine = owner == number
     for rows, options in (
@@ -223,10 +217,13 @@ if __name__ == "__main__":
     jax.distributed.initialize(f"127.0.0.1:{port}", count, number, heartbeat_timeout_seconds=10)
     if sys.argv[4] == "fits":
         compare(number)
+    elif sys.argv[4] == "levels":
         compare_levels(number)
     elif sys.argv[4].startswith("checkpoint"):
         checkpointed(number, sys.argv[4])
     elif sys.argv[4].startswith("differing"):
         differing(number, sys.argv[4].split(" ")[1])
+    elif sys.argv[4].startswith("another"):
+        of_another_call(number, sys.argv[4])
     else:
-        stuck(number)
+        interrupted(number, sys.argv[4])

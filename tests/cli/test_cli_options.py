@@ -283,17 +283,17 @@ def test_what_update_refuses(in_tmp, capsys):
 # --- programs that are kept, and what is said meanwhile -------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["variable", "neither"])
+@pytest.mark.parametrize("how", ["option", "variable", "neither"])
 def test_programs_are_kept(in_tmp, how):
-    """By the option too: see `test_who_watches_is_told_what_takes_so_long`."""
     f, y, _ = shops(60)
     as_csv(in_tmp / "in.csv", ["f", "y"], f, y)
     fit = "fit in.csv --score f --label y --out c.npz"
     words = [sys.executable, "-m", "platt_jax", *fit.split()]
     usual = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     usual["XDG_CACHE_HOME"] = str(in_tmp / "home")
+    more = ["--cache", "kept/here"] if how == "option" else []
     variables = {"PLATT_JAX_CACHE": "kept/here"} if how == "variable" else {}
-    subprocess.run(words, env=usual | variables, check=True, capture_output=True)
+    subprocess.run([*words, *more], env=usual | variables, check=True, capture_output=True)
     if how == "neither":
         assert sorted(path.name for path in in_tmp.iterdir()) == ["c.npz", "in.csv"]
     else:
@@ -332,4 +332,3 @@ def test_who_watches_is_told_what_takes_so_long(in_tmp, cache):
     more = "" if cache else "; compiling, which --cache FOLDER saves the next time"
     assert said == ["platt-jax: reading in.csv", f"platt-jax: 60 rows read{more}"]
     assert ended.stdout.startswith(b"No segment has reliably changed: of 3 tested")
-    assert not cache or any((in_tmp / "folder").iterdir())
