@@ -67,7 +67,7 @@ def test_what_is_known_of_few_segments_is_what_all_populations_say(rows, spread,
     told = likelihoods.coordinates(likelihoods.total)
     data = ((scores - told.center) * told.scale, *rest)
     population = pj.fit_segments(*data, pooling="partial").population
-    mean, square, new_mean, new_covariance = by_drawing_populations(data, 4, 30_000)
+    mean, square, new_mean, new_covariance = by_drawing_populations(data, 4, 40_000)
     expected = np.sqrt(square[:, [0, 2]] - mean**2)
     found = np.sqrt(population.posterior_covariance[:, (0, 1), (0, 1)])
     np.testing.assert_allclose(found, expected, rtol=rtol)
