@@ -38,14 +38,16 @@ def check_sql(run, kind, ids, table):
     assert_predicted([p for _, p in found], expected, spread, 5e-4, 2e-6)
 
 
-@pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
-@pytest.mark.parametrize("table", [None, "cur ves"])
 @pytest.mark.parametrize("ids", NAMES)
 @pytest.mark.parametrize("kind", ["nested", "crossed"])
-def test_sql_predicts_what_the_calibrator_does(kind, ids, table, engine):
-    run = engine()
-    with closing(run.connection):
-        check_sql(run, kind, ids, table)
+def test_sql_predicts_what_the_calibrator_does(kind, ids):
+    """Each engine has both ways, a table and none, of each kind of levels and of most ids."""
+    turned = (kind == "crossed") ^ (ids == "text")
+    ways = (None, "cur ves") if turned else ("cur ves", None)
+    for engine, table in zip((InDuckDB, InSQLite), ways, strict=True):
+        run = engine()
+        with closing(run.connection):
+            check_sql(run, kind, ids, table)
 
 
 @pytest.mark.parametrize("ids", NAMES)

@@ -42,11 +42,11 @@ def test_a_small_world_breaks_nothing(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 500, 20))
-def test_twenty_worlds_break_nothing(first):
+@pytest.mark.parametrize("first", range(0, 200, 10))
+def test_ten_worlds_break_nothing(first):
     """A world has a twentieth of the lines; by hand, all have all."""
     found = []
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         bench = Bench(world(seed))
         _, broken = broken_cells(bench, every=20)
         found += [f"world {seed}: {bench.world.about}\n{cell}" for cell in broken]

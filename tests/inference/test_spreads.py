@@ -76,7 +76,6 @@ ALL, NO_A, NO_B, NEITHER = (
         (3, 40, 10, (-1.0, 3.5), (0.3, 1.2)),
         (1, 20, 50, (-1.0, 1.0), (0.4, 0.7)),
         (2, 20, 50, (-1.0, 0.0), (0.0, 0.0)),
-        (3, 100, 10, (-1.0, 4.0), (0.3, 1.2)),
         (4, 200, 3, (-1.0, 4.5), (0.3, 1.5)),
     ],
 )
@@ -94,7 +93,7 @@ def test_the_statistics_are_those_of_brute_force(seed, number, rows, mean, sprea
     "seed, number, rows, mean",
     [
         (1, 10, 30, (-1.0, 1.0)),
-        pytest.param(5, 100, 10, (-1.0, 3.5), marks=pytest.mark.slow),
+        pytest.param(5, 40, 10, (-1.0, 3.5), marks=pytest.mark.slow),
     ],
 )
 def test_at_the_ends_of_an_interval_the_deviance_is_chi_squares_quantile(seed, number, rows, mean):
@@ -130,7 +129,7 @@ def test_a_higher_level_is_a_wider_interval():
 
 @pytest.mark.slow
 def test_no_more_than_6_in_100_tests_reject_where_there_is_no_spread():
-    worlds = 400
+    worlds = 100
     p_values = [
         compare(pj.SegmentRows(*segments(seed, 20, 10, spread=(0, 0)))).p_values
         for seed in range(worlds)

@@ -272,7 +272,7 @@ def test_a_bad_epsilon(epsilon):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("center", [0.0, -4.6])
-@pytest.mark.parametrize("n", [3, 10, 50])
+@pytest.mark.parametrize("n", [3, 50])
 def test_corrections_have_no_bias_and_intervals_cover(name, center, n, rng):
     """Calibrated probabilities with up to 1 % of positives; chance makes most of the plug-in."""
     segments = np.repeat(np.arange(100), n)

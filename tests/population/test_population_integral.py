@@ -30,7 +30,7 @@ def by_drawing_populations(data, number, draws):
     likelihoods, by sums over a grid of (A, B).
     """
     rng = np.random.default_rng(0)
-    side = np.linspace(-6, 6, 97)
+    side = np.linspace(-6, 6, 61)
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     likelihood = log_likelihoods(data, number, grid)
     likelihood = np.exp(likelihood - likelihood.max(1, keepdims=True))

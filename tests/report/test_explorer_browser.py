@@ -10,6 +10,7 @@ from test_report import Page, made_up, many
 import platt_jax as pj
 from platt_jax.plots.explorer import rows as page_rows
 from platt_jax.report import charts, to_html
+from platt_jax.report import rows as report_rows
 
 pytestmark = pytest.mark.slow
 
@@ -320,10 +321,13 @@ def test_it_is_drawn_again_when_colours_or_sizes_change(opened):
     assert scale == pytest.approx(1, abs=0.05)  # so that its text has its size
 
 
-def test_a_million_segments_are_painted_within_two_seconds(browser, tmp_path):
-    large, rows = many(pj.fit_segments(*made_up()), 1_000_000)
+def test_200_000_segments_are_painted_at_once(browser, tmp_path, monkeypatch):
+    """Without charts, and without the test against the fit, which are not in the explorer."""
+    monkeypatch.setattr(charts, "_svg", lambda draw, what, number=1, small=False: ["-"] * number)
+    monkeypatch.setattr(report_rows, "changed", lambda *_: report_rows.Judgement(0, 0))
+    large, rows = many(pj.fit_segments(*made_up()), 200_000)
     to_html(tmp_path / "r.html", large, *rows)
-    assert (tmp_path / "r.html").stat().st_size < 40e6
+    assert (tmp_path / "r.html").stat().st_size < 8e6
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.set_default_timeout(60_000)
     page.goto((tmp_path / "r.html").as_uri())
@@ -331,9 +335,9 @@ def test_a_million_segments_are_painted_within_two_seconds(browser, tmp_path):
     (painted,) = page.evaluate(
         "performance.getEntriesByName('platt_jax funnel').map((x) => x.startTime)"
     )
-    assert painted < 2000
-    page.fill(part("query"), "654321")
-    assert ids(page) == ["654321"]
+    assert painted < 1500
+    page.fill(part("query"), "154321")
+    assert ids(page) == ["154321"]
     page.locator("tr[data-segment] button").click()
-    assert chosen(page) == "654321"
+    assert chosen(page) == "154321"
     page.close()

@@ -31,7 +31,7 @@ def random_problem(rng):
 @pytest.mark.parametrize("form", ["binary", "predicted"])
 def test_no_size_is_better_than_the_one_found(form, rng):
     curved = 0
-    for _ in range(300):
+    for _ in range(100):
         f, labels, weights = random_problem(rng)
         if not weights.any():
             continue
@@ -51,7 +51,7 @@ def test_no_size_is_better_than_the_one_found(form, rng):
             error = np.average((p - right) ** 2, weights=weights[rows], axis=1)
             assert error[0] <= error.min() + 1e-12, (f, labels, weights)
             curved += 1
-    assert curved > 150
+    assert curved > 50
 
 
 def test_quantiles_in_the_far_lower_tail():

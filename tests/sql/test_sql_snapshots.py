@@ -107,9 +107,8 @@ def test_a_snapshot_is_dropped_after_an_error(engine):
     assert tables(**placed) == []
 
 
-@pytest.mark.parametrize("offset", [None, "o"])
 @pytest.mark.parametrize("seed", range(5))
-def test_rounding_is_no_change(seed, offset):
+def test_rounding_is_no_change(seed):
     """The rows are of sizes from 1e-90 to 1e90 and in two threads, which add up in any order."""
     rng = np.random.default_rng(seed)
     rows = 300_000
@@ -120,7 +119,7 @@ def test_rounding_is_no_change(seed, offset):
     columns["o"] = rng.normal(size=rows) * 10.0 ** rng.integers(-9, 2, rows)
     relation = in_duckdb(columns)["relation"]
     relation.query("t", "SET threads = 2")
-    found = fit_relation(relation, **COLUMNS, weight="w", offset=offset)
+    found = fit_relation(relation, **COLUMNS, weight="w", offset="o" if seed % 2 else None)
     assert len(found) == 40
 
 
