@@ -34,6 +34,7 @@ INSTALLING = [
 ]
 DOCUMENTS = [README, *INSTALLING, *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.S)
+PRINTED = re.compile(r"```text\n(.*?)```", re.S)
 EXAMPLES, OF_TOUR = (EXAMPLE.findall(x.read_text(encoding="utf-8")) for x in (README, TOUR))
 DOCS = ROOT / "docs"
 # That of leaving SVC(probability=True) is run where its method is tested.
@@ -41,6 +42,7 @@ PAGES = [
     DOCS / "index.md",
     *sorted(DOCS.glob("howto/*.md")),
     *sorted(DOCS.glob("explanation/*.md")),
+    *sorted(DOCS.glob("stories/*.md")),
 ]
 PAGES_WITH_EXAMPLES = [page for page in PAGES if EXAMPLE.search(page.read_text(encoding="utf-8"))]
 
@@ -86,18 +88,23 @@ def test_an_example_of_readme_or_tour_runs_by_itself(example, tmp_path, monkeypa
     exec(compile(example, str(README), "exec"), {"__name__": "__main__"})
 
 
-def test_how_to_pages_have_examples():
-    pages = {*DOCS.glob("howto/*.md")} - {DOCS / "howto" / "index.md"}
-    assert pages - {*PAGES_WITH_EXAMPLES} == set()
+@pytest.mark.parametrize("folder", ["howto", "stories"])
+def test_pages_have_examples(folder):
+    pages = {*DOCS.glob(f"{folder}/*.md")} - {DOCS / folder / "index.md"}
+    assert pages and pages - {*PAGES_WITH_EXAMPLES} == set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: page.stem)
-def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch, capsys):
+    """And print what the page shows, if it shows it."""
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    for example in EXAMPLE.findall(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for example in EXAMPLE.findall(text):
         exec(compile(example, str(page), "exec"), names)
+    if shown := PRINTED.findall(text):
+        assert capsys.readouterr().out == "".join(shown)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
