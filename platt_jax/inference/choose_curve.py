@@ -122,7 +122,7 @@ def choose_curve(
     losses = np.stack([_held_out(f, y, named, w, x, part, folds, options) for x in kinds])
     total: Floats = np.stack([np.bincount(owner, w * x, len(keys)) for x in losses], 1)
     mass: Floats = np.bincount(owner, w, len(keys)).astype(float)
-    place, difference, error = _choice_of_all(total, mass)
+    place, difference, error = first_as_good(total, mass)
     variances = _variances(losses - losses[place], owner, w, mass)
     each = _choices(total / mass[:, None], variances, place)
     names = np.array(list(found))
@@ -185,8 +185,18 @@ def _held_out(
     return -np.where(y == 1, np.log(p), np.log1p(-p))
 
 
-def _choice_of_all(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
-    """The place of the choice; mean differences from the best kind, and their errors."""
+def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
+    """The place of the first candidate that is at most a standard error worse than the best.
+
+    The one-standard-error rule of Breiman, Friedman, Olshen & Stone (1984, section 3.4.3).
+
+    Args:
+        total: (G, C) losses of C candidates in G independent groups of rows.
+        mass: (G,) weights of the groups.
+
+    Returns:
+        The place; (C,) mean differences from the best candidate, and their standard errors.
+    """
     best = int(total.sum(0).argmin())
     apart = total - total[:, [best]]
     difference = apart.sum(0) / mass.sum()
