@@ -165,6 +165,12 @@ class VennAbers(SortingCurve):
     Vovk, Petej & Fedorova (2015, "Large-scale probabilistic predictors with and without guarantees
     of validity", section 4): the isotonic fit of the rows and the row that is predicted, with label
     0 and with label 1. The probability is their merge for log loss, p1 / (1 - p0 + p1).
+
+    Example:
+        >>> from platt_jax import fit
+        >>> fitted = fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], curve=VennAbers())
+        >>> fitted.predict_proba([0.0, 2.5, 5.0]).round(4)
+        array([0.25  , 0.4667, 0.8   ])
     """
 
     name: ClassVar[str] = "venn_abers"

@@ -191,19 +191,21 @@ def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
     The one-standard-error rule of Breiman, Friedman, Olshen & Stone (1984, section 3.4.3).
 
     Args:
-        total: (G, C) losses of C candidates in G independent groups of rows.
+        total: (G, C) losses of C candidates in G independent groups of rows. A candidate with an
+            infinite one is not chosen, unless all have one: then the first is.
         mass: (G,) weights of the groups.
 
     Returns:
         The place; (C,) mean differences from the best candidate, and their standard errors.
     """
     best = int(total.sum(0).argmin())
-    apart = total - total[:, [best]]
-    difference = apart.sum(0) / mass.sum()
-    # A ratio of sums over segments.
-    rest = apart - difference * mass[:, None]
     number = max(len(mass), 2)
-    error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
+    with np.errstate(invalid="ignore"):  # infinite losses
+        apart = total - total[:, [best]]
+        difference = apart.sum(0) / mass.sum()
+        # A ratio of sums over groups.
+        rest = apart - difference * mass[:, None]
+        error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
     return int(np.argmax(difference <= error)), difference, error
 
 

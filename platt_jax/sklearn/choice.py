@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Floats
 from platt_jax.inference.choose_curve import first_as_good
 from platt_jax.options import Options
-from platt_jax.results.probabilities import LEAST
 from platt_jax.sklearn.folds import CalibrationFold, class_probabilities, fit_folds
 from platt_jax.sklearn.scores import Scorer
 
@@ -35,9 +34,10 @@ def choose_method(
     if len(candidates) == 1:
         return candidates[0].method
     weights = np.concatenate([_weights(fold) for fold in candidates[0].folds])
-    losses = np.stack([_held_out_losses(x, classes, options) for x in candidates], 1)
     used = weights > 0
-    place, _, _ = first_as_good((losses * weights[:, None])[used], weights[used])
+    weights = weights[used]
+    losses = [_held_out_losses(x, classes, options)[used] * weights for x in candidates]
+    place, _, _ = first_as_good(np.stack(losses, 1), weights)
     return candidates[place].method
 
 
@@ -80,4 +80,5 @@ def _log_loss(proba: Floats, codes: NDArray[Any]) -> Floats:
         right = np.where(codes, proba, 1 - proba)
     else:
         right = np.take_along_axis(proba, codes[:, None], axis=1)
-    return -np.log(np.clip(np.nan_to_num(right), LEAST, 1)).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        return -np.log(np.nan_to_num(right)).sum(axis=1)

@@ -8,6 +8,7 @@ from sklearn.isotonic import IsotonicRegression
 
 import platt_jax as pj
 from platt_jax import Status, curves
+from platt_jax.inference.choose_curve import first_as_good
 
 NAMES = ("shift", "temperature", "quadratic", "beta", "spline", "isotonic", "bins", "venn_abers")
 LOG_ODDS = ("quadratic", "beta", "spline")
@@ -543,3 +544,19 @@ def test_the_optimum_of_many_rows_is_found_in_float32():
     hessian = (functions * (p * (1 - p))) @ functions.T
     # In standard errors.
     assert gradient @ np.linalg.solve(hessian, gradient) < 1e-2**2
+
+
+def test_the_first_candidate_within_a_standard_error_of_the_best_is_chosen():
+    rng, ones = np.random.default_rng(0), np.ones(400)
+    first = rng.random(400)
+    noise, infinite = rng.normal(0, 0.1, 400), np.where(first > 0.9, np.inf, 0.0)
+    best = first - noise.mean() + noise - 0.003
+    assert first_as_good(np.stack([first, best], 1), ones)[0] == 0
+    assert first_as_good(np.stack([first, best - 0.01], 1), ones)[0] == 1
+    three = np.stack([first + 1, first + noise - noise.mean(), first], 1)
+    place, difference, error = first_as_good(three, ones)
+    assert place == 1 and difference[2] == error[2] == 0
+    assert error[1] == pytest.approx(noise.std(ddof=1) / 20)
+    # Infinite losses are not chosen, but where all have them.
+    assert first_as_good(np.stack([infinite, first], 1), ones)[0] == 1
+    assert first_as_good(np.full((4, 2), np.inf), ones[:4])[0] == 0
