@@ -523,7 +523,7 @@ def random_problem(rng):
 @pytest.mark.parametrize("form", ["binary", "predicted"])
 def test_no_size_of_beta_scaling_is_better_than_the_one_found(form, rng):
     tried, curved = np.geomspace(0.1, 1e4, 200), 0
-    for _ in range(300):
+    for _ in range(100):
         f, labels, weights = random_problem(rng)
         if not weights.any():
             continue
@@ -546,7 +546,7 @@ def test_no_size_of_beta_scaling_is_better_than_the_one_found(form, rng):
             error = np.average((p - right) ** 2, weights=weights[rows], axis=1)
             assert error[0] <= error.min() + 1e-12, (f, labels, weights)
             curved += 1
-    assert curved > 150
+    assert curved > 50
 
 
 def test_quantiles_in_the_far_lower_tail():
