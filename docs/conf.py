@@ -11,9 +11,9 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 import platt_jax
+import platt_jax.curves.historical
 import platt_jax.metrics
 import platt_jax.plots
-import platt_jax.scalers
 import platt_jax.sklearn
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -77,7 +77,8 @@ for _module in (
     platt_jax,
     platt_jax.metrics,
     platt_jax.plots,
-    platt_jax.scalers,
+    platt_jax.curves,
+    platt_jax.curves.historical,
     platt_jax.sklearn,
 ):
     _document_where_public(_module)

@@ -13,14 +13,16 @@ import platt_jax.report
 import platt_jax.sklearn
 import platt_jax.sql
 import platt_jax.streaming
-from platt_jax import inference, metrics, plots, scalers
+from platt_jax import curves, inference, metrics, plots
+from platt_jax.curves import historical
 
 STORED = Path(__file__).with_suffix(".txt")
 PACKAGES = (
     platt_jax,
     inference,
     metrics,
-    scalers,
+    curves,
+    historical,
     plots,
     platt_jax.sklearn,
     platt_jax.sql,
@@ -30,6 +32,8 @@ PACKAGES = (
     platt_jax.export,
     platt_jax.report,
 )
+# Of these, users only make objects; the fitting functions call their methods.
+KINDS_OF_CURVES = (curves, historical)
 
 
 def described() -> str:
@@ -45,7 +49,7 @@ def _lines(package):
             lines += [name, *(f"    .{member.name} = {member.value}" for member in one)]
         else:
             lines.append(f"{name}({_arguments(one)})")
-        if inspect.isclass(one):
+        if inspect.isclass(one) and package not in KINDS_OF_CURVES:
             lines += [f"    .{x}" for x in map(lambda n: _member(one, n), sorted(dir(one))) if x]
     return "".join(f"{line}\n" for line in lines)
 

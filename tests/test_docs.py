@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import platt_jax
-from platt_jax import Flag, Status, inference, metrics, plots, scalers
+from platt_jax import Flag, Status, curves, inference, metrics, plots
+from platt_jax.curves import historical
 
 MODULES = [
     module.name
@@ -24,7 +25,7 @@ GUESTS = {
     "platt_jax.cluster.ray": "ray",
     "platt_jax.plots.explore": "anywidget",
 }
-PACKAGES = [platt_jax, inference, metrics, plots, scalers]
+PACKAGES = [platt_jax, inference, metrics, plots, curves, historical]
 ROOT = Path(__file__).parents[1]
 README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 INSTALLING = [

@@ -13,7 +13,6 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import platt_jax as pj
-from platt_jax import scalers
 from platt_jax.backend import xla
 from platt_jax.execution import grouping
 from platt_jax.execution.caller import Caller
@@ -59,7 +58,7 @@ def jobs(rng, monkeypatch):
         "constant": lambda: pj.fit([1.0, 1.0, 1.0], [0, 1, 0]).covariance,
         "one-vs-rest": lambda: pj.fit_one_vs_rest(scores.T, np.arange(50) % 3).fit.A,
         "segments": fit_segments,
-        "scaler": lambda: scalers.Temperature().fit(scores, labels).predict_proba(scores),
+        "curve": lambda: pj.fit(scores, labels, curve="temperature").predict_proba(scores),
     }
 
 
@@ -156,7 +155,7 @@ def test_warnings_name_the_users_line():
         lambda: pj.fit(np.zeros((4, 1)), np.array([[0], [1], [0], [1]])),
         lambda: pj.fit_segments(scores, [0, 1, 0, 1], [1, 1, 2, 2]),
         lambda: pj.fit_one_vs_rest(np.stack([scores, scores], 1), [0, 1, 0, 1]),
-        lambda: scalers.Binning(2).fit(scores, [0, 1, 0, 1]),
+        lambda: pj.fit(scores, [0, 1, 0, 1], curve="bins"),
     )
     for call in calls:
         with warnings.catch_warnings(record=True) as said:

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 import platt_jax as pj
-from platt_jax import scalers
+from platt_jax.curves import historical
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ class TestLin2007:
 
         of = real_data("lin2007_shuttle")
         scores, labels = of["scores_cv"][::11], of["y"]
-        lm = scalers.LevenbergMarquardt(tol=1e-5).fit(scores, labels)
+        lm = pj.fit(scores, labels, curve=historical.LevenbergMarquardt(tol=1e-5)).curves
         newton = pj.fit(scores, labels, options=pj.Options.libsvm())
         of_lm, of_newton = (lin2007.loss(x.A, x.B, scores, labels) for x in (lm, newton))
         np.testing.assert_allclose(of_newton, newton.nll, rtol=1e-12)
@@ -134,8 +134,10 @@ class TestRueping2004:
         rows = scores.real[one] & ~held_out
         assert (held_out | rows).sum() == 60
         for m, name in enumerate(rueping_report.METHODS[1:], start=1):
-            alone = rueping2004._SCALERS[name].fit(
-                scores.inner[kernel, one, fold, rows], scores.labels[one, rows]
+            alone = pj.fit(
+                scores.inner[kernel, one, fold, rows],
+                scores.labels[one, rows],
+                curve=rueping2004._CURVES[name],
             )
             expected = alone.predict_proba(scores.outer[kernel, one, held_out])
             np.testing.assert_allclose(

@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 
 import platt_jax as pj
-from platt_jax import scalers
 from platt_jax.backend import xla
 from platt_jax.execution import run
 from platt_jax.execution.caller import Caller
 from platt_jax.inference import expansion
 from platt_jax.population import search
-from platt_jax.scalers import base
-from platt_jax.scalers.historical.cosine import CosineExpansion
 
 PACKAGE = Path(pj.__file__).parent
 ROWS = 16_385
@@ -114,23 +111,6 @@ def test_a_part_is_none_of_our_programs(inside):
     arguments = (scores,) if inside is jax.linearize else ()
     made = inside(lambda scores=scores: pj.solve(scores, labels).A, *arguments)
     jax.block_until_ready(made if arguments else made())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scaler", [scalers.BetaCalibration(), CosineExpansion()])
-def test_no_sum_of_a_scaler_is_left_to_another_library(scaler):
-    """Where XLA leaves one, the option has lost its meaning."""
-    scores = np.linspace(0.01, 0.99, 6_000, dtype=np.float32).reshape(2, 3_000)
-    rows = base.FiniteRows(scores, scores > 0.3, np.ones_like(scores))
-    assert "__ynn_fusion" not in base._fit_each.lower(rows, scaler).compile().as_text()
-
-
-@pytest.mark.parametrize("scaler", [scalers.BetaCalibration(), CosineExpansion()])
-def test_scalers_multiply_in_full_precision(scaler):
-    """A GPU's default for float32 has three digits."""
-    scores = np.linspace(0.01, 0.99, 60, dtype=np.float32).reshape(2, 30)
-    rows = base.FiniteRows(scores, scores > 0.3, np.ones_like(scores))
-    assert_full_precision(base._fit_each.lower(rows, scaler))
 
 
 def test_leave_one_out_multiplies_in_full_precision(benchmark):

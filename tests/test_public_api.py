@@ -10,7 +10,6 @@ pytest.importorskip("matplotlib")
 import public_api
 
 import platt_jax
-from platt_jax import scalers
 
 
 def test_the_public_interface_is_the_stored_one():
@@ -24,7 +23,7 @@ def test_a_changed_default_or_method_shows(monkeypatch):
         def predict_proba(self, scores, clip=True): ...
 
     Changed.__module__ = "platt_jax.changed"
-    monkeypatch.setattr("platt_jax.scalers.Softmax", Changed)
+    monkeypatch.setattr("platt_jax.Sigmoid", Changed)
     new = set(public_api.described().splitlines())
     assert "    .predict_proba(self, scores, clip=True)" in new
 
@@ -37,5 +36,6 @@ def test_every_public_function_has_an_example():
             one = getattr(package, name)
             if inspect.isfunction(one) and one not in others:
                 assert ">>>" in one.__doc__, one
-    for one in (platt_jax.Sigmoid, *(getattr(scalers, name) for name in scalers.__all__)):
-        assert ">>>" in one.__doc__, one
+    kinds = [getattr(x, name) for x in public_api.KINDS_OF_CURVES for name in x.__all__]
+    for one in (platt_jax.Sigmoid, *kinds):
+        assert ">>>" in one.__doc__ or one is platt_jax.curves.Curve, one

@@ -10,7 +10,7 @@ import pytest
 from data import problem
 
 import platt_jax as pj
-from platt_jax import columns, ids, metrics, plots, scalers, validation
+from platt_jax import columns, ids, metrics, plots, validation
 from platt_jax.results.tables import Table
 
 pd = pytest.importorskip("pandas")
@@ -70,8 +70,8 @@ def test_columns_are_taken_wherever_arrays_are(rows, column):
     np.testing.assert_array_equal(calibrator.band(f, s), calibrator.band(scores, segments))
     loss = metrics.log_loss(labels, proba, weights=weights)
     assert metrics.log_loss(y, column(proba.tolist()), weights=w) == loss
-    scaler = scalers.Isotonic()
-    assert scaler.fit(f, y, weights=w) == scaler.fit(scores, labels, weights=weights)
+    curve = pj.fit(f, y, weights=w, curve="isotonic")
+    assert curve == pj.fit(scores, labels, weights=weights, curve="isotonic")
     decision = np.stack([scores, -scores, scores**2], 1)
     assert pj.fit_one_vs_rest(decision, s) == pj.fit_one_vs_rest(decision, segments)
     assert pj.solve(f, y, weights=w) == pj.solve(scores, labels, weights=weights)

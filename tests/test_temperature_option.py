@@ -8,7 +8,7 @@ from data import batch
 from scipy import optimize
 
 import platt_jax as pj
-from platt_jax import Flag, GaussianPrior, Options, Status, scalers
+from platt_jax import Flag, GaussianPrior, Options, Status
 from platt_jax.backend import xla
 
 HELD = Options(intercept=False)
@@ -300,10 +300,12 @@ def test_derivatives_of_constant_scores(x64):
     np.testing.assert_array_equal(slope(np.zeros(3)), 0)
 
 
-@pytest.mark.slow
-def test_it_is_what_the_temperature_scaler_finds(rng):
-    scores, labels = batch(rng, 6, 300)
-    scores = 0.3 + 2 * scores
-    fit = pj.fit(scores, labels, options=PLAIN)
-    fitted = scalers.Temperature().fit(scores, labels)
-    np.testing.assert_allclose(-fit.A, fitted.inverse_temperature, rtol=1e-9)
+def test_known_temperatures():
+    fit = pj.fit([2.0, -2.0, 2.0, -2.0], [1, 0, 1, 1], curve="temperature")
+    assert -fit.A == pytest.approx(np.log(3) / 2)
+    f = np.tile([2.0, -1.0, 1.0, -3.0], 12)
+    right, wrong = (pj.fit(f, y, curve="temperature") for y in (f > 0, f < 0))
+    # Where every sign is right there is no best temperature.
+    assert not right.converged
+    np.testing.assert_allclose(right.predict_proba(f), f > 0, atol=1e-6)
+    assert Flag.REVERSED & wrong.flags and not Flag.REVERSED & right.flags

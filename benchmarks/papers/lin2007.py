@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 
 import platt_jax as pj
 from benchmarks.papers import report, sets
-from platt_jax import scalers
+from platt_jax.curves.historical import LevenbergMarquardt
 
 _LM = "LM, bug fixed"
 _FIXED = "Newton, fixed sigma"
@@ -59,11 +59,11 @@ def run(scores: np.ndarray, labels: np.ndarray) -> dict[str, Outcome]:
     out = {}
     for name, of in {"LM, as printed": "platt", _LM: "corrected"}.items():
         # The stopping rule of all algorithms in the paper; Platt's own gradient bound is 1e-9.
-        lm = scalers.LevenbergMarquardt(loss=of, tol=1e-5).fit(scores, labels)
+        lm = pj.fit(scores, labels, curve=LevenbergMarquardt(of, tol=1e-5)).curves
         out[name] = Outcome(
             loss=loss(lm.A, lm.B, scores, labels),
             iterations=lm.iterations,
-            converged=lm.converged,
+            converged=lm.status == pj.Status.CONVERGED,
             overflows=lm.overflows,
             log_zeros=lm.log_zeros,
         )

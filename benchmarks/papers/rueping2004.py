@@ -13,20 +13,22 @@ import numpy as np
 from scipy.special import expit
 from sklearn.model_selection import StratifiedKFold
 
+import platt_jax as pj
 from benchmarks.papers import report, rueping_report, sets
 from benchmarks.papers.kernel_machines import choose, held_out_scores, logistic, svm, thirds
 from benchmarks.papers.rueping_report import FLOOR, FLOORS, METHODS, Results
-from platt_jax import metrics, scalers
+from platt_jax import curves, metrics
+from platt_jax.curves import historical
 
-_SCALERS = {
-    "Platt": scalers.PlattScaling(),
-    "Beta": scalers.BetaScaling("predicted"),
-    "Beta-2": scalers.BetaScaling("binary"),
-    "Bin-10": scalers.Binning(10),
-    "Bin-50": scalers.Binning(50),
-    "Softmax": scalers.Softmax(),
-    "01": scalers.Clip(),
-    "PP": scalers.PPClip(),
+_CURVES = {
+    "Platt": "sigmoid",
+    "Beta": historical.BetaScaling("predicted"),
+    "Beta-2": historical.BetaScaling("binary"),
+    "Bin-10": curves.Bins(10, "uniform"),
+    "Bin-50": curves.Bins(50, "uniform"),
+    "Softmax": historical.Softmax(),
+    "01": historical.Clip(),
+    "PP": historical.PPClip(),
 }
 _FOLDS = 10
 # Sets of a similar size are calibrated together: rows that fill up a short one cost time too.
@@ -156,10 +158,11 @@ def calibrate(scores: Scores) -> np.ndarray:
     All folds of all sets with both kernels are one batch: a method learns them in one call.
     """
     training = scores.real[:, None, :] & (scores.fold[:, None, :] != np.arange(_FOLDS)[:, None])
+    rows = scores.inner, scores.labels[:, None, :]
     fold = np.broadcast_to(scores.fold, scores.outer.shape)[:, :, None, :]
     out = [expit(scores.logits)]
     for name in METHODS[1:]:
-        fitted = _SCALERS[name].fit(scores.inner, scores.labels[:, None, :], weights=1.0 * training)
+        fitted = pj.fit(*rows, weights=1.0 * training, curve=_CURVES[name])
         by_fold = fitted.predict_proba(
             np.broadcast_to(scores.outer[:, :, None, :], scores.inner.shape)
         )

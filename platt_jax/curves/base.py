@@ -20,6 +20,8 @@ from platt_jax.status import Status
 _TOGETHER = 1 << 18
 # Problems are sorted as lines of a matrix if it has at most so many places for each row.
 _MOST_PADDING = 4
+# Powers of two between which the largest weight of a problem is kept: beyond, no curve changes.
+_LARGEST = 60
 
 
 class Curve(ABC):
@@ -42,34 +44,54 @@ def pooled(context: Context) -> Context:
     return Context(options, context.caller, mesh=context.mesh)
 
 
-class SortedRows(NamedTuple):
-    """The rows of some problems with each distinct score once, ascending within a problem."""
+class CurveRows(NamedTuple):
+    """The rows of some problems that count, end to end, in the given order."""
 
-    groups: Groups  # of distinct scores; a problem without finite rows has the score NaN
+    groups: Groups
     scores: NDArray[Any]
-    weights: Floats
-    positive: Floats  # weight of the rows of class 1
+    weights: Floats  # > 0
+    positive: Bools  # whether a row is of class 1
     status: NDArray[Any]  # CONVERGED, NON_FINITE or EMPTY
 
 
+class SortedRows(NamedTuple):
+    """The rows of some problems with each distinct score once, ascending within a problem."""
+
+    groups: Groups  # of distinct scores; a problem without rows has the score NaN
+    scores: NDArray[Any]
+    weights: Floats
+    positive: Floats  # weight of the rows of class 1
+    status: NDArray[Any]  # as in `CurveRows`
+
+
 @dataclass(frozen=True)
-class SortingCurve(Curve):
-    """A kind of curve that is computed from sorted scores, some problems at a time."""
+class HostCurve(Curve):
+    """A kind of curve that NumPy computes, some problems at a time."""
 
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """See `Curve`."""
         # One after the other: two threads of NumPy take twice as long here.
-        parts = [self._fit_some(problems, context, some) for some in _pieces(problems)]
+        parts = [self.fit_some(_rows(problems, context, some)) for some in _pieces(problems)]
         made = parts[0].joined(*parts[1:])
         if problems.order is None:
             return made
         return made.only(np.argsort(problems.order))
 
-    def _fit_some(self, problems: Problems, context: Context, some: slice) -> FittedCurves:
-        rows = _sorted_rows(problems, context, some)
-        ends = rows.groups.starts + rows.groups.sizes - 1
-        low, high = rows.scores[rows.groups.starts], rows.scores[ends]
-        return self.fit_sorted(rows, dict(status=rows.status, low=low, high=high))
+    @abstractmethod
+    def fit_some(self, rows: CurveRows) -> FittedCurves:
+        """The curves of some problems."""
+
+
+@dataclass(frozen=True)
+class SortingCurve(HostCurve):
+    """A kind of curve that is computed from sorted scores."""
+
+    def fit_some(self, rows: CurveRows) -> FittedCurves:
+        """See `HostCurve`."""
+        ordered = _sorted_rows(rows)
+        ends = ordered.groups.starts + ordered.groups.sizes - 1
+        low, high = ordered.scores[ordered.groups.starts], ordered.scores[ends]
+        return self.fit_sorted(ordered, dict(status=rows.status, low=low, high=high))
 
     @abstractmethod
     def fit_sorted(self, rows: SortedRows, common: dict[str, Any]) -> FittedCurves:
@@ -82,52 +104,63 @@ def _pieces(problems: Problems) -> Iterator[slice]:
     return Groups(problems.sizes).slices(_TOGETHER)
 
 
-def _sorted_rows(problems: Problems, context: Context, some: slice) -> SortedRows:
-    sizes = np.asarray(problems.sizes[some], np.int64)
-    before = Groups(sizes)
-    if before.rows:
-        columns = problems.take(some, slice(None), packing.Space(before.rows))
-        scores, labels = (np.asarray(x)[: before.rows] for x in columns[:2])
+def _rows(problems: Problems, context: Context, some: slice) -> CurveRows:
+    groups = Groups(problems.sizes[some])
+    if groups.rows:
+        columns = problems.take(some, slice(None), packing.Space(groups.rows))
+        scores, labels = (np.asarray(x)[: groups.rows] for x in columns[:2])
         given = columns.weights
     else:
         scores, labels, given = np.empty(0, problems.dtype), np.empty(0, np.int8), None
-    w = np.ones(before.rows) if given is None else np.asarray(given, float)[: before.rows]
-    y = labels > 0
+    w = np.ones(groups.rows) if given is None else np.asarray(given, float)[: groups.rows]
     finite = np.isfinite(scores) & np.isfinite(w)
-    bad: Bools = before.sums((~finite & (w != 0)).astype(float)) > 0
+    bad: Bools = groups.sums((~finite & (w != 0)).astype(float)) > 0
     bad &= context.options.non_finite != "omit"
-    used = finite & (w > 0) & ~before.by_row(bad)
-    order = _ascending(before, np.where(used, scores, np.inf))
-    owner, scores = before.owner[order], scores[order]
-    w, positive = w[order], w[order] * y[order]
+    used = finite & (w > 0) & ~groups.by_row(bad)
+    counts = groups.sums(used.astype(np.int64))
+    status = np.where(bad, Status.NON_FINITE, Status.CONVERGED).astype(np.int32)
+    status[(counts == 0) & ~bad] = Status.EMPTY
+    if not used.all():
+        groups, scores, w, labels = Groups(counts), scores[used], w[used], labels[used]
+    return CurveRows(groups, scores, _moderate(w, groups), labels > 0, status)
+
+
+def _moderate(weights: Floats, groups: Groups) -> Floats:
+    """Weights whose sums neither overflow nor lose digits, times a power of two for a problem."""
+    exponent = np.frexp(groups.maxima(weights))[1]
+    excess = exponent - np.clip(exponent, -_LARGEST, _LARGEST)
+    if not excess.any():
+        return weights
+    moderate: Floats = np.ldexp(weights, -groups.by_row(excess))
+    return moderate
+
+
+def _sorted_rows(rows: CurveRows) -> SortedRows:
+    order = _ascending(rows.groups, rows.scores)
+    owner, scores, w = rows.groups.owner[order], rows.scores[order], rows.weights[order]
+    positive = w * rows.positive[order]
     first = np.ones(len(owner), bool)
     first[1:] = (owner[1:] != owner[:-1]) | (scores[1:] != scores[:-1])
     if not first.all():
         starts = np.flatnonzero(first)
         owner, scores = owner[starts], scores[starts]
         w, positive = (np.add.reduceat(x, starts) for x in (w, positive))
-    counts = np.bincount(owner, minlength=len(sizes))
-    status = np.where(bad, Status.NON_FINITE, Status.CONVERGED).astype(np.int32)
-    status[(counts == 0) & ~bad] = Status.EMPTY
-    # A problem without rows has one score, which is NaN.
+    counts = np.bincount(owner, minlength=len(rows.groups.sizes))
     at = np.searchsorted(owner, np.flatnonzero(counts == 0))
     if len(at):
         scores, w, positive = (np.insert(x, at, np.nan) for x in (scores, w, positive))
-    return SortedRows(Groups(np.maximum(counts, 1)), scores, w, positive, status)
+    return SortedRows(Groups(np.maximum(counts, 1)), scores, w, positive, rows.status)
 
 
 def _ascending(groups: Groups, scores: NDArray[Any]) -> NDArray[np.intp]:
-    """The finite rows by group and score."""
+    """The rows by group and score."""
     sizes, width = groups.sizes, int(groups.sizes.max(initial=0))
-    used = np.isfinite(scores)
     if len(sizes) * width > _MOST_PADDING * groups.rows:
-        owner = np.where(used, groups.owner, len(sizes))
-        return np.lexsort((scores, owner))[: np.count_nonzero(used)]
+        return np.lexsort((scores, groups.owner))
     # Lines of a matrix are sorted many times faster, and without NaN.
     inside = np.arange(width) < sizes[:, None]
     matrix = np.full(inside.shape, np.inf, scores.dtype)
-    matrix[inside] = np.where(used, scores, np.inf)
+    matrix[inside] = scores
     order = np.argsort(matrix, axis=1) + groups.starts[:, None]
-    counts = sizes if used.all() else groups.sums(used.astype(np.int64))
-    found: NDArray[np.intp] = order[np.arange(width) < counts[:, None]]
+    found: NDArray[np.intp] = order[inside]
     return found

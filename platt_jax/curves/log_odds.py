@@ -47,7 +47,7 @@ class LogOddsCurve(Curve):
     `Options.targets`. Weights and offsets are as in `platt_jax.fit`.
     """
 
-    penalty: ClassVar[float] = 0.0
+    penalty = 0.0
 
     def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
         """See `Curve`. All have the functions that suit the segments."""
@@ -98,7 +98,13 @@ def _curves(features: Features, found: FoundCurves) -> LogOddsCurves:
 
 @dataclass(frozen=True)
 class Quadratic(LogOddsCurve):
-    """Log-odds that are quadratic in the score, and go on along the tangent beyond its range."""
+    """Log-odds that are quadratic in the score, and go on along the tangent beyond its range.
+
+    Example:
+        >>> from platt_jax import fit
+        >>> fit([-2.0, -1.0, 0.0, 1.0], [0, 1, 0, 1], curve=Quadratic()).predict_proba([0.0]).shape
+        (1,)
+    """
 
     name: ClassVar[str] = "quadratic"
 
@@ -111,7 +117,16 @@ class Quadratic(LogOddsCurve):
 class Beta(LogOddsCurve):
     """Beta calibration: log-odds c + a log q - b log(1 - q) with a, b >= 0, for log-odds as scores.
 
-    q is 1 / (1 + exp(-score)). Kull, Silva Filho & Flach (2017, "Beta calibration", section 4).
+    q is 1 / (1 + exp(-score)). Kull, Silva Filho & Flach (2017, "Beta calibration", section 4) use
+    the labels without Platt's targets: Options(targets="none"). One class or constant scores: the
+    mean of the targets for every score.
+
+    Example:
+        >>> from platt_jax import Options, fit, logit
+        >>> f, labels = logit([0.1, 0.4, 0.35, 0.8, 0.7, 0.9]), [0, 1, 0, 0, 1, 1]
+        >>> fitted = fit(f, labels, curve=Beta(), options=Options(targets="none"))
+        >>> fitted.predict_proba(logit([0.2, 0.8])).round(4)
+        array([0.1712, 0.7225])
     """
 
     name: ClassVar[str] = "beta"
@@ -132,12 +147,17 @@ class Spline(LogOddsCurve):
     Attributes:
         knots: number of knots, 3 to 7.
         penalty: the precision, >= 0; scores have an interquartile range of 1.35.
+
+    Example:
+        >>> from platt_jax import fit
+        >>> fit([-2.0, -1.0, 0.0, 1.0], [0, 1, 0, 1], curve=Spline(knots=3)).converged
+        np.True_
     """
 
     name: ClassVar[str] = "spline"
 
     knots: int = 4
-    penalty: float = 0.1  # type: ignore[misc]
+    penalty: float = 0.1
 
     def __post_init__(self) -> None:
         if self.knots not in _QUANTILES:

@@ -17,6 +17,8 @@ from platt_jax.groups import Groups
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.ragged_curves import CornerCurves, StepCurves, VennAbersCurves
 
+_ENDS = "low", "high"
+
 
 @dataclass(frozen=True)
 class Isotonic(SortingCurve):
@@ -24,12 +26,19 @@ class Isotonic(SortingCurve):
 
     Zadrozny & Elkan (2002, "Transforming classifier scores into accurate multiclass probability
     estimates"). Rows of equal score are pooled first. The curve is linear between the scores of the
-    fit, as scikit-learn's, and constant beyond them.
+    fit, as scikit-learn's, and constant beyond them. One class: 0 or 1. Constant scores: the share
+    of class 1.
 
     Attributes:
         centered: whether each plateau is one point, at its mean score (Oron & Flournoy 2017). The
             curve then rises strictly between the outer points, so that it keeps the order of
             scores.
+
+    Example:
+        >>> from platt_jax import fit
+        >>> fitted = fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], curve=Isotonic())
+        >>> fitted.predict_proba([0.0, 1.5, 2.5, 3.5])
+        array([0.  , 0.25, 0.5 , 0.75])
     """
 
     name: ClassVar[str] = "isotonic"
@@ -85,12 +94,21 @@ class Bins(SortingCurve):
 
     Zadrozny & Elkan (2001, "Obtaining calibrated probability estimates from decision trees and
     naive Bayesian classifiers"). Rows of equal score share a bin; a bin without rows joins the one
-    below.
+    below. Two bins meet halfway between their nearest scores. Nothing is smoothed: a bin of one
+    class predicts 0 or 1. Constant scores: the share of class 1.
 
     Attributes:
         n_bins: the number of bins of each problem.
         strategy: "quantile" for equal mass, "uniform" for equal width between the problem's outer
             scores.
+
+    Example:
+        >>> from platt_jax import fit
+        >>> scores, labels = [0.0, 1.0, 2.0, 3.0, 4.0, 20.0], [0, 0, 1, 0, 1, 1]
+        >>> fit(scores, labels, curve=Bins(2)).predict_proba([-5.0, 11.0]).round(2)
+        array([0.33, 0.67])
+        >>> fit(scores, labels, curve=Bins(2, "uniform")).predict_proba([-5.0, 13.0]).round(2)
+        array([0.4, 1. ])
     """
 
     name: ClassVar[str] = "bins"
@@ -108,17 +126,18 @@ class Bins(SortingCurve):
         """See `SortingCurve`."""
         groups = rows.groups
         if self.strategy == "uniform":
-            low, high = (
-                groups.by_row(x).astype(float) / 2 for x in (common["low"], common["high"])
-            )
-            with np.errstate(invalid="ignore"):
-                place = (rows.scores.astype(float) / 2 - low) / (high - low)
+            # Times a power of two, because the range times n_bins may overflow.
+            low, high = (groups.by_row(np.ldexp(common[x].astype(float), -16)) for x in _ENDS)
+            place, whole = np.ldexp(rows.scores.astype(float), -16) - low, high - low
         else:
             mass = np.cumsum(np.nan_to_num(rows.weights))
             before = np.append(0.0, mass)[groups.starts]
-            middle = mass - np.nan_to_num(rows.weights) / 2 - groups.by_row(before)
-            place = middle / groups.by_row(mass[groups.starts + groups.sizes - 1] - before)
-        which = np.clip(np.nan_to_num(place) * self.n_bins, 0, self.n_bins - 1).astype(np.int64)
+            place = mass - np.nan_to_num(rows.weights) / 2 - groups.by_row(before)
+            whole = groups.by_row(mass[groups.starts + groups.sizes - 1] - before)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Multiplied first, so that a score on an edge is exactly there.
+            place = np.nan_to_num(place * self.n_bins / whole)
+        which = np.clip(place, 0, self.n_bins - 1).astype(np.int64)
         code = groups.owner * self.n_bins + which
         starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
         bins = Groups(np.diff(np.append(starts, len(code))))
@@ -129,12 +148,12 @@ class Bins(SortingCurve):
         # Between two bins: halfway between their nearest scores.
         edge = rows.scores[starts] / 2 + rows.scores[np.maximum(starts - 1, 0)] / 2
         # Each curve has a score more than edges, its first one, below which the first bin goes on.
-        edge = np.where(first, rows.scores[starts], edge)
+        edge = np.where(first, rows.scores[starts], edge).astype(rows.scores.dtype)
         sizes = np.bincount(owner, minlength=len(groups.sizes))
         return StepCurves(
             sizes=sizes,
-            scores=edge.astype(rows.scores.dtype),
-            probabilities=np.insert(share, np.flatnonzero(first), share[first]),
+            scores=edge,
+            probabilities=np.insert(share, np.flatnonzero(first), share[first]).astype(edge.dtype),
             **common,
         )
 
@@ -146,6 +165,12 @@ class VennAbers(SortingCurve):
     Vovk, Petej & Fedorova (2015, "Large-scale probabilistic predictors with and without guarantees
     of validity", section 4): the isotonic fit of the rows and the row that is predicted, with label
     0 and with label 1. The probability is their merge for log loss, p1 / (1 - p0 + p1).
+
+    Example:
+        >>> from platt_jax import fit
+        >>> fitted = fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], curve=VennAbers())
+        >>> fitted.predict_proba([0.0, 2.5, 5.0]).round(4)
+        array([0.25  , 0.4667, 0.8   ])
     """
 
     name: ClassVar[str] = "venn_abers"
@@ -162,8 +187,8 @@ class VennAbers(SortingCurve):
         return VennAbersCurves(
             sizes=rows.groups.sizes,
             scores=rows.scores,
-            p0=np.where(nothing, np.nan, p0),
-            p1=np.where(nothing, np.nan, p1),
+            p0=np.where(nothing, np.nan, p0).astype(rows.scores.dtype),
+            p1=np.where(nothing, np.nan, p1).astype(rows.scores.dtype),
             **common,
         )
 

@@ -124,7 +124,7 @@ def choose_curve(
     losses = np.stack([_held_out(f, y, owner, w, x, part, options) for x in kinds])
     total: Floats = np.stack([np.bincount(owner, w * x, len(keys)) for x in losses], 1)
     mass: Floats = np.bincount(owner, w, len(keys)).astype(float)
-    place, difference, error = _choice_of_all(total, mass)
+    place, difference, error = first_as_good(total, mass)
     variances = _variances(losses - losses[place], owner, w, mass)
     each = _choices(total / mass[:, None], variances, place)
     names = np.array(list(found))
@@ -186,15 +186,27 @@ def _held_out(
     return -np.where(y == 1, np.log(p), np.log1p(-p))
 
 
-def _choice_of_all(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
-    """The place of the choice; mean differences from the best kind, and their errors."""
+def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
+    """The place of the first candidate that is at most a standard error worse than the best.
+
+    The one-standard-error rule of Breiman, Friedman, Olshen & Stone (1984, section 3.4.3).
+
+    Args:
+        total: (G, C) losses of C candidates in G independent groups of rows. A candidate with an
+            infinite one is not chosen, unless all have one: then the first is.
+        mass: (G,) weights of the groups.
+
+    Returns:
+        The place; (C,) mean differences from the best candidate, and their standard errors.
+    """
     best = int(total.sum(0).argmin())
-    apart = total - total[:, [best]]
-    difference = apart.sum(0) / mass.sum()
-    # A ratio of sums over segments.
-    rest = apart - difference * mass[:, None]
     number = max(len(mass), 2)
-    error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
+    with np.errstate(invalid="ignore"):  # infinite losses
+        apart = total - total[:, [best]]
+        difference = apart.sum(0) / mass.sum()
+        # A ratio of sums over groups.
+        rest = apart - difference * mass[:, None]
+        error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
     return int(np.argmax(difference <= error)), difference, error
 
 

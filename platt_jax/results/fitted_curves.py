@@ -83,9 +83,10 @@ class FittedCurves(ComparedByValue, ABC):
         """Columns (K,) of a table."""
         return {"status": self.status}
 
-    @abstractmethod
     def only(self, which: Any) -> Self:
         """The curves of some problems, by their numbers or a mask."""
+        some: dict[str, Any] = {name: x[which] for name, x in self.arrays().items()}
+        return replace(self, **some)
 
     def joined(self, *others: Self) -> Self:
         """These curves and others of the same kind."""
@@ -321,11 +322,6 @@ class LogOddsCurves(FittedCurves):
         named = {f"coefficient_{j}": x for j, x in enumerate(self.coefficients.T)}
         named |= {f"se_coefficient_{j}": x for j, x in enumerate(errors.T)}
         return named | super().columns()
-
-    def only(self, which: Any) -> Self:
-        """See `FittedCurves`."""
-        some: dict[str, Any] = {name: x[which] for name, x in self.arrays().items()}
-        return replace(self, **some)
 
     @property
     def about(self) -> dict[str, Any]:

@@ -8,6 +8,12 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
 from platt_jax.results.fitted_curves import FEATURES, FittedCurves, LogOddsCurves, array_fields
+from platt_jax.results.historical_curves import (
+    BetaScalingCurves,
+    CosineCurves,
+    ParabolaCurves,
+    SigmoidCurves,
+)
 from platt_jax.results.ragged_curves import (
     CornerCurves,
     RaggedCurves,
@@ -83,7 +89,11 @@ class MixedCurves(FittedCurves):
 
 
 _KINDS: dict[str, type[FittedCurves]] = {
-    x.kind: x for x in (LogOddsCurves, CornerCurves, StepCurves, VennAbersCurves, MixedCurves)
+    x.kind: x
+    for x in (
+        *(LogOddsCurves, CornerCurves, StepCurves, VennAbersCurves, MixedCurves),
+        *(SigmoidCurves, ParabolaCurves, CosineCurves, BetaScalingCurves),
+    )
 }
 
 

@@ -76,7 +76,9 @@ class CornerCurves(RaggedCurves):
             share = (scores.astype(float) / 2 - low) / (high - low)
         share = np.where(high > low, np.clip(share, 0, 1), 1)
         p_low, p_high = (self.probabilities[starts + i] for i in (before, after))
-        made = np.where(np.isnan(scores), np.nan, (1 - share) * p_low + share * p_high)
+        # Rounding neither bends a plateau nor passes a corner.
+        made = np.where(share < 1, np.minimum(p_low + share * (p_high - p_low), p_high), p_high)
+        made = np.where(np.isnan(scores), np.nan, made)
         return made.astype(np.result_type(scores, self.probabilities))
 
 

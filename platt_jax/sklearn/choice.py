@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
+from platt_jax.inference.choose_curve import first_as_good
 from platt_jax.options import Options
 from platt_jax.sklearn.folds import CalibrationFold, class_probabilities, fit_folds
 from platt_jax.sklearn.scores import Scorer
@@ -26,24 +27,18 @@ class Candidate:
 def choose_method(
     candidates: list[Candidate], classes: NDArray[Any], options: Options | None
 ) -> str:
-    """The method of the least 5-fold cross-validated log loss, or the first if that is as good.
+    """The first method whose 5-fold cross-validated log loss is as good as the best.
 
-    As good means: its mean loss is larger by no more than one standard error, that of the mean of
-    the rows' differences (the one-standard-error rule of Breiman, Friedman, Olshen & Stone 1984,
-    "Classification and Regression Trees", section 3.4.3).
+    That is the rule of `first_as_good`, with each row as a group.
     """
     if len(candidates) == 1:
         return candidates[0].method
     weights = np.concatenate([_weights(fold) for fold in candidates[0].folds])
     used = weights > 0
-    share = weights[used] / weights.sum()
-    losses = [_held_out_losses(x, classes, options)[used] for x in candidates]
-    best = int(np.argmin([share @ loss for loss in losses]))
-    with np.errstate(invalid="ignore"):  # infinite losses of all
-        difference = losses[0] - losses[best]
-        mean = share @ difference
-        error = np.sqrt(np.sum((share * (difference - mean)) ** 2))
-    return candidates[best if mean > error else 0].method
+    weights = weights[used]
+    losses = [_held_out_losses(x, classes, options)[used] * weights for x in candidates]
+    place, _, _ = first_as_good(np.stack(losses, 1), weights)
+    return candidates[place].method
 
 
 def _held_out_losses(

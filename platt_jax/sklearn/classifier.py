@@ -51,9 +51,10 @@ class PlattCalibratedClassifier(CalibratedBase):
             regression of scikit-learn, which takes probabilities as they are for scores.
             "temperature" has one parameter for all classes (without Platt's targets), and for
             multilabel one for each label. "auto" chooses among these by the log loss of held-out
-            rows: the sigmoid unless another is better by over one standard error. Isotonic
-            regression is left out if there is an offset, or where it gave a held-out row's class
-            the probability 0, which it may do; and temperature but for several classes.
+            rows: the first, in this order, that is worse than the best by at most one standard
+            error. Isotonic regression is left out if there is an offset, or where it gave a
+            held-out row's class the probability 0, which it may do; and temperature but for
+            several classes.
         cv: cross-validation: None (5 folds), an integer, a splitter, or pairs of indices.
         n_jobs: number of processors for the fits of the base classifiers.
         ensemble: True keeps the classifier of each fold, with a calibrator from its held-out rows,

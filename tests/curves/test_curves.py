@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from data import batch, labels_of
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 
 import platt_jax as pj
 from platt_jax import Status, curves
+from platt_jax.inference.choose_curve import first_as_good
 
 NAMES = ("shift", "temperature", "quadratic", "beta", "spline", "isotonic", "bins", "venn_abers")
 LOG_ODDS = ("quadratic", "beta", "spline")
@@ -477,3 +479,105 @@ def test_a_choice_does_not_depend_on_the_kind_of_ids(rng):
         np.testing.assert_array_equal(found.candidates["log_loss"], expected.candidates["log_loss"])
         p = found.calibrator.predict_proba(f, segments)
         np.testing.assert_array_equal(p, expected.calibrator.predict_proba(f, codes))
+
+
+def test_corners_of_isotonic_curves():
+    scores = np.arange(10.0)
+    found = pj.fit(scores, [0, 0, 0, 1, 0, 1, 0, 1, 1, 1], curve="isotonic").curves
+    np.testing.assert_array_equal(found.scores, [0, 2, 3, 6, 7, 9])
+    np.testing.assert_array_equal(found.probabilities, [0, 0, 0.5, 0.5, 1, 1])
+    twice = pj.fit(np.repeat(scores, 2), np.repeat(scores > 4, 2), curve="isotonic").curves
+    np.testing.assert_array_equal(twice.scores, [0, 4, 5, 9])
+    tied = pj.fit([1.0, 1.0, 1.0, 2.0, 2.0, 3.0], [1, 0, 0, 0, 1, 1], curve="isotonic")
+    np.testing.assert_allclose(tied.predict_proba([1.0, 2.0, 3.0]), [1 / 3, 1 / 2, 1])
+
+
+def test_isotonic_curves_between_scores_that_are_nearly_equal_or_far_apart():
+    far = pj.fit([-1.5e308, 1.5e308], [0, 1], curve="isotonic")
+    np.testing.assert_allclose(far.predict_proba([-1e308, 0, 1e308]), [1 / 6, 1 / 2, 5 / 6])
+    for least in (5e-324, 2e-310, 2e-308):
+        near = pj.fit([0.0, least, 1.0], [0, 1, 1], curve="isotonic")
+        p = near.predict_proba([0.0, least, 0.5, -1.0, least / 2])
+        assert (p[:4] == [0, 1, 1, 0]).all()
+        assert p[4] == pytest.approx(0.5) or least == 5e-324  # its half is 0
+
+
+@pytest.mark.parametrize("n_bins", [2, 7, 10, 49])
+def test_a_score_on_an_edge_of_equal_width_is_in_the_bin_above(n_bins, dtype):
+    counts = np.array([n_bins, 3 * n_bins, 10 * n_bins, 48, 97, 343, 490])[:, None]
+    # Problem k has scores 0 ... counts[k], the last of them several times.
+    whole = np.minimum(np.arange(counts.max() + 1), counts)
+    expected = np.minimum(whole * n_bins // counts, n_bins - 1)
+    kind = curves.Bins(n_bins, "uniform")
+    for first, unit in ((0, 1), (-17, 1), (100, 2.0**-12)):
+        scores = ((first + whole) * unit).astype(dtype)
+        # The share of class 1 tells bins apart: all even ones have 1.
+        found = pj.fit(scores, expected % 2 == 0, curve=kind).predict_proba(scores)
+        np.testing.assert_array_equal(found, expected % 2 == 0)
+
+
+def test_bins_of_equal_mass_are_equal_and_equal_scores_share_one(dtype):
+    for n_bins in (3, 7, 49):
+        scores = np.arange(7 * n_bins, dtype=dtype)
+        labels = np.arange(7 * n_bins) // 7 % 2
+        found = pj.fit(scores, labels, curve=curves.Bins(n_bins))
+        np.testing.assert_array_equal(found.predict_proba(scores), labels)
+    scores, labels = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 2.0], dtype), [0, 1, 0, 0, 1, 1]
+    p = pj.fit(scores, labels, curve=curves.Bins(3)).predict_proba([0.0, 1.0, 2.0])
+    np.testing.assert_allclose(p, [1 / 4, 1, 1])
+    largest = np.finfo(dtype).max
+    wide = np.array([-largest, -largest / 4, largest / 4, largest], dtype)
+    found = pj.fit(wide, [0, 1, 0, 1], curve=curves.Bins(4, "uniform")).predict_proba(wide)
+    np.testing.assert_array_equal(found, [0, 1, 0, 1])
+
+
+def test_the_bounds_of_beta_hold_and_are_met():
+    rng, plain = np.random.default_rng(0), pj.Options(targets="none")
+    scores, labels = batch(rng, 20, 48)
+    scores -= 0.7
+    found = pj.fit(scores, labels, curve="beta", options=plain).curves.coefficients
+    assert (found[:, 1:] >= 0).all()
+    assert (0 < (found[:, 1:] == 0).sum(0)).all() and ((found[:, 1:] == 0).sum(0) < 20).all()
+    found = pj.fit(scores, 1 - labels, curve="beta", options=plain).curves.coefficients
+    both = (found[:, 1:] == 0).all(1)
+    assert both.any()
+    share = np.log((1 - labels).mean(axis=1) / labels.mean(axis=1))
+    np.testing.assert_allclose(found[both, 0], share[both], rtol=1e-7, atol=1e-12)
+    # Classes that are apart get a steep curve, and one class the mean of Platt's targets.
+    apart = np.tile(np.array([-3.0, -2, -1, 1, 2, 3]), (20, 8))
+    p = pj.fit(apart, apart > 0, curve="beta", options=plain).predict_proba(apart)
+    assert np.all(abs(p - (apart > 0)) < 0.01)
+    p = pj.fit(apart, np.ones(48), curve="beta").predict_proba(apart)
+    np.testing.assert_allclose(p, 49 / 50)
+
+
+@pytest.mark.slow
+def test_the_optimum_of_many_rows_is_found_in_float32():
+    """Sums of all rows at once lose small terms in float32: then no step gains anything."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=300_000)
+    labels = labels_of(rng, 1.3 * scores - 0.2)
+    found = pj.fit(scores.astype(np.float32), labels, curve="beta").curves
+    assert found.iterations < 12
+    functions = np.stack([np.ones(len(scores)), *found.features.values(scores)])
+    p = 1 / (1 + np.exp(-found.coefficients[0].astype(float) @ functions))
+    gradient = functions @ (p - platt(labels, np.ones(len(scores))))
+    hessian = (functions * (p * (1 - p))) @ functions.T
+    # In standard errors.
+    assert gradient @ np.linalg.solve(hessian, gradient) < 1e-2**2
+
+
+def test_the_first_candidate_within_a_standard_error_of_the_best_is_chosen():
+    rng, ones = np.random.default_rng(0), np.ones(400)
+    first = rng.random(400)
+    noise, infinite = rng.normal(0, 0.1, 400), np.where(first > 0.9, np.inf, 0.0)
+    best = first - noise.mean() + noise - 0.003
+    assert first_as_good(np.stack([first, best], 1), ones)[0] == 0
+    assert first_as_good(np.stack([first, best - 0.01], 1), ones)[0] == 1
+    three = np.stack([first + 1, first + noise - noise.mean(), first], 1)
+    place, difference, error = first_as_good(three, ones)
+    assert place == 1 and difference[2] == error[2] == 0
+    assert error[1] == pytest.approx(noise.std(ddof=1) / 20)
+    # Infinite losses are not chosen, but where all have them.
+    assert first_as_good(np.stack([infinite, first], 1), ones)[0] == 1
+    assert first_as_good(np.full((4, 2), np.inf), ones[:4])[0] == 0

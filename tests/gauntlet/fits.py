@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 import platt_jax as pj
+from platt_jax.curves import historical
 
 from . import chance
 from .cell import STOPPED, STRAY, Cell, settled
@@ -95,6 +96,29 @@ def other_curves(cell: Cell) -> None:
         with tempfile.TemporaryDirectory() as folder:
             pj.save(Path(folder) / "c", made)
             cell.want(pj.load(Path(folder) / "c") == made, f"{curve}: another one from its file")
+
+
+def historical_curves(cell: Cell) -> None:
+    """The methods of old papers: probabilities, also between and beyond the scores."""
+    rows = cell.world.fitted
+    weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+    low, high = float(rows.scores.min()), float(rows.scores.max())
+    at = np.array([low - (high - low), low, (low + high) / 2, high, 2 * high - low])
+    for name in historical.__all__:
+        kind = getattr(historical, name)()
+        made = pj.fit_segments(*rows.data(), weights=rows.weights, curve=kind)
+        n = np.bincount(np.searchsorted(made.keys, rows.segments), weights, len(made.keys))
+        status = np.asarray(made._inspected()[0].status)
+        fitted = np.isin(status, [pj.Status.CONVERGED, pj.Status.MAX_ITERATIONS])
+        cell.want((fitted == (n > 0)).all(), f"{name}: {(fitted != (n > 0)).sum()} statuses")
+        where, keys = weights > 0, made.keys[n > 0]
+        p = made.predict_proba(rows.scores[where], rows.segments[where])
+        cell.want_probabilities(p, name)
+        p = made.predict_proba(np.tile(at, len(keys)), np.repeat(keys, len(at)))
+        cell.want_probabilities(p, f"{name}, beyond")
+        if name in ("Softmax", "Clip"):
+            rising = (np.diff(np.reshape(p, (-1, len(at))), axis=1) >= -1e-6).all()
+            cell.want(rising, f"{name} is not monotone")
 
 
 def pooled(pooling: str):

@@ -1,10 +1,10 @@
-"""Promises of metrics and scalers, of predictions that are the truth and of others."""
+"""Promises of metrics, of predictions that are the truth and of others."""
 
 import numpy as np
 from scipy.special import expit
 
 import platt_jax as pj
-from platt_jax import metrics, scalers
+from platt_jax import metrics
 
 from . import chance
 from .cell import Cell
@@ -217,28 +217,3 @@ def expectations(cell: Cell) -> None:
     each = metrics.expected(truth, segments=rows.segments)
     values = np.asarray(each.values.positives.value, float)
     cell.want(np.isclose(values.sum(), truth.sum(), rtol=1e-6), "segments do not add up")
-
-
-SCALERS = (
-    *("PlattScaling", "LevenbergMarquardt", "Gaussian", "CosineExpansion", "Softmax", "Clip"),
-    *("PPClip", "Binning", "BetaScaling", "Isotonic", "Temperature", "BetaCalibration"),
-)
-
-
-def other_methods(cell: Cell) -> None:
-    """Each scaler on the scores of all rows: probabilities, also between and beyond the scores."""
-    rows = cell.world.fitted
-    # Of one of three sizes, for each of which a program is compiled: the rows over and over.
-    size = next((x for x in (16, 256) if x >= len(rows)), 2_048)
-    rows = rows.where(np.resize(np.arange(len(rows)), size))
-    if rows.weights is not None and not rows.weights.any():
-        return
-    low, high = float(rows.scores.min()), float(rows.scores.max())
-    at = np.array([low - (high - low), low, (low + high) / 2, high, 2 * high - low])
-    for name in SCALERS:
-        made = getattr(scalers, name)().fit(rows.scores, rows.labels, weights=rows.weights)
-        for scores in (rows.scores, at.astype(rows.scores.dtype)):
-            cell.want_probabilities(made.predict_proba(scores), name)
-        if name in ("Isotonic", "Temperature", "Softmax", "Clip"):
-            p = np.asarray(made.predict_proba(np.sort(rows.scores)), float)
-            cell.want((np.diff(p) >= -1e-6).all(), f"{name} is not monotone")

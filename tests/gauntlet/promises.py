@@ -7,6 +7,8 @@ reason in NO_LINE; test_gauntlet.py compares both with the interface.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from platt_jax.curves import historical
+
 from . import curved, deciding, dependent, fits, inferring, judging, measuring, updating, writing
 from .cell import Cell
 
@@ -34,6 +36,11 @@ LINES = {
         for pooling in ("partial", "nested", "crossed")
     },
     "fit_segments curve": Line(fits.other_curves, (_FIT, _PREDICT), 3),
+    "curves.historical": Line(
+        fits.historical_curves,
+        tuple(f"curves.historical.{x}" for x in historical.__all__),
+        5,
+    ),
     "choose_curve": Line(curved.choice, ("choose_curve",), 10),
     "fit_multiclass": Line(
         curved.several_classes,
@@ -165,9 +172,6 @@ LINES = {
         2,
     ),
     "metrics.expected": Line(measuring.expectations, ("metrics.expected",)),
-    "scalers": Line(
-        measuring.other_methods, tuple(f"scalers.{x}.fit" for x in measuring.SCALERS), 5
-    ),
     "to_json": Line(writing.json, ("export.to_json", "export.from_json"), 3),
     "to_python": Line(writing.python, ("export.to_python",), 3),
     "to_sql": Line(writing.in_engine, ("export.to_sql", "sql.predict"), 5),
@@ -193,7 +197,7 @@ NO_LINE = {
     ),
     r"inference\.(profile_spreads|triage|update)": "the names of the package itself",
     r"metrics\.[A-Z].*": _RESULT,
-    r"scalers\.[A-Z]\w*": _RESULT,
+    r"curves\.[A-Z]\w*": "options of a curve, whose name has a line",
     r"plots\..*": _DRAWN,
     r"sklearn\..*": "classifiers of scikit-learn, whose scores are not given: tests/sklearn",
     r"(Segment|Class)Rows(\..*)?|streaming\..*|cluster\..*|distributed\..*|sql\.rows": _ROWS,

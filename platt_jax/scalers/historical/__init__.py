@@ -1,1 +1,0 @@
-"""Scalers used only in comparisons with older papers."""
