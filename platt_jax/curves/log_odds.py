@@ -88,11 +88,17 @@ def _curves(features: Features, found: FoundCurves) -> LogOddsCurves:
     failed = np.isnan(found.nll)[:, None, None]
     covariance = np.linalg.inv(np.where(either | failed, one, np.asarray(found.hessian, float)))
     covariance[either & ~failed] = 0
+    # c of the coefficients (c, theta) from c + middle theta. The Hessian by c itself is singular
+    # where the functions hardly vary over the rows.
+    to = np.broadcast_to(one, covariance.shape).copy()
+    to[..., 0, 1:] = -np.asarray(found.middle, float)
+    covariance = to @ covariance @ to.swapaxes(-1, -2)
     covariance[either & ~failed & (one > 0)] = np.inf
+    used = "hessian", "middle", "aliased"
     return LogOddsCurves(
         features=features,
         covariance=np.where(failed, np.nan, covariance).astype(found.coefficients.dtype),
-        **{name: x for name, x in found._asdict().items() if name not in ("hessian", "aliased")},
+        **{name: x for name, x in found._asdict().items() if name not in used},
     )
 
 

@@ -52,7 +52,8 @@ class FoundCurves(NamedTuple):
     """The curves of all problems; every array has their shape as leading axes."""
 
     coefficients: jax.Array  # (..., P)
-    hessian: jax.Array  # (..., P, P)
+    hessian: jax.Array  # (..., P, P), by c + middle theta and theta
+    middle: jax.Array  # (..., P - 1)
     aliased: jax.Array  # (..., P): the rows say nothing of the parameter, which is 0
     status: jax.Array
     flags: jax.Array
@@ -420,25 +421,20 @@ def _report(
     status = jnp.where(ranges.bad, int(Status.NON_FINITE), status)
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
     loss = loss + penalty / 2 * sum((x * x for x in point[2:]), start=jnp.zeros_like(loss))
-    full = [[state.at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
-    hessian = [jnp.stack(row, -1) for row in full]
-    if (at_mean := limits.shape.middle) is not None:
-        # The constant without what was subtracted: the first parameter here is c + middle theta.
-        middle = jnp.stack([jnp.ones_like(loss), *at_mean], -1)
-        pairs = zip(point[1:], at_mean, strict=True)
-        point = [point[0] - sum((t * m for t, m in pairs), start=jnp.zeros_like(loss)), *point[1:]]
-        rest = [x.at[..., 0].set(0) if i else jnp.zeros_like(x) for i, x in enumerate(hessian)]
-        cross = jnp.stack([jnp.zeros_like(loss), *full[0][1:]], -1)
-        outer = middle[..., :, None] * middle[..., None, :]
-        both = cross[..., :, None] * middle[..., None, :]
-        matrix = jnp.stack(rest, -2) + full[0][0][..., None, None] * outer
-        matrix = matrix + both + jnp.swapaxes(both, -1, -2)
-        hessian = [matrix[..., i, :] for i in range(number)]
+    hessian = [
+        jnp.stack([state.at.hessian[max(i, j)][min(i, j)] for j in range(number)], -1)
+        for i in range(number)
+    ]
+    middle = limits.shape.middle or [jnp.zeros_like(loss)] * (number - 1)
+    # The constant without what was subtracted: the first parameter here is c + middle theta.
+    pairs = zip(point[1:], middle, strict=True)
+    point = [point[0] - sum((t * m for t, m in pairs), start=jnp.zeros_like(loss)), *point[1:]]
     low, high = ranges.overall()
     nan = jnp.full_like(loss, jnp.nan)
     return FoundCurves(
         coefficients=jnp.stack([jnp.where(failed, nan, x) for x in point], -1),
         hessian=jnp.stack(hessian, -2),
+        middle=jnp.stack(middle, -1),
         aliased=jnp.stack(state.aliased, -1),
         status=status,
         flags=raised_flags(jnp.zeros_like(nan), ranges, moments, options),
