@@ -50,8 +50,10 @@ class Folder:
     def __post_init__(self) -> None:
         to_path(self.path)
         names = self.sites
-        valid = isinstance(names, Sequence) and len(set(names)) == len(names)
-        if not valid or not all(isinstance(x, str) and re.fullmatch(r"[\w-]+", x) for x in names):
+        valid = isinstance(names, Sequence) and all(
+            isinstance(x, str) and re.fullmatch(r"[\w-]+", x) for x in names
+        )
+        if not valid or len(set(names)) < len(names):
             raise ValueError(
                 f'sites: expected different names of letters, digits, "-" and "_", got {names!r}'
             )

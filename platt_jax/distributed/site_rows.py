@@ -103,7 +103,7 @@ def site_rows(
     numbers for each segment, which are sums over its rows. The ranges of scores, from which a fit
     starts, are rounded. So `Flag.SEPARABLE` may be missing, and `Flag.OUTLIER` differ.
 
-    What sums give away: :doc:`/howto/federated`.
+    No noise is added. The guide on rows that may not leave their site says what sums give away.
 
     Args:
         scores: (N,) scores of this site, as in `platt_jax.fit_segments`. The widest dtype of all
@@ -125,10 +125,8 @@ def site_rows(
     Returns:
         Rows for `platt_jax.fit_segments`, with the ids of `withheld` segments.
 
-    Raises:
-        ValueError: an argument is invalid.
-
-    The fit raises the errors below, beside the errors of `platt_jax.fit_segments`.
+    Invalid rows are refused at once, at this site alone. The fit raises the errors below, beside
+    the errors of `platt_jax.fit_segments`.
 
     Raises:
         ValueError: an argument differs between sites, which are numbered as processes in the
@@ -146,9 +144,12 @@ def site_rows(
         ['a']
     """
     validation.require_integer(min_cell, "min_cell", 1)
-    keys, groups, columns = laid_out(
-        SegmentRows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
-    )
+    if not (folder is None or isinstance(folder, Folder)):
+        raise ValueError(f"folder: expected a distributed.Folder, got {folder!r}")
+    if time_limit is not None:
+        validation.require_not_negative(time_limit, "time_limit")
+    rows = SegmentRows(scores, labels, segments, weights, offset=offset, pos_label=pos_label)
+    keys, groups, columns = laid_out(rows)
     arrays = RowArrays(
         columns.scores, columns.labels > 0, groups.by_row(keys), columns.weights, columns.offset
     )
@@ -162,4 +163,5 @@ def site_rows(
     enough = cells.min(0) >= min_cell
     sent = groups.by_row(enough)
     others = ~sent & (cells[:, ~enough].sum(1).min() >= min_cell)
-    return SiteRows(keys[~enough], arrays, sent, others, min_cell, folder, time_limit)
+    withheld = rows.keys[np.sort(rows.largest_first[~enough])]
+    return SiteRows(withheld, arrays, sent, others, min_cell, folder, time_limit)
