@@ -222,7 +222,7 @@ def test_rows_of_sites_that_are_refused():
     rows = [0.3, -1.0], [1, 0], ["a", "b"]
     with pytest.raises(ValueError, match="min_cell: expected an integer >= 1, got 0"):
         distributed.site_rows(*rows, min_cell=0)
-    with pytest.raises(ValueError, match="folder: expected a distributed.Folder, got 'sums'"):
+    with pytest.raises(ValueError, match=r"folder: expected a distributed.Folder, got 'sums'"):
         distributed.site_rows(*rows, folder="sums")
     with pytest.raises(ValueError, match="time_limit: expected a number >= 0, got -1"):
         distributed.site_rows(*rows, time_limit=-1)
