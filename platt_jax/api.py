@@ -32,7 +32,7 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
-from platt_jax.execution.shares import ShareRows, dispersion, share_rows
+from platt_jax.execution.shares import ShareRows, are_shares, dispersion, share_rows
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
@@ -155,7 +155,7 @@ def fit(
         >>> round(float(one.A), 6), round(float(one.B), 6)
         (-0.202614, 0.652367)
     """
-    if trials is not None or soft:
+    if are_shares(trials, soft):
         shares = share_rows(scores, labels, trials, soft, weights, offset, pos_label, curve)
         more: dict[str, Any] = dict(prior=prior, mesh=mesh, options=options, progress=progress)
         first = fit(**shares.columns(), start=start, **more)
@@ -261,7 +261,7 @@ def fit_segments(
         >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
         (2,)
     """
-    if trials is not None or soft:
+    if are_shares(trials, soft):
         shares = share_rows(scores, labels, trials, soft, weights, offset, pos_label, curve)
         kept: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh, options=options)
         return _segments_of_shares(shares, segments, pooling, progress=progress, **kept)

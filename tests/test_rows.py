@@ -46,6 +46,7 @@ KINDS = {
     "ClassRows": lambda folder: pj.ClassRows(*TABLE),
     "RelationRows": relation,
     "ProcessRows": lambda folder: distributed.rows(SCORES, LABELS, SEGMENTS),
+    "SiteRows": lambda folder: distributed.site_rows(SCORES, LABELS, SEGMENTS, min_cell=1),
     "Table": lambda folder: frame(),
     "DataFrame": lambda folder: frame().to_pandas(),
 }
@@ -112,7 +113,7 @@ WITHOUT_CALIBRATOR = {
     "fit": (lambda r, _: pj.fit(r, None), ()),
     "fit_segments": (
         lambda r, _: pj.fit_segments(r),
-        (*OF_SEGMENTS, *OF_CLASSES, "RelationRows", "ProcessRows"),
+        (*OF_SEGMENTS, *OF_CLASSES, "RelationRows", "ProcessRows", "SiteRows"),
     ),
     "fit_one_vs_rest": (lambda r, _: pj.fit_one_vs_rest(r), OF_CLASSES),
     "bootstrap": (lambda r, _: pj.bootstrap(r, replicates=2), (*OF_SEGMENTS, *OF_CLASSES)),
@@ -188,7 +189,9 @@ def test_a_function_takes_rows(call, kind, tmp_path):
     call(KINDS[kind](tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["SegmentRows", "ClassRows", "RelationRows", "ProcessRows"])
+@pytest.mark.parametrize(
+    "kind", ["SegmentRows", "ClassRows", "RelationRows", "ProcessRows", "SiteRows"]
+)
 def test_messages_name_the_functions_that_take_rows(kind, tmp_path):
     text = KINDS[kind](tmp_path)._taken_by
     beside = {"SegmentRows": "segments", "ClassRows": "classes"}.get(kind, "")

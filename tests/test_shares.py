@@ -124,6 +124,8 @@ def test_what_is_refused(rng):
         ([1, 0, 0], dict(trials=5, pos_label="yes"), "pos_label: expected none beside trials"),
         ([1, 0, 0], dict(soft=True, curve="isotonic"), "curve: expected 'sigmoid' beside soft"),
         ([1, 0, 0], dict(soft=True, weights=[1, -1, 1]), "weights: expected"),
+        ([0.5, 0.2, 0], dict(soft="yes"), "soft: expected True or False, got str"),
+        ([0.5, 0.2, 0], dict(soft=np.ones(3)), "soft: expected True or False, got ndarray"),
         ([0.5, 0.2, 0], {}, "labels: expected"),
     ):
         for call in (

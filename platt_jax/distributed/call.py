@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 from platt_jax import validation
-from platt_jax.distributed.exchange import Exchange, results_of_all
+from platt_jax.distributed.exchange import Gathers, results_of_all
 from platt_jax.execution.checkpoint import digest
+from platt_jax.execution.progress import Stage
 from platt_jax.options import Options
+from platt_jax.population.segments import FitArguments
 from platt_jax.version import __version__
 
 # Maximum numbers of processes and of values in a message.
 _PROCESSES, _VALUES = 8, 4
 
 
-def require_same_call(exchange: Exchange, describe: Callable[[], dict[str, str | None]]) -> None:
+def require_same_call(exchange: Gathers, describe: Callable[[], dict[str, str | None]]) -> None:
     """Refuses a call whose arguments are invalid in a process, or differ between processes.
 
     Args:
@@ -35,6 +37,24 @@ def require_same_call(exchange: Exchange, describe: Callable[[], dict[str, str |
     differences = [_difference(name, [call.get(name) for call in calls]) for name in names]
     if any(differences):
         raise ValueError("; ".join(filter(None, differences)))
+
+
+def require_same_fit(
+    exchange: Gathers, source: object, arguments: FitArguments, texts: dict[str, str | None]
+) -> None:
+    """`require_same_call` of `fit_segments` with rows of a source, which adds texts of its own."""
+
+    def describe() -> dict[str, str | None]:
+        arguments.check_without_mesh(source)
+        Stage.of(arguments.progress)
+        return {
+            **described("fit_segments", arguments.options, pooling=arguments.pooling),
+            "prior": hashed("prior", arguments.prior),
+            "start": hashed("start", arguments.start),
+            **texts,
+        }
+
+    require_same_call(exchange, describe)
 
 
 def described(function: str, options: Options, **arguments: object) -> dict[str, str | None]:

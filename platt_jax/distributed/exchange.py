@@ -177,7 +177,7 @@ def _reduction(mesh: Mesh, merge: Merge) -> Callable[[jax.Array], jax.Array]:
     return xla.jit(reduce)
 
 
-def keys_of_all(exchange: Exchange, mine: NDArray[Any] | None) -> NDArray[Any]:
+def keys_of_all(exchange: Gathers, mine: NDArray[Any] | None) -> NDArray[Any]:
     """The distinct segment ids of all processes, ascending, given the ids of this one.
 
     Raises:

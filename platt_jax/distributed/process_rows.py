@@ -13,14 +13,13 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.distributed.call import described, hashed, presence, require_same_call
-from platt_jax.distributed.exchange import Exchange, agree, keys_of_all, to_bytes
+from platt_jax.distributed.call import presence, require_same_fit
+from platt_jax.distributed.exchange import Exchange, Gathers, agree, keys_of_all, to_bytes
 from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import problem_inputs
-from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
 from platt_jax.population.segments import FitArguments, Segments
@@ -47,25 +46,13 @@ class ProcessRows(validation.HeldRows):
             ValueError: see `rows`.
         """
         exchange = Exchange(self._time_limit)
-        pooling, options = arguments.pooling, arguments.options
-
-        def describe() -> dict[str, str | None]:
-            arguments.check_without_mesh(self)
-            Stage.of(arguments.progress)
-            return {
-                **described("fit_segments", options, pooling=pooling),
-                "prior": hashed("prior", arguments.prior),
-                "start": hashed("start", arguments.start),
-                **self._texts(),
-            }
-
-        require_same_call(exchange, describe)
+        require_same_fit(exchange, self, arguments, self._texts())
         rows, dtype, has_offset = _agreed_rows(exchange, self._scores, self._by_segment)
         keys = keys_of_all(exchange, None if rows is None else rows.keys)
         call = {}
         if self._checkpoint is not None:
             given = problem_inputs(keys.shape, dtype, arguments.prior, arguments.start)
-            call = _call(exchange, rows, given, pooling, options)
+            call = _call(exchange, rows, given, arguments.pooling, arguments.options)
         journal = Journal(exchange, self._checkpoint, call)
         yield ProcessSegments(keys, dtype, rows, journal, caller, has_offset)
         journal.remove()
@@ -151,16 +138,34 @@ def _agreed_rows(
         ValueError: the rows of a process are invalid; raised in all processes.
     """
     rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
-    size = 0 if rows is None else rows.dtype.itemsize
-    offset = 0 if rows is None else int(rows.has_offset)
-    gathered = exchange.gather(np.array([size, offset]))
-    largest, offset = gathered.max(axis=0)
-    if not largest:
-        raise ValueError("scores: expected rows to fit in some process, got none in all")
-    dtype = np.dtype(f"f{largest}")
+    mine = None if rows is None else (rows.dtype, rows.has_offset)
+    none_message = "scores: expected rows to fit in some process, got none in all"
+    dtype, has_offset = agreed_kind(exchange, mine, none_message)
     if rows is not None and rows.dtype != dtype:
         rows = by_segment(validation.scores(scores).astype(dtype))
-    return rows, dtype, bool(offset)
+    return rows, dtype, has_offset
+
+
+def agreed_kind(
+    exchange: Gathers, mine: tuple[np.dtype[Any], bool] | None, none_message: str
+) -> tuple[np.dtype[Any], bool]:
+    """The widest dtype of all processes' scores, and whether rows have offsets.
+
+    Args:
+        exchange: communicates with the other processes, once.
+        mine: the same of this process's rows; None without rows.
+        none_message: what to say if no process has rows.
+
+    Raises:
+        ValueError: no process has rows; raised in all.
+    """
+    size, has_offset = (0, False) if mine is None else (mine[0].itemsize, mine[1])
+    sent = np.array([size, has_offset])
+    gathered = np.frombuffer(b"".join(exchange.gather_bytes(sent.tobytes())), sent.dtype)
+    largest, offset = gathered.reshape(-1, 2).max(axis=0)
+    if not largest:
+        raise ValueError(none_message)
+    return np.dtype(f"f{largest}"), bool(offset)
 
 
 def _call(

@@ -34,6 +34,7 @@ class ProcessSegments(SummedSegments):
         caller: gets warnings about anything that makes the sums slower.
         has_offset: whether the rows of all processes have offsets.
         others: this process's rows of other segments, which the fit of all rows has, too.
+        sums_only: whether no number of a single row may leave the process.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class ProcessSegments(SummedSegments):
         caller: Caller,
         has_offset: bool,
         others: SegmentRows | None = None,
+        sums_only: bool = False,
     ) -> None:
-        self._meeting = meeting
+        self._meeting, self._sums_only = meeting, sums_only
         self._here = [some for some in (others, rows) if some is not None]
         mine = np.zeros(len(keys) + 1)
         mine[-1] = sum(map(len, self._here))
@@ -58,7 +60,12 @@ class ProcessSegments(SummedSegments):
         sizes = meeting.merged(mine, "sum").astype(np.int64)
         self._number = sizes[-1:]
         summed = partial(
-            SummedRows, dtype=dtype, meeting=meeting, caller=caller, has_offset=has_offset
+            SummedRows,
+            dtype=dtype,
+            meeting=meeting,
+            caller=caller,
+            has_offset=has_offset,
+            rounded=sums_only,
         )
         everything = tuple(LocalRows(some.pooled, np.array([0])) for some in self._here)
         self._all_rows = summed(local=everything, number=1)
@@ -66,7 +73,9 @@ class ProcessSegments(SummedSegments):
         super().__init__(keys, dtype, self._summed, sizes[:-1])
 
     def coordinates(self, options: Options) -> Coordinates:
-        """See `Segments`. Samples of all processes are gathered."""
+        """See `Segments`. Samples of all processes are gathered, unless they send sums only."""
+        if self._sums_only:
+            return super().coordinates(options)
         gather = self._meeting.gather_bytes
         return coordinates_of_parts(self._here, self._number[0], gather, self._dtype)
 

@@ -53,6 +53,7 @@ class SummedRows(DeferredRows):
         meeting: reductions over all processes.
         caller: gets warnings about anything that makes the sums slower.
         has_offset: whether the rows have offsets.
+        rounded: whether ranges are rounded before they are sent, so that they are no row's.
     """
 
     local: tuple[LocalRows, ...]
@@ -61,6 +62,7 @@ class SummedRows(DeferredRows):
     meeting: Meeting
     caller: Caller
     has_offset: bool = False
+    rounded: bool = False
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -74,7 +76,7 @@ class SummedRows(DeferredRows):
             mine = nothing.copy()
             for made, places in self._local(_task(request), ((), None), options):
                 mine[:, places] = np.minimum(mine[:, places], signs * made)
-            return mine
+            return _rounded_down(mine) if self.rounded else mine
 
         least = self.meeting.pass_over_rows(local, "minimum", nothing.shape)
         ranges = ScoreRanges(*(signs * least).astype(self.dtype))
@@ -117,6 +119,22 @@ class SummedRows(DeferredRows):
             made = run_problems(task, problems, here, Context(options, self.caller))
             leaves = [leaf.reshape(len(places), -1).T for leaf in jax.tree.leaves(made)]
             yield np.concatenate(leaves).astype(np.float64), places
+
+
+def _rounded_down(minima: Floats) -> Floats:
+    """Minima as of `range_terms`, each moved outward.
+
+    Ends of scores go to a multiple of a power of two between a sixteenth and an eighth of their
+    distance, the other numbers to a power of two. Equal scores stay: their sums give them away.
+    """
+    mantissa, exponent = np.frexp(minima)
+    rounded: Floats = np.ldexp(np.floor(2 * mantissa) / 2, exponent)
+    low_pos, high_pos, low_neg, high_neg = ends = minima[1:5]
+    width = -np.minimum(high_pos, high_neg) - np.minimum(low_pos, low_neg)
+    wide = np.isfinite(width) & (width > 0)
+    step = np.exp2(np.floor(np.log2(np.where(wide, width, 1))) - 3)
+    rounded[1:5] = np.where(wide, np.floor(ends / step) * step, ends)
+    return rounded
 
 
 # The structure of each method's result.

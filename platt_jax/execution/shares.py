@@ -57,6 +57,17 @@ def dispersion(squares: Any, rows: Any, parameters: int) -> Any:
     return np.where((freedom > 0) & (phi > 0), phi, 1.0)
 
 
+def are_shares(trials: Column | None, soft: bool) -> bool:
+    """Whether labels are shares.
+
+    Raises:
+        ValueError: `soft` is no bool.
+    """
+    if not isinstance(soft, bool | np.bool_):
+        raise ValueError(f"soft: expected True or False, got {type(soft).__name__}")
+    return trials is not None or bool(soft)
+
+
 def share_rows(
     scores: Column,
     labels: Column,

@@ -150,7 +150,7 @@ def summarize_centres(
     """
     validation.require_fraction(level, "level")
     validation.require_not_negative(tolerance, "tolerance")
-    validation.require_each(proba, labels=labels, segments=segments)
+    validation.require_each(proba, "proba", labels=labels, segments=segments)
     values = validation.floating(proba, "proba")
     validation.require_flat(values, "proba")
     if not from_logits:

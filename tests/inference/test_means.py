@@ -183,10 +183,13 @@ def test_arguments(rng):
         (dict(probability=[0.5, 0.5]), "probability: expected"),
         (dict(pool_segments=None), "pool_segments: expected one per row, got None"),
         (dict(pool_segments=[0]), "pool_segments: expected one id per row, 2 of them, got 1"),
+        (dict(pool_segments=["0", "1"]), "pool_segments: expected ids of the kind of int64 keys"),
         (dict(pool=[[0.5, 1.0]]), "pool: expected a flat array"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             pj.estimate_means(calibrator, *rows, **(pool | bad))
+    with pytest.raises(ValueError, match=r"^segments: expected ids of the kind of int64 keys"):
+        pj.estimate_means(calibrator, *rows[:2], rows[2].astype(str), **pool)
     with pytest.raises(ValueError, match="scores: expected SegmentRows without weights"):
         pj.estimate_means(calibrator, pj.SegmentRows(*rows, np.ones(120)), **pool)
 

@@ -158,6 +158,7 @@ def test_what_is_refused():
     rows = [0.1, 0.4], [0, 1], [1, 2]
     for call, message in (
         (lambda: pj.summarize_centres(rows[0], rows[1], None), "segments: expected one per row"),
+        (lambda: pj.summarize_centres(pj.SegmentRows(*rows), None, None), "^proba: expected an"),
         (lambda: pj.summarize_centres(*rows, tolerance=-1), "tolerance: expected a number >= 0"),
         (lambda: pj.summarize_centres(*rows, level=0), "level: expected"),
         (lambda: pj.summarize_centres([2.0, 0.1], *rows[1:]), "proba: expected probabilities"),
