@@ -23,7 +23,6 @@ from platt_jax.curves.fitting import (
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
-from platt_jax.execution.device_segments import DeviceSegmentRows, sent_rows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
@@ -32,12 +31,13 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.sent_rows import sent_rows
 from platt_jax.execution.shares import ShareRows, dispersion, share_rows
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
 from platt_jax.population.chunked import ChunkedSegments
-from platt_jax.population.device_segments import DeviceSegments, on_device
+from platt_jax.population.device_segments import segments_of, where_rows_are
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.population.segments import FitArguments, SegmentSource
 from platt_jax.results.fit import Fit, problem_names
@@ -281,18 +281,15 @@ def fit_segments(
             return fit_by_segment(by_segment, *more)
     if not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels, segments=segments)
-    if accelerators.holds(scores):
-        validation.no_mesh(mesh)
-        there = DeviceSegmentRows(scores, **columns)
-        return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     if mesh is None and pos_label is None:
         sent = sent_rows(scores, labels, segments, weights, offset)
         if sent is not None:
-            return fit_by_segment(DeviceSegments(sent, caller), *more)
-    if not isinstance(scores, SegmentRows):
+            return fit_by_segment(segments_of(sent, caller), *more)
+    if not (isinstance(scores, SegmentRows) or accelerators.holds(scores)):
         scores = validation.scores_to_fit(scores)
     rows = segment_rows(scores, **columns)
-    return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
+    segments_to_fit = segments_of(rows, caller, checked(mesh))
+    return where_rows_are(rows, lambda: fit_by_segment(segments_to_fit, *more))
 
 
 def fit_one_vs_rest(

@@ -11,7 +11,14 @@ import jax
 import numpy as np
 
 from platt_jax.backend import accelerators, threads, xla
-from platt_jax.execution import device_grouping, device_segments, on_device, oversized, run
+from platt_jax.execution import (
+    device_grouping,
+    device_segments,
+    on_device,
+    oversized,
+    run,
+    sent_rows,
+)
 from platt_jax.metrics import device_rows as metric_rows
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
@@ -29,7 +36,9 @@ PROGRAMS = {
         "_fit_as_one": ("options", "loss"),
         "_slice": ("length",),
         "_quartiles": ("length", "step"),
+        "_sample": ("length", "step"),
     },
+    sent_rows: {"_end_to_end": ()},
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {

@@ -7,7 +7,7 @@ import pytest
 from accelerated import Fetched, accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
-from platt_jax.execution import device_segments
+from platt_jax.execution import sent_rows
 from platt_jax.passes import shapes
 
 pytestmark = pytest.mark.slow  # compiles many programs
@@ -238,7 +238,7 @@ def test_numpy_arrays_are_sent(monkeypatch, rows, dtype, weighted):
     rows = rows if weighted else rows[:3]
     expected = fit(*rows)
     counts_sent(monkeypatch)
-    monkeypatch.setattr(device_segments, "_PIECE", 700)
+    monkeypatch.setattr(sent_rows, "_PIECE", 700)
     found = fit(*rows)
     assert len(SENT) == 1
     assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(found.fit))
@@ -274,16 +274,16 @@ SENT = []
 def counts_sent(monkeypatch):
     """NumPy arrays of 10 rows or more are sent; `SENT` has the rows of each call."""
     SENT.clear()
-    kind = device_segments.DeviceSegmentRows
+    kind = sent_rows.DeviceSegmentRows
 
     def counted(*arguments, **named):
         made = kind(*arguments, **named)
         SENT.append(made)
         return made
 
-    monkeypatch.setattr(device_segments, "_GPUS", ("cpu",))
-    monkeypatch.setattr(device_segments, "_WORTH_SENDING", 10)
-    monkeypatch.setattr(device_segments, "DeviceSegmentRows", counted)
+    monkeypatch.setattr(sent_rows, "_GPUS", ("cpu",))
+    monkeypatch.setattr(sent_rows, "_WORTH_SENDING", 10)
+    monkeypatch.setattr(sent_rows, "DeviceSegmentRows", counted)
 
 
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 99_999, 10**6 + 1, 10**8 - 5])
