@@ -12,6 +12,8 @@ import numpy as np
 
 from platt_jax.backend import accelerators, threads, xla
 from platt_jax.execution import (
+    class_labels,
+    class_rows,
     device_grouping,
     device_segments,
     on_device,
@@ -20,6 +22,7 @@ from platt_jax.execution import (
     sent_rows,
 )
 from platt_jax.metrics import device_rows as metric_rows
+from platt_jax.metrics import segments
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
@@ -37,11 +40,17 @@ PROGRAMS = {
         "_slice": ("length",),
         "_quartiles": ("length", "step"),
         "_sample": ("length", "step"),
+        "_end_to_end": ("more",),
+        "_padded": ("width",),
     },
+    segments: {"_coded": ()},
+    class_labels: {"_columns": ()},
+    class_rows: {"_by_key": ()},
     sent_rows: {"_end_to_end": ()},
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {
+        "_key_places": ("length",),
         "_proba": ("length",),
         "_mean": ("length", "dtype"),
         "_band": ("length", "dtype"),

@@ -12,9 +12,10 @@ from jax import lax
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Ints
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
-from platt_jax.execution.device_grouping import padded_length
+from platt_jax.execution.device_grouping import padded_length, room
 from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
@@ -60,6 +61,15 @@ class RowsThere:
         with jax.enable_x64(True):
             some: Columns = _slice(self._columns, np.int64(part.start or 0), length=space.length)
         return some
+
+    def padded(self, some: Ints, width: int) -> tuple[Columns, jax.Array]:
+        """Rows of segments at these places, (k, width), and which are no padding.
+
+        No segment is larger. Padding repeats the last row of a segment.
+        """
+        pad = partial(_padded, self._columns, self._starts[some], self.sizes[some], width=width)
+        rows, inside = run_programs(pad, x64=True)
+        return rows, inside
 
     def digest(self) -> bytes:
         """See `GroupedRows`."""
@@ -110,6 +120,31 @@ class RowsThere:
             advance(1)
         one: Fit = jax.tree.map(lambda x: x[0, 0, ...], fit_of_all)
         return one
+
+
+def end_to_end(columns: Columns) -> Columns:
+    """Columns (K, N) as those of `RowsThere`."""
+    number = columns.scores.size
+    more = padded_length(number) - number
+    work = partial(_end_to_end, columns, more=more + room())
+    made: Columns = run_programs(work, x64=True)
+    return made
+
+
+@partial(xla.jit, static_argnames=("width",))
+def _padded(
+    columns: Columns, starts: jax.Array, sizes: jax.Array, width: int
+) -> tuple[Columns, jax.Array]:
+    place = jnp.arange(width)[None]
+    row = starts[:, None] + jnp.minimum(place, sizes[:, None] - 1)
+    padded: Columns = jax.tree.map(lambda x: x[row], columns)
+    return padded, place < sizes[:, None]
+
+
+@partial(xla.jit, static_argnames=("more",))
+def _end_to_end(columns: Columns, more: int) -> Columns:
+    flat: Columns = jax.tree.map(lambda x: jnp.pad(x.reshape(-1), (0, more)), columns)
+    return flat
 
 
 @partial(xla.jit, static_argnames=("length",))

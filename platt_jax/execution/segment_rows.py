@@ -123,7 +123,8 @@ class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
 class DeviceSegmentRows(RowsThere, SegmentRows):
     """SegmentRows whose scores are on an accelerator.
 
-    Ids are integers there, or any ids on the host; or the groups of these rows.
+    Ids are integers there, or any ids on the host; or the groups of these rows. With `doubt` a
+    warning says if the scores look like probabilities.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class DeviceSegmentRows(RowsThere, SegmentRows):
         *,
         offset: Column | None = None,
         pos_label: Any = None,
+        doubt: bool = True,
     ) -> None:
         scores = accelerators.taken(scores)
         validation.require_flat(scores, "scores")
@@ -145,7 +147,7 @@ class DeviceSegmentRows(RowsThere, SegmentRows):
                 segments = group_ids(segments, len(scores))
             rows = DeviceRows(scores, labels, weights, pos_label, offset, segments.padded)
             self._columns = segments.laid_out(rows.columns)
-        if rows.doubtful_scores is not None:
+        if doubt and rows.doubtful_scores is not None:
             Caller().warn_once(rows.doubtful_scores)
         self.dtype, self.keys = rows.dtype, segments.keys
         self.largest_first, self.sizes = segments.largest_first, segments.sizes

@@ -7,7 +7,7 @@ import pytest
 from accelerated import Fetched, accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
-from platt_jax.execution import sent_rows
+from platt_jax.execution import segment_rows, sent_rows
 from platt_jax.passes import shapes
 
 pytestmark = pytest.mark.slow  # compiles many programs
@@ -50,7 +50,7 @@ def made(rng, dtype, sizes):
     )
 
 
-def fit(scores, labels, segments, weights=None, **more):
+def fit(scores, labels=None, segments=None, weights=None, **more):
     return pj.fit_segments(scores, labels, segments, weights=weights, **more)
 
 
@@ -83,7 +83,7 @@ def test_segments_of_many_rows(many_rows, dtype):
 
 def test_no_row_is_copied(monkeypatch, many_rows):
     def job(*rows):
-        return fit(*rows).fit.A
+        return fit(pj.SegmentRows(*rows)).fit.A
 
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, many_rows)), 5_000)
 
@@ -231,6 +231,26 @@ def test_bad_arguments(rows):
     ):
         with pytest.raises(ValueError, match=message):
             fit(*arguments, **more)
+
+
+def test_rows_are_held_there(rows, dtype):
+    held, expected = pj.SegmentRows(*map(jnp.asarray, rows)), pj.SegmentRows(*rows)
+    assert isinstance(held, pj.SegmentRows) and len(held) == len(expected)
+    assert repr(held).startswith(repr(expected)) and held.device == jax.devices()[0]
+    assert_same(pj.fit_segments(held), pj.fit_segments(expected), dtype)
+    keys, groups, columns = segment_rows.laid_out(held)
+    of_host = segment_rows.laid_out(expected)
+    np.testing.assert_array_equal(keys, of_host.keys)
+    np.testing.assert_array_equal(groups.sizes, of_host.groups.sizes)
+    for x, y in zip(columns[:3], of_host.columns[:3], strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert len(held.sampled_scores(100)) >= 100
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
+    with pytest.raises(ValueError, match="mesh: expected None for scores on a device"):
+        pj.fit_segments(held, mesh=mesh)
+    with pytest.raises(ValueError, match="scores: expected arrays in memory beside curve"):
+        pj.fit_segments(held, curve="isotonic")
 
 
 @pytest.mark.parametrize("weighted", [False, True])
