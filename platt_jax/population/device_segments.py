@@ -91,7 +91,19 @@ def where_rows_are(rows: SegmentRows, fit: Callable[[], SegmentCalibrator]) -> S
         return fit()
     with jax.default_device(rows.device):
         made = fit()
-    sigmoid = made.fallback.A, made.fallback.B
-    parts = made.fit, sigmoid, made.fallback_covariance
-    each, sigmoid, covariance = accelerators.results(parts, rows.dtype, rows.device)
-    return replace(made, fit=each, fallback=Sigmoid(*sigmoid), fallback_covariance=covariance)
+    dtype = np.result_type(rows.dtype, made.fit.A.dtype)
+    return _with_fits(made, lambda fits: accelerators.results(fits, dtype, rows.device))
+
+
+def fetched(calibrator: SegmentCalibrator) -> SegmentCalibrator:
+    """The calibrator with its fits on the host."""
+    return _with_fits(calibrator, jax.device_get)
+
+
+def _with_fits(calibrator: SegmentCalibrator, function: Callable[[Any], Any]) -> SegmentCalibrator:
+    """The calibrator with the arrays that a function makes of those of its fits."""
+    sigmoid = calibrator.fallback.A, calibrator.fallback.B
+    parts = calibrator.fit, sigmoid, calibrator.fallback_covariance
+    each, sigmoid, covariance = function(parts)
+    fallback = Sigmoid(*sigmoid)
+    return replace(calibrator, fit=each, fallback=fallback, fallback_covariance=covariance)

@@ -213,6 +213,25 @@ def test_results_are_used_as_the_hosts(rows, tmp_path, dtype):
     np.testing.assert_array_equal(found.table()["A"], loaded.table()["A"])
 
 
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_updates(monkeypatch, rng, dtype, pooling):
+    rows = made(rng, dtype, [40] * 10)  # one shape of tiles
+    scores, labels, segments, _ = rows
+    before = fit(scores, labels, segments // 14 * 14, pooling=pooling)
+    there = list(map(jnp.asarray, (scores, labels, segments)))
+    found = pj.update(before, *there, night=1)
+    expected = pj.update(before, scores, labels, segments, night=1)
+    assert_same(found, expected, dtype)
+    assert found.nights == ("1",)
+    if pooling == "none":
+        assert_same(pj.update(found, *there), pj.update(expected, *rows[:3]), dtype)
+
+        def job(*arrays):
+            return pj.update(before, *arrays).fit.A
+
+        assert_rows_stay(monkeypatch, job, there, 5_000)
+
+
 def test_bad_arguments(rows):
     scores, labels, segments, weights = map(jnp.asarray, rows)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
