@@ -18,6 +18,7 @@ from platt_jax.execution import (
     device_segments,
     on_device,
     oversized,
+    row_sums,
     run,
     sent_rows,
 )
@@ -46,6 +47,7 @@ PROGRAMS = {
     segments: {"_coded": ()},
     class_labels: {"_columns": ()},
     class_rows: {"_by_key": ()},
+    row_sums: {"_wide": ()},
     sent_rows: {"_end_to_end": ()},
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},

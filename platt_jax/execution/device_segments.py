@@ -51,6 +51,12 @@ class RowsThere:
         """See `GroupedRows`."""
         return self._columns.offset is not None
 
+    def require_without(self, *names: str) -> None:
+        """Refuses rows that have a column of one of these names."""
+        for name in names:
+            if getattr(self._columns, name) is not None:
+                raise ValueError(f"scores: expected {type(self).__name__} without {name}")
+
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """See `GroupedRows`; arrays on the device."""
         first = self._starts[problems.start] + (part.start or 0)

@@ -130,8 +130,8 @@ def _rows_there(
         if labels.device is None:
             return None
         validation.require_none_beside(labels, proba=proba, segments=segments, weights=weights)
-        if labels.has_offset:
-            raise ValueError("scores: expected SegmentRows without offset")
+        there: Any = labels
+        there.require_without("offset")
         return labels
     if not accelerators.holds(proba) or len(proba.shape) != 1 or not len(proba):
         return None

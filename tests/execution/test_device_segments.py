@@ -232,6 +232,29 @@ def test_updates(monkeypatch, rng, dtype, pooling):
         assert_rows_stay(monkeypatch, job, there, 5_000)
 
 
+def test_rates(monkeypatch, rng, dtype):
+    scores, labels, segments, weights = made(rng, dtype, [40] * 10)
+    before = fit(scores, labels, np.where(segments > 30, 1, segments))
+    later = scores + np.float32(0.5)
+    later[np.flatnonzero(segments == -6)[3]] = np.nan
+    found = pj.estimate_rates(before, *map(jnp.asarray, (later, segments)))
+    expected = pj.estimate_rates(before, later, segments)
+    assert found.keys() == expected.keys() and len(set(expected["status"])) == 2
+    for name, column in expected.items():
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(found[name], column, rtol=1e-9, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(found[name], column)
+    held = pj.SegmentRows(*map(jnp.asarray, (later, labels, segments, weights)))
+    with pytest.raises(ValueError, match="without weights"):
+        pj.estimate_rates(before, held)
+
+    def job(*arrays):
+        return pj.estimate_rates(before, *arrays)["rate"]
+
+    assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, (later, segments))), 5_000)
+
+
 def test_bad_arguments(rows):
     scores, labels, segments, weights = map(jnp.asarray, rows)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
