@@ -150,7 +150,11 @@ def _agreed_rows(
     Raises:
         ValueError: the rows of a process are invalid; raised in all processes.
     """
-    rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
+
+    def mine() -> SegmentRows | None:
+        return by_segment(validation.scores(scores)) if np.size(scores) else None
+
+    rows = agree(exchange, mine)
     size = 0 if rows is None else rows.dtype.itemsize
     offset = 0 if rows is None else int(rows.has_offset)
     gathered = exchange.gather(np.array([size, offset]))

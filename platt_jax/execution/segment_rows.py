@@ -206,6 +206,14 @@ def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:
     return RowArrays(scores, labels > 0, groups.by_row(keys), weights, offset)
 
 
+def on_host(rows: SegmentRows) -> SegmentRows:
+    """The rows in memory of the host; those on a device are copied."""
+    if rows.device is None:
+        return rows
+    scores, labels, segments, weights, offset = row_arrays(rows)
+    return SegmentRows(scores, labels, segments, weights, offset=offset)
+
+
 _Kind = TypeVar("_Kind", bound=SegmentRows)
 
 

@@ -255,6 +255,47 @@ def test_rates(monkeypatch, rng, dtype):
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, (later, segments))), 5_000)
 
 
+@pytest.mark.parametrize("night_sd", [0, 0.3])
+def test_monitors(monkeypatch, rng, dtype, night_sd):
+    scores, labels, segments, _ = made(rng, dtype, [40] * 10)
+    before = fit(scores, labels, np.where(segments > 30, 1, segments))
+    later = scores + np.float32(0.5)
+    later[np.flatnonzero(segments == -6)[3]] = np.nan
+    against = "fit" if night_sd else "predictions"
+    monitor = pj.Monitor.start(before, against=against, night_sd=night_sd)
+    rows = later, labels, segments
+    told, expected = outcome(monitor.update, *rows, reported=0.9 if night_sd else None)
+    there = list(map(jnp.asarray, rows))
+    found = outcome(monitor.update, *there, reported=0.9 if night_sd else None)
+    assert found[0] == told and len(told) >= 1
+    for name, column in expected.table().items():
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(found[1].table()[name], column, rtol=1e-6, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found[1].table()[name], column)
+    if night_sd == 0:
+
+        def job(*arrays):
+            return monitor.update(*arrays).table()["log_e_value"]
+
+        finite = list(map(jnp.asarray, (scores, labels, segments)))
+        # Each of the 21 sums has a number for every lane of a chunk.
+        assert_rows_stay(monkeypatch, job, finite, 50_000)
+
+
+def test_bootstrap_copies_rows(rng, dtype):
+    rows = made(rng, dtype, [40] * 10)[:3]
+    there = list(map(jnp.asarray, rows))
+    expected = pj.bootstrap(rows[0], rows[1], segments=rows[2], replicates=5)
+    with jax.transfer_guard_device_to_host("allow"):
+        for found in (
+            pj.bootstrap(there[0], there[1], segments=there[2], replicates=5),
+            pj.bootstrap(pj.SegmentRows(*there), replicates=5),
+        ):
+            np.testing.assert_array_equal(found.A, expected.A)
+            np.testing.assert_allclose(found.influence.cubes, expected.influence.cubes, rtol=1e-12)
+
+
 def test_bad_arguments(rows):
     scores, labels, segments, weights = map(jnp.asarray, rows)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
