@@ -19,6 +19,7 @@ from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
 from platt_jax.passes import shapes
 from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
+from platt_jax.population.places import is_there
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, finite
 from platt_jax.results.fit import Fit
@@ -96,8 +97,9 @@ def where_rows_are(rows: SegmentRows, fit: Callable[[], SegmentCalibrator]) -> S
 
 
 def fetched(calibrator: SegmentCalibrator) -> SegmentCalibrator:
-    """The calibrator with its fits on the host."""
-    return _with_fits(calibrator, jax.device_get)
+    """The calibrator with its fits on the host; the same one if they are there."""
+    parts = calibrator.fit, calibrator.fallback, calibrator.fallback_covariance
+    return _with_fits(calibrator, jax.device_get) if is_there(parts) else calibrator
 
 
 def _with_fits(calibrator: SegmentCalibrator, function: Callable[[Any], Any]) -> SegmentCalibrator:
