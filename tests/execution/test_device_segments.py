@@ -12,6 +12,8 @@ from platt_jax.passes import shapes
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
+FEW = [40, 33, 38, 7, 40, 12, 25, 40, 39, 40]  # rows of segments that lie on one shape of tiles
+
 
 @pytest.fixture
 def dtype():
@@ -215,7 +217,7 @@ def test_results_are_used_as_the_hosts(rows, tmp_path, dtype):
 
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_updates(monkeypatch, rng, dtype, pooling):
-    rows = made(rng, dtype, [40] * 10)  # one shape of tiles
+    rows = made(rng, dtype, FEW)
     scores, labels, segments, _ = rows
     before = fit(scores, labels, segments // 14 * 14, pooling=pooling)
     there = list(map(jnp.asarray, (scores, labels, segments)))
@@ -233,7 +235,7 @@ def test_updates(monkeypatch, rng, dtype, pooling):
 
 
 def test_rates(monkeypatch, rng, dtype):
-    scores, labels, segments, weights = made(rng, dtype, [40] * 10)
+    scores, labels, segments, weights = made(rng, dtype, FEW)
     before = fit(scores, labels, np.where(segments > 30, 1, segments))
     later = scores + np.float32(0.5)
     later[np.flatnonzero(segments == -6)[3]] = np.nan
@@ -257,7 +259,7 @@ def test_rates(monkeypatch, rng, dtype):
 
 @pytest.mark.parametrize("night_sd", [0, 0.3])
 def test_monitors(monkeypatch, rng, dtype, night_sd):
-    scores, labels, segments, _ = made(rng, dtype, [40] * 10)
+    scores, labels, segments, _ = made(rng, dtype, FEW)
     before = fit(scores, labels, np.where(segments > 30, 1, segments))
     later = scores + np.float32(0.5)
     later[np.flatnonzero(segments == -6)[3]] = np.nan
@@ -284,7 +286,7 @@ def test_monitors(monkeypatch, rng, dtype, night_sd):
 
 
 def test_bootstrap_copies_rows(rng, dtype):
-    rows = made(rng, dtype, [40] * 10)[:3]
+    rows = made(rng, dtype, FEW)[:3]
     there = list(map(jnp.asarray, rows))
     expected = pj.bootstrap(rows[0], rows[1], segments=rows[2], replicates=5)
     with jax.transfer_guard_device_to_host("allow"):
