@@ -23,21 +23,19 @@ from platt_jax.curves.fitting import (
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
-from platt_jax.execution.device_segments import DeviceSegmentRows, sent_rows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
-from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.sent_rows import sent_rows
 from platt_jax.execution.shares import ShareRows, are_shares, dispersion, share_rows
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
-from platt_jax.population.chunked import ChunkedSegments
-from platt_jax.population.device_segments import DeviceSegments, on_device
+from platt_jax.population.device_segments import segments_of, where_rows_are
 from platt_jax.population.fitting import fit_by_segment
 from platt_jax.population.segments import FitArguments, SegmentSource
 from platt_jax.results.fit import Fit, problem_names
@@ -281,18 +279,15 @@ def fit_segments(
             return fit_by_segment(by_segment, *more)
     if not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels, segments=segments)
-    if accelerators.holds(scores):
-        validation.no_mesh(mesh)
-        there = DeviceSegmentRows(scores, **columns)
-        return on_device(there, lambda: fit_by_segment(DeviceSegments(there, caller), *more))
     if mesh is None and pos_label is None:
         sent = sent_rows(scores, labels, segments, weights, offset)
         if sent is not None:
-            return fit_by_segment(DeviceSegments(sent, caller), *more)
-    if not isinstance(scores, SegmentRows):
+            return fit_by_segment(segments_of(sent, caller), *more)
+    if not (isinstance(scores, SegmentRows) or accelerators.holds(scores)):
         scores = validation.scores_to_fit(scores)
     rows = segment_rows(scores, **columns)
-    return fit_by_segment(ChunkedSegments(rows, caller, checked(mesh)), *more)
+    segments_to_fit = segments_of(rows, caller, checked(mesh))
+    return where_rows_are(rows, lambda: fit_by_segment(segments_to_fit, *more))
 
 
 def fit_one_vs_rest(
@@ -336,7 +331,9 @@ def fit_one_vs_rest(
             `ProgressReport` after each chunk of the work.
 
     Returns:
-        A OneVsRestCalibrator, which stores the kind of labels.
+        A OneVsRestCalibrator, which stores the kind of labels. If the scores are on a GPU, rows
+        stay there, and the fits have JAX arrays as in `fit`; labels (N,) are integers there, or any
+        class ids on the host.
 
     Raises:
         ValueError: an argument is not as described; a label is not among classes; or see `fit`.
@@ -349,6 +346,8 @@ def fit_one_vs_rest(
         (3, 2)
     """
     caller, stage = Caller(), Stage.of(progress)
+    if accelerators.holds(scores) and curve not in get_args(SigmoidName):
+        scores = validation.scores_to_fit(scores)
     rows = class_rows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
     validation.require_one_of(pooling, get_args(ClassPooling), "pooling")
     if curve == "temperature":
@@ -361,23 +360,24 @@ def fit_one_vs_rest(
                 rows, pooling=pooling, prior=SHIFT_PRIOR, options=options, progress=progress
             )
             return replace(pinned, by_class=shifted(pinned.by_class))
+        _require_in_memory(rows, kind)
         require_no_offset(kind, rows.has_offset)
         sigmoids = fit_one_vs_rest(rows, pooling=pooling, options=options, progress=progress)
         by_class = with_curves(sigmoids.by_class, rows, kind, options, caller)
         return replace(sigmoids, by_class=by_class)
     prior, start = rows.in_key_order(prior), rows.in_key_order(start)
-    if pooling == "none":
+    segments = segments_of(rows, caller, checked(mesh))
+
+    def fit_classes() -> SegmentCalibrator:
+        if pooling != "none":
+            return fit_by_segment(segments, prior, start, pooling, options, progress, caller)
         # No class is unseen, so no pass for the curve of all.
         given = problem_inputs(rows.keys.shape, rows.dtype, prior, start)
-        each = fit_problems(
-            rows.problems, given, Context(options, caller, stage, mesh=checked(mesh))
-        )
+        each = segments.fit(given, options, stage)
         report_non_finite(each, options, "classes", rows.keys, caller)
-        by_class = unpooled(rows.keys, each, options)
-    else:
-        segments = ChunkedSegments(rows, caller, checked(mesh))
-        by_class = fit_by_segment(segments, prior, start, pooling, options, progress, caller)
-    return OneVsRestCalibrator(rows.classes, by_class, rows.multilabel)
+        return unpooled(rows.keys, each, options)
+
+    return OneVsRestCalibrator(rows.classes, where_rows_are(rows, fit_classes), rows.multilabel)
 
 
 def _other_segments(
@@ -401,15 +401,21 @@ def _other_segments(
     require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
     if not isinstance(kind, Curve):
         return shifted(fit_segments(scores, **columns, prior=SHIFT_PRIOR, **more))
-    if isinstance(scores, SegmentSource) or accelerators.holds(scores):
-        raise ValueError(
-            f"scores: expected arrays in memory beside curve={kind!r}, got {type(scores).__name__}"
-        )
+    _require_in_memory(scores, kind)
     rows = segment_rows(
         scores if isinstance(scores, SegmentRows) else validation.scores_to_fit(scores), **columns
     )
     require_no_offset(kind, rows.has_offset)
     return with_curves(fit_segments(rows, **more), rows, kind, options, caller)
+
+
+def _require_in_memory(scores: Any, curve: Curve) -> None:
+    """Refuses rows that a curve other than a sigmoid is not fitted to."""
+    there = isinstance(scores, SegmentRows) and scores.device is not None
+    if there or isinstance(scores, SegmentSource) or accelerators.holds(scores):
+        raise ValueError(
+            f"scores: expected arrays in memory beside curve={curve!r}, got {type(scores).__name__}"
+        )
 
 
 def _segments_of_shares(

@@ -11,8 +11,19 @@ import jax
 import numpy as np
 
 from platt_jax.backend import accelerators, threads, xla
-from platt_jax.execution import device_grouping, device_segments, on_device, oversized, run
+from platt_jax.execution import (
+    class_labels,
+    class_rows,
+    device_grouping,
+    device_segments,
+    on_device,
+    oversized,
+    row_sums,
+    run,
+    sent_rows,
+)
 from platt_jax.metrics import device_rows as metric_rows
+from platt_jax.metrics import segments
 from platt_jax.population import chunked
 from platt_jax.results import device_rows
 
@@ -29,10 +40,19 @@ PROGRAMS = {
         "_fit_as_one": ("options", "loss"),
         "_slice": ("length",),
         "_quartiles": ("length", "step"),
+        "_sample": ("length", "step"),
+        "_end_to_end": ("more",),
+        "_padded": ("width",),
     },
+    segments: {"_coded": ()},
+    class_labels: {"_columns": ()},
+    class_rows: {"_by_key": ()},
+    row_sums: {"_wide": ()},
+    sent_rows: {"_end_to_end": ()},
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {
+        "_key_places": ("length",),
         "_proba": ("length",),
         "_mean": ("length", "dtype"),
         "_band": ("length", "dtype"),

@@ -137,7 +137,11 @@ def _agreed_rows(
     Raises:
         ValueError: the rows of a process are invalid; raised in all processes.
     """
-    rows = agree(exchange, lambda: by_segment(scores) if np.size(scores) else None)
+
+    def own() -> SegmentRows | None:
+        return by_segment(validation.scores(scores)) if np.size(scores) else None
+
+    rows = agree(exchange, own)
     mine = None if rows is None else (rows.dtype, rows.has_offset)
     none_message = "scores: expected rows to fit in some process, got none in all"
     dtype, has_offset = agreed_kind(exchange, mine, none_message)

@@ -1,24 +1,27 @@
 """Rows of classes: each class against all others, as the rows of a segment."""
 
 import hashlib
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import validation
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.class_labels import Classes, classes_of, classes_there
+from platt_jax.execution.device_segments import RowsThere, end_to_end
+from platt_jax.execution.on_device import DeviceRows, only_device, require_rows
 from platt_jax.execution.problems import Problems
 from platt_jax.execution.segment_rows import RowArrays, SegmentRows, given_or_made, row_arrays
-from platt_jax.ids.factorize import ascending, factorize
-from platt_jax.ids.indexing import get_indexer
-from platt_jax.ids.labels import labels_by_name
+from platt_jax.ids.factorize import ascending
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
-from platt_jax.results import tables
 
 
 class ClassRows(SegmentRows):
@@ -26,7 +29,7 @@ class ClassRows(SegmentRows):
 
     Every row is in every segment: its label there is whether it is of that class. The arrays stay
     as they are. A class's rows are copied when they are fitted, so that there is no copy of all
-    pairs of rows and classes.
+    pairs of rows and classes. Of scores on a GPU there is such a copy, there.
 
     Args:
         scores: (N, C) scores, as in `fit_one_vs_rest`.
@@ -41,6 +44,7 @@ class ClassRows(SegmentRows):
         classes: (C,) the classes, in the order of the columns.
         multilabel: whether a row may be of several classes, or of none.
         dtype: the dtype of the scores and of the fits, float32 or float64.
+        device: the device of the rows; None for the host.
 
     Raises:
         ValueError: an argument is invalid for `fit_one_vs_rest`.
@@ -71,23 +75,23 @@ class ClassRows(SegmentRows):
         pos_label: Any = None,
     ) -> None:
         scores = validation.scores_to_fit(scores)
-        if scores.ndim != 2:
-            raise ValueError(
-                f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
-                "for one binary score see fit"
-            )
+        _require_columns(scores)
         if (doubt := validation.probabilities_for_scores(scores.T)) is not None:
             Caller().warn_once(doubt)
         self._table, self._weights = scores, _weights(weights, scores)
         self._offset = validation.offset(offset, scores)
-        self.classes, self._is_class, self.multilabel = _classes_of(
-            classes, labels, scores.shape, pos_label
-        )
+        self._labels = classes_of(classes, labels, scores.shape, pos_label)
+        self._lay_out_classes(self._labels, scores.shape)
+        self.dtype = scores.dtype
+
+    def _lay_out_classes(self, found: Classes, shape: tuple[int, int]) -> None:
+        """Sets the attributes that scores of this shape (N, C) have for these classes."""
+        self.classes, self.multilabel, self._shape = found.names, found.multilabel, shape
         self.keys, place = ascending(self.classes)
         self._column = np.argsort(place)  # of each key
         self._ordered = bool((self._column[1:] > self._column[:-1]).all())
-        number, each = len(self.keys), len(scores)
-        self.dtype, self._rows, self.length = scores.dtype, number * each, number * each
+        each, number = shape
+        self._rows = self.length = number * each
         self.largest_first = np.arange(number)
         self.sizes = np.full(number, each)
         self._starts = each * np.arange(number)
@@ -144,18 +148,16 @@ class ClassRows(SegmentRows):
         if values is None or np.ndim(values) == 0:
             return values
         values = validation.array(values, "values")
-        return np.tile(values, len(self.keys)) if values.shape == self._table.shape[:1] else values
+        return np.tile(values, len(self.keys)) if values.shape == self._shape[:1] else values
 
     def flatten(self, table: Column) -> NDArray[Any]:
         """Numbers (N, C) as numbers (C N,) of all pairs."""
-        numbers = validation.broadcast(
-            validation.numbers(table, "before"), self._table.shape, "before"
-        )
+        numbers = validation.broadcast(validation.numbers(table, "before"), self._shape, "before")
         return np.asarray(numbers.T[self._some(slice(None))]).reshape(-1)
 
     def as_table(self, values: NDArray[Any]) -> NDArray[Any]:
         """Numbers (C N,) of all pairs as a table (N, C)."""
-        table = np.empty(self._table.shape, values.dtype)
+        table = np.empty(self._shape, values.dtype)
         table[:, self._column] = values.reshape(len(self.keys), -1).T
         return table
 
@@ -179,7 +181,7 @@ class ClassRows(SegmentRows):
 
     def _of_classes(self, some: Any, part: slice) -> Columns:
         """The columns of a part of the rows for some classes, end to end."""
-        labels = self._is_class(some, part)
+        labels = self._labels.are_of(some, part)
         scores = self._table[part].T[some]
         offset = None if self._offset is None else self._offset[part].T[some].reshape(-1)
         weights = self._weights
@@ -188,10 +190,60 @@ class ClassRows(SegmentRows):
         return Columns(scores.reshape(-1), labels.reshape(-1), weights, offset)
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}: {len(self._table):,} rows of {len(self.keys):,} classes, "
-            f"{self.dtype}"
-        )
+        return f"ClassRows: {self._shape[0]:,} rows of {len(self.keys):,} classes, {self.dtype}"
+
+
+class DeviceClassRows(RowsThere, ClassRows):
+    """ClassRows whose scores are on an accelerator, with all pairs of a class and a row there.
+
+    Labels (N,) are integers there, or any class ids on the host.
+    """
+
+    def __init__(
+        self,
+        scores: Column,
+        labels: Column,
+        classes: Column | None = None,
+        weights: Column | None = None,
+        *,
+        offset: Column | None = None,
+        pos_label: Any = None,
+    ) -> None:
+        scores, labels, weights, offset = map(accelerators.taken, (scores, labels, weights, offset))
+        _require_columns(scores)
+        self.device = only_device(scores)
+        require_rows(scores)
+        if weights is not None:
+            _require_weight_per_row(np.shape(weights), scores.shape)
+        if offset is not None and not accelerators.holds(offset):
+            offset = validation.floating(offset, "offset")
+        offset = validation.broadcast(offset, scores.shape, "offset")
+        with jax.default_device(self.device):
+            find = classes_there if accelerators.holds(labels) else classes_of
+            found = find(classes, labels, scores.shape, pos_label)
+            self._lay_out_classes(found, scores.shape)
+            by_key = partial(_by_key, scores, found.labels, offset, self._column)
+            table, y, o = run_programs(by_key, x64=True)
+            rows = DeviceRows(table, y, weights, offset=o)
+            self._columns = end_to_end(rows.columns)
+        if rows.doubtful_scores is not None:
+            Caller().warn_once(rows.doubtful_scores)
+        self.dtype = rows.dtype
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}, on {self.device}"
+
+
+ClassRows.kind_there = DeviceClassRows
+
+
+@xla.jit
+def _by_key(
+    scores: jax.Array, labels: jax.Array, offset: jax.Array | None, column: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Scores, labels and offset (C, N) of these columns; labels are given as in `Classes`."""
+    are_of = labels[column] if labels.ndim == 2 else labels[None] == column[:, None]
+    return scores.T[column], are_of, None if offset is None else offset.T[column]
 
 
 def class_rows(
@@ -213,77 +265,23 @@ def _weights(weights: Column, scores: NDArray[Any]) -> NDArray[Any] | None:
     weights = validation.weights(weights, scores.dtype)
     if weights is None:
         return None
-    if weights.shape not in ((), scores.shape[:1]):
-        raise ValueError(
-            f"weights: expected one per row, {scores.shape[:1]}, got shape {weights.shape}"
-            f"{validation.as_flat('weights', weights.shape, scores.shape[:1])}"
-        )
+    _require_weight_per_row(weights.shape, scores.shape)
     return np.broadcast_to(weights, scores.shape[:1])
 
 
-class _Classes(NamedTuple):
-    """The classes of the columns of scores (N, C)."""
-
-    names: NDArray[Any]  # (C,) their ids
-    # Maps some of the classes, by a slice or by numbers, and a slice of the rows to int8 labels.
-    is_class: Callable[[Any, slice], NDArray[np.int8]]
-    multilabel: bool  # whether a row may be of several classes, or of none
-
-
-def _classes_of(
-    class_ids: Column | None,
-    class_labels: Column,
-    shape: tuple[int, int],
-    pos_label: Any = None,
-) -> _Classes:
-    """The classes of scores of this shape (N, C); other arguments as of `ClassRows`."""
-    dense = validation.array(class_labels, "labels")
-    if dense.shape == shape:
-        named = pos_label is not None
-        columns = (labels_by_name(dense, pos_label, 2) if named else validation.labels(dense)).T
-        names = np.arange(shape[1]) if class_ids is None else _named(class_ids, shape[1])
-        return _Classes(names, lambda some, rows: columns[some, rows], multilabel=True)
-    if pos_label is not None:
-        raise ValueError(f"pos_label: expected labels (N, C) beside it, got shape {dense.shape}")
-    if dense.shape != shape[:1]:
+def _require_weight_per_row(found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuses weights of another shape than those of scores of this shape (N, C)."""
+    if found not in ((), shape[:1]):
         raise ValueError(
-            f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
-            f"got shape {dense.shape}{validation.as_flat('labels', dense.shape, shape[:1])}"
+            f"weights: expected one per row, {shape[:1]}, got shape {found}"
+            f"{validation.as_flat('weights', found, shape[:1])}"
         )
-    row_labels = ids.read(class_labels, "labels")
-    names = _distinct(row_labels, shape[1]) if class_ids is None else _named(class_ids, shape[1])
-    keys, place = ascending(names)
-    found = get_indexer(keys, row_labels, "labels")
-    if (found < 0).any():
-        odd = ids.single_column(row_labels, "labels")[found < 0]
-        raise ValueError(f"labels: {tables.name(odd, 0)} is not among classes")
-    column = np.empty(len(keys), np.intp)  # of each key
-    column[place] = np.arange(len(keys))
-    codes, numbers = column[found], np.arange(len(keys))[:, None]
-
-    def is_class(some: Any, rows: slice) -> NDArray[np.int8]:
-        return (codes[rows] == numbers[some]).view(np.int8)
-
-    return _Classes(names, is_class, multilabel=False)
 
 
-def _distinct(class_labels: ids.Ids, number: int) -> NDArray[Any]:
-    rows = factorize(class_labels)
-    found = rows.named(np.unique(rows.of(slice(None))))
-    if len(found) != number:
-        todo = "for one binary score see fit" if number == 1 else "name the columns with classes="
+def _require_columns(scores: Any) -> None:
+    """Refuses scores that are not (N, C)."""
+    if scores.ndim != 2:
         raise ValueError(
-            f"labels: expected {number} class{'es' * (number > 1)}, one per column of scores, "
-            f"found {len(found)} distinct labels; {todo}"
+            f"scores: expected (N, C), a column per class, got shape {scores.shape}; "
+            "for one binary score see fit"
         )
-    return found
-
-
-def _named(values: Column, number: int) -> NDArray[Any]:
-    found = ids.single_column(ids.read(values, "classes"), "classes")
-    if len(found) != number or len(set(found.tolist())) != number:
-        raise ValueError(
-            f"classes: expected {number} distinct ids, one per column of scores, "
-            f"got {found.tolist()}"
-        )
-    return found

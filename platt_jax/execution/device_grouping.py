@@ -184,8 +184,14 @@ def _laid_out(
     there = jnp.where(place < length, (to - first)[number] + place, place)
     source = place if order is None else order
     row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
-    # Any requested slice exists: no chunk and no block is longer than a block. The columns are
-    # whole tile rows, which `FlatRows` takes without a copy.
-    room = -(-shapes.sizes().block_rows // shapes.BLOCK_TILE) * shapes.BLOCK_TILE
-    laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room)), rows)
+    laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room())), rows)
     return laid
+
+
+def room() -> int:
+    """Places behind the rows added, so that any requested slice exists.
+
+    No chunk and no block is longer than a block. The columns are whole tile rows, which `FlatRows`
+    takes without a copy.
+    """
+    return -(-shapes.sizes().block_rows // shapes.BLOCK_TILE) * shapes.BLOCK_TILE

@@ -1,5 +1,6 @@
-"""Rows in flat arrays on an accelerator, grouped by segment there."""
+"""Rows in flat arrays on an accelerator, the rows of each segment end to end."""
 
+import hashlib
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,14 +12,12 @@ from jax import lax
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Ints
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
-from platt_jax.execution.device_grouping import DeviceGroups, group_ids
-from platt_jax.execution.on_device import DeviceRows, require_rows
-from platt_jax.execution.oversized import is_out_of_memory, memory_errors
-from platt_jax.execution.problems import Context, Problems
+from platt_jax.execution.device_grouping import padded_length, room
+from platt_jax.execution.oversized import memory_errors
+from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
 from platt_jax.model import statistics
 from platt_jax.options import Options
@@ -29,76 +28,79 @@ from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import ProblemInputs, fit_rows
 
-# Of fewer rows a call saves less than a third of a second, and the first one compiles for longer.
-_WORTH_SENDING = 1 << 24
 
-# Rows of a column in each piece that is sent.
-_PIECE = 1 << 23
-
-# Bytes on the device for each row while rows are grouped: float64 scores, weights and offset.
-_BYTES_A_ROW = 100
-
-# Names of JAX's platforms. On other accelerators nothing was measured.
-_GPUS = "gpu", "cuda", "rocm"
-
-# Kinds of NumPy's dtypes.
-_FLOATS, _INTEGERS, _NUMBERS = "f", "iu", "biuf"
-
-
-class DeviceSegmentRows:
-    """The rows of every segment end to end, with segments in the order of `planning.largest_first`.
-
-    Scores are on an accelerator. Ids are integers there, or any ids on the host. The other
-    arguments are as in `SegmentRows`.
+class RowsThere:
+    """What kinds of `SegmentRows` have in common whose rows are in arrays on an accelerator.
 
     Attributes:
-        keys: (K,) the segments, ascending or in order of appearance; on the host.
-        dtype: the dtype of the scores and of the fits, float32 or float64.
         device: the device of the rows.
+        sizes: (K,) numbers of rows, in the order of `planning.largest_first`.
+        length: number of all rows.
     """
 
-    def __init__(
-        self,
-        scores: Column,
-        labels: Column,
-        segments: Column | DeviceGroups,
-        weights: Column | None = None,
-        pos_label: Any = None,
-        offset: Column | None = None,
-    ) -> None:
-        scores = accelerators.taken(scores)
-        validation.require_flat(scores, "scores")
-        self.device, *others = accelerators.devices(scores)
-        if others:
-            raise ValueError(
-                f"scores: expected an array on one device, got one on {1 + len(others)}; "
-                "pass np.asarray(scores), and the devices as mesh"
-            )
-        require_rows(scores)
-        if not isinstance(segments, DeviceGroups):
-            segments = group_ids(segments, len(scores))
-        rows = DeviceRows(scores, labels, weights, pos_label, offset, segments.padded)
-        if rows.doubtful_scores is not None:
-            Caller().warn_once(rows.doubtful_scores)
-        self.dtype = rows.dtype
-        self.keys = segments.keys
-        self._rows = segments.laid_out(rows.columns)
-        self._groups = segments._replace(places=())
+    device: jax.Device
+    sizes: NDArray[Any]
+    length: int
+    dtype: np.dtype[Any]
+    # JAX arrays: the segments end to end, rows added, and a block's length of others.
+    _columns: Columns
+    _starts: NDArray[Any]  # (K,) first rows
 
     @property
-    def problems(self) -> Problems:
-        """A problem per segment."""
-        groups = self._groups
-        return Problems(groups.sizes, self._take, self.dtype, groups.largest_first)
+    def has_offset(self) -> bool:
+        """See `GroupedRows`."""
+        return self._columns.offset is not None
 
-    def _take(self, problems: slice, part: slice, space: packing.Space) -> Any:
-        """The rows of some segments, or a part of the rows of one, with the space's length.
+    def require_without(self, *names: str) -> None:
+        """Refuses rows that have a column of one of these names."""
+        for name in names:
+            if getattr(self._columns, name) is not None:
+                raise ValueError(f"scores: expected {type(self).__name__} without {name}")
 
-        What follows them is undefined.
-        """
-        first = self._groups.starts[problems.start] + (part.start or 0)
+    def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
+        """See `GroupedRows`; arrays on the device."""
+        first = self._starts[problems.start] + (part.start or 0)
+        return self.all(slice(first, None), space)
+
+    def all(self, part: slice, space: packing.Space) -> Columns:
+        """See `GroupedRows`; arrays on the device."""
         with jax.enable_x64(True):
-            return _slice(self._rows, np.int64(first), length=space.length)
+            some: Columns = _slice(self._columns, np.int64(part.start or 0), length=space.length)
+        return some
+
+    def padded(self, some: Ints, width: int) -> tuple[Columns, jax.Array]:
+        """Rows of segments at these places, (k, width), and which are no padding.
+
+        No segment is larger. Padding repeats the last row of a segment.
+        """
+        pad = partial(_padded, self._columns, self._starts[some], self.sizes[some], width=width)
+        rows, inside = run_programs(pad, x64=True)
+        return rows, inside
+
+    def digest(self) -> bytes:
+        """See `GroupedRows`."""
+        whole = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
+        for column in jax.tree.leaves(jax.device_get(self._columns)):
+            whole.update(column[: self.length].data)
+        return whole.digest()
+
+    def sampled_scores(self, most: int) -> NDArray[Any]:
+        """See `GroupedRows`."""
+        some: Columns = jax.device_get(self._every(_sample, most))
+        return some.weighted_scores()
+
+    def quartiles(self, most: int) -> NDArray[np.float64]:
+        """The quartiles and the standard deviation of about `most` scores, (4,)."""
+        found: NDArray[np.float64] = jax.device_get(self._every(_quartiles, most))
+        return found
+
+    def _every(self, program: Any, most: int) -> Any:
+        """The result of a program of about `most` scores and weights, evenly from all."""
+        length = padded_length(self.length)
+        scores, _, weights, _ = self._columns
+        step = max(1, length // most)
+        work = partial(program, scores, weights, length=length, step=step)
+        return run_programs(work, x64=True)
 
     def fit_as_one(self, given: ProblemInputs, context: Context) -> Fit:
         """The fit of all rows as one problem, on the host.
@@ -110,95 +112,45 @@ class DeviceSegmentRows:
             MemoryError: the device's memory is too small.
         """
         options = validation.options(context.options).with_tol(self.dtype)
-        loss = self._groups.length <= shapes.sizes().problem_rows
-        left = packing.rows_left(np.int64(self._groups.length), self._groups.padded, np)
+        loss = self.length <= shapes.sizes().problem_rows
+        left = packing.rows_left(np.int64(self.length), padded_length(self.length), np)
         given = jax.tree.map(lambda x: x[None], given)
 
         def fit() -> Fit:
-            made = _fit_as_one(self._rows, left, given, options=options, loss=loss)
+            made = _fit_as_one(self._columns, left, given, options=options, loss=loss)
             found: Fit = accelerators.fetched_together(made)
             return found
 
-        with memory_errors(), reporting(np.array([self._groups.length]), context.stage) as advance:
+        with memory_errors(), reporting(np.array([self.length]), context.stage) as advance:
             fit_of_all = run_programs(fit, x64=self.dtype == np.float64)
             advance(1)
         one: Fit = jax.tree.map(lambda x: x[0, 0, ...], fit_of_all)
         return one
 
-    def quartiles(self, most: int) -> NDArray[np.float64]:
-        """The quartiles and the standard deviation of about `most` scores, (4,)."""
-        step, (scores, _, weights, _) = max(1, self._groups.padded // most), self._rows
-        work = partial(_quartiles, scores, weights, length=self._groups.padded, step=step)
-        found: NDArray[np.float64] = jax.device_get(run_programs(work, x64=True))
-        return found
+
+def end_to_end(columns: Columns) -> Columns:
+    """Columns (K, N) as those of `RowsThere`."""
+    number = columns.scores.size
+    more = padded_length(number) - number
+    work = partial(_end_to_end, columns, more=more + room())
+    made: Columns = run_programs(work, x64=True)
+    return made
 
 
-def sent_rows(
-    scores: Column, labels: Column, segments: Column, weights: Column, offset: Column
-) -> DeviceSegmentRows | None:
-    """Rows in NumPy arrays as they are, grouped on JAX's default device.
-
-    On the host grouping takes several times as long as all else. None if the host better reads
-    the rows: few rows, arrays of other kinds, and rows with an error, which the host describes.
-    """
-    if xla.platform() not in _GPUS:
-        return None
-    kinds = _INTEGERS, _FLOATS, _NUMBERS, _FLOATS, _FLOATS
-    columns = segments, scores, labels, weights, offset
-    taken = [x is None or _is_plain(x, kind) for x, kind in zip(columns, kinds, strict=True)]
-    if not all(taken) or scores is None or labels is None or segments is None:
-        return None
-    rows, memory = len(scores), shapes.memory()
-    if rows < _WORTH_SENDING or any(x is not None and len(x) != rows for x in columns):
-        return None
-    if memory is not None and rows * _BYTES_A_ROW > memory // 2:
-        return None
-    try:
-        with jax.enable_x64(True):
-            sent = jax.device_put(list(map(_pieces, columns)))
-        # The first to arrive is grouped while others do. What is popped is freed once it is joined.
-        groups = group_ids(_joined(sent.pop(0)), rows)
-        f, y, w, o = (_joined(sent.pop(0)) for _ in range(len(sent)))
-        return DeviceSegmentRows(f, y, groups, w, offset=o)
-    except ValueError:
-        return None
-    except jax.errors.JaxRuntimeError as error:
-        if is_out_of_memory(error):
-            return None
-        raise
+@partial(xla.jit, static_argnames=("width",))
+def _padded(
+    columns: Columns, starts: jax.Array, sizes: jax.Array, width: int
+) -> tuple[Columns, jax.Array]:
+    place = jnp.arange(width)[None]
+    row = starts[:, None] + jnp.minimum(place, sizes[:, None] - 1)
+    padded: Columns = jax.tree.map(lambda x: x[row], columns)
+    return padded, place < sizes[:, None]
 
 
-def _pieces(column: Column | None) -> list[NDArray[Any]]:
-    """A column in pieces; none for None.
-
-    JAX copies each array to pinned memory on one thread, at a small part of the speed of the bus,
-    and several arrays on several threads.
-    """
-    x = np.empty(0) if column is None else np.asarray(column)
-    return [x[first : first + _PIECE] for first in range(0, len(x), _PIECE)]
-
-
-def _joined(pieces: list[jax.Array]) -> jax.Array | None:
-    """The column from its pieces, once they have arrived."""
-    if not pieces:
-        return None
-    joined: jax.Array = run_programs(partial(_end_to_end, pieces), x64=True)
-    return joined
-
-
-def _is_plain(values: Any, kinds: str) -> bool:
-    """Whether this is a flat array of numbers that NumPy takes without a copy."""
-    if isinstance(values, np.ma.MaskedArray | jax.core.Tracer):
-        return False
-    dtype = getattr(values, "dtype", None)
-    if not isinstance(dtype, np.dtype) or not dtype.isnative or getattr(values, "ndim", 0) != 1:
-        return False
-    return dtype.kind in kinds and (kinds != _FLOATS or dtype.itemsize in (4, 8))
-
-
-@xla.jit
-def _end_to_end(pieces: list[jax.Array]) -> jax.Array:
-    return jnp.concatenate(pieces)
+@partial(xla.jit, static_argnames=("more",))
+def _end_to_end(columns: Columns, more: int) -> Columns:
+    flat: Columns = jax.tree.map(lambda x: jnp.pad(x.reshape(-1), (0, more)), columns)
+    return flat
 
 
 @partial(xla.jit, static_argnames=("length",))
@@ -224,3 +176,12 @@ def _quartiles(scores: jax.Array, weights: jax.Array | None, length: int, step: 
     scores, weights = (x[:length:step].astype(np.float64) for x in (scores, weights))
     found: jax.Array = statistics.quartiles(scores, weights, jnp)
     return found
+
+
+@partial(xla.jit, static_argnames=("length", "step"))
+def _sample(scores: jax.Array, weights: jax.Array | None, length: int, step: int) -> Columns:
+    """Columns of scores and weights alone."""
+    some: Columns = jax.tree.map(
+        lambda x: x[:length:step], Columns(scores, labels=None, weights=weights)
+    )
+    return some

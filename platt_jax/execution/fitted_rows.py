@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.class_rows import ClassRows, class_rows
 from platt_jax.execution.given import given_columns
@@ -62,7 +63,9 @@ def rows_of_classes(
             raise ValueError("scores: expected ClassRows of the calibrator's classes, got others")
         return rows
     validation.require_each(scores, labels=labels)
-    scores, number = validation.scores_to_fit(scores), len(calibrator.classes)
+    number = len(calibrator.classes)
+    there = accelerators.holds(scores)
+    scores = accelerators.taken(scores) if there else validation.scores_to_fit(scores)
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(
             f"scores: expected shape (N, {number}), a column per class, got {scores.shape}"

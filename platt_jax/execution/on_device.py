@@ -110,6 +110,17 @@ class DeviceRows:
         return found
 
 
+def only_device(scores: jax.Array) -> jax.Device:
+    """The device of the scores; refuses those on several."""
+    device, *others = accelerators.devices(scores)
+    if others:
+        raise ValueError(
+            f"scores: expected an array on one device, got one on {1 + len(others)}; "
+            "pass np.asarray(scores), and the devices as mesh"
+        )
+    return device
+
+
 def require_rows(scores: jax.Array) -> None:
     """Refuses scores without rows."""
     if scores.ndim == 0 or scores.size == 0:

@@ -8,10 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.device_grouping import DeviceGroups, group_ids
+from platt_jax.execution.device_segments import RowsThere
 from platt_jax.execution.given import given_columns
 from platt_jax.execution.grouping import GroupedRows
+from platt_jax.execution.on_device import DeviceRows, only_device, require_rows
 from platt_jax.execution.problems import Problems
 from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
@@ -19,10 +23,25 @@ from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
 
 
-class SegmentRows(GroupedRows, validation.HeldRows):
+class _Placed:
+    """Makes rows in arrays on an accelerator of a kind of their own.
+
+    Attributes:
+        kind_there: the kind for scores on an accelerator; None if there is none.
+    """
+
+    kind_there: ClassVar[Any] = None
+
+    def __new__(cls, scores: Column = None, *_: Any, **__: Any) -> Any:
+        there = cls.kind_there if accelerators.holds(scores) else None
+        return super().__new__(there or cls)
+
+
+class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
     """Rows grouped by segment once, so that `fit_segments` can fit them repeatedly.
 
-    The rows are copied: later changes of the arrays do not change the fits.
+    The rows are copied: later changes of the arrays do not change the fits. Rows of scores on a GPU
+    stay there, as in `fit_segments`.
 
     Args:
         scores: (N,) scores, as in `fit_segments`.
@@ -35,6 +54,7 @@ class SegmentRows(GroupedRows, validation.HeldRows):
     Attributes:
         keys: (K,) the distinct segments, ascending.
         dtype: the dtype of the scores and of the fits, float32 or float64.
+        device: the device of the rows; None for the host.
 
     Raises:
         ValueError: an argument is invalid for `fit_segments`.
@@ -53,6 +73,7 @@ class SegmentRows(GroupedRows, validation.HeldRows):
         "SegmentCalibrator, triage, update, Monitor.update, robust_covariance, estimate_rates, "
         "estimate_means, estimate_drift, gate, certify, plots.explore and report.to_html"
     )
+    device: jax.Device | None = None
 
     def __init__(
         self,
@@ -99,6 +120,47 @@ class SegmentRows(GroupedRows, validation.HeldRows):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
 
+class DeviceSegmentRows(RowsThere, SegmentRows):
+    """SegmentRows whose scores are on an accelerator.
+
+    Ids are integers there, or any ids on the host; or the groups of these rows. With `doubt` a
+    warning says if the scores look like probabilities.
+    """
+
+    def __init__(
+        self,
+        scores: Column,
+        labels: Column,
+        segments: Column | DeviceGroups,
+        weights: Column | None = None,
+        *,
+        offset: Column | None = None,
+        pos_label: Any = None,
+        doubt: bool = True,
+    ) -> None:
+        scores = accelerators.taken(scores)
+        validation.require_flat(scores, "scores")
+        self.device = only_device(scores)
+        require_rows(scores)
+        with jax.default_device(self.device):
+            if not isinstance(segments, DeviceGroups):
+                segments = group_ids(segments, len(scores))
+            rows = DeviceRows(scores, labels, weights, pos_label, offset, segments.padded)
+            self._columns = segments.laid_out(rows.columns)
+        if doubt and rows.doubtful_scores is not None:
+            Caller().warn_once(rows.doubtful_scores)
+        self.dtype, self.keys = rows.dtype, segments.keys
+        self.largest_first, self.sizes = segments.largest_first, segments.sizes
+        self._starts = segments.starts
+        self._rows = self.length = segments.length
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}, on {self.device}"
+
+
+SegmentRows.kind_there = DeviceSegmentRows
+
+
 class LaidOutRows(NamedTuple):
     """All rows of S segments in memory, those of the largest segment first."""
 
@@ -118,13 +180,14 @@ class RowArrays(NamedTuple):
 
 
 def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> LaidOutRows:
-    """The rows of all segments, or of those at some places of the layout.
+    """The rows of all segments, or of those at some places of the layout, on the host.
 
     Raises:
         ValueError: they have a column of a name in `without`.
     """
     groups, (first, last, _) = Groups(rows.sizes[some]), some.indices(len(rows.keys))
     taken = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
+    taken = accelerators.fetched(taken)
     columns: Columns = jax.tree.map(lambda x: x[: groups.rows], taken)
     for name in without:
         if getattr(columns, name) is not None:
@@ -141,6 +204,14 @@ def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:
     validation.require_none_beside(rows, **beside)
     keys, groups, (scores, labels, weights, offset) = laid_out(rows.for_one_call(), *without)
     return RowArrays(scores, labels > 0, groups.by_row(keys), weights, offset)
+
+
+def on_host(rows: SegmentRows) -> SegmentRows:
+    """The rows in memory of the host; those on a device are copied."""
+    if rows.device is None:
+        return rows
+    scores, labels, segments, weights, offset = row_arrays(rows)
+    return SegmentRows(scores, labels, segments, weights, offset=offset)
 
 
 _Kind = TypeVar("_Kind", bound=SegmentRows)

@@ -1,6 +1,6 @@
 """Rows of segments padded to arrays (k, N), for functions of batches (..., N)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,26 @@ class PaddedRows(NamedTuple):
 
     place: NDArray[np.intp]  # (k, N) numbers of the rows; padding repeats a segment's last row
     inside: NDArray[np.bool_]  # (k, N) whether a place is not padding
+
+
+def similar(sizes: NDArray[Any], most: int | None = None) -> Iterator[tuple[NDArray[np.intp], int]]:
+    """Numbers of segments of similar size, and the least power of two that is at least each size.
+
+    No size is 0. These have `most` places or fewer together, None for any; one with more is alone.
+    """
+    exponents = np.frexp(sizes - 1)[1]  # of the least power of two that is >= the size
+    for exponent in np.unique(exponents):
+        group, width = np.flatnonzero(exponents == exponent), 1 << int(exponent)
+        number = len(group) if most is None else max(1, most // width)
+        for first in range(0, len(group), number):
+            yield group[first : first + number], width
+
+
+def joined(made: Iterable[tuple[NDArray[np.intp], Any]]) -> Any:
+    """The results of all segments (K, ...), from the numbers of some and their results."""
+    numbers, results = zip(*made, strict=True)
+    back = np.argsort(np.concatenate(numbers))
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *results)
 
 
 class SegmentsBySize:
@@ -41,23 +61,15 @@ class SegmentsBySize:
         The function returns a pytree of arrays with leading axis k. N is a power of two, so that
         few groups serve segments of all sizes.
         """
-        groups = list(self.pieces())
-        made = [function(rows) for _, rows in groups]
-        back = np.argsort(np.concatenate([which for which, _ in groups]))
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *made)
+        return joined((which, function(rows)) for which, rows in self.pieces())
 
     def pieces(self, most: int | None = None) -> Iterator[tuple[NDArray[np.intp], PaddedRows]]:
         """Numbers and rows of segments of similar size, with `most` places or fewer; None for any.
 
         A segment with more places is alone.
         """
-        exponents = np.frexp(self.sizes - 1)[1]  # of the least power of two that is >= the size
-        for exponent in np.unique(exponents):
-            group, width = np.flatnonzero(exponents == exponent), 1 << int(exponent)
-            number = len(group) if most is None else max(1, most // width)
-            for first in range(0, len(group), number):
-                which = group[first : first + number]
-                yield which, self._padded(which, width)
+        for which, width in similar(self.sizes, most):
+            yield which, self._padded(which, width)
 
     def _padded(self, which: NDArray[np.intp], width: int) -> PaddedRows:
         column, ends = np.arange(width), np.cumsum(self.sizes)

@@ -19,7 +19,7 @@ from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
-from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.execution.segment_rows import SegmentRows, on_host, segment_rows
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference import intervals
 from platt_jax.inference.influence import Influence, influence
@@ -270,7 +270,7 @@ def bootstrap(
     else:
         if clusters is not None and isinstance(scores, SegmentRows):
             raise ValueError("clusters: expected None beside SegmentRows; give the arrays instead")
-        rows = segment_rows(scores, labels, segments, weights, offset=offset)
+        rows = on_host(segment_rows(scores, labels, segments, weights, offset=offset))
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
         ids = hashes(keys[order])
         if clusters is not None:

@@ -11,17 +11,27 @@ r p / pi + (1 - r) (1 - p) / (1 - pi). Its logarithm is concave in r. EM climbs 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.execution.segment_rows import SegmentRows, row_arrays
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
+from platt_jax.inference.rate_likelihoods import (
+    LikelihoodHere,
+    LikelihoodThere,
+    RateLikelihood,
+    RowsOnDevice,
+)
+from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.fit import one_parameter
 from platt_jax.results.probabilities import critical_value, expit
@@ -100,6 +110,11 @@ def estimate_rates(
         array([0.06, 0.1 , 0.19, 0.49])
     """
     require_segment_calibrator(calibrator, "calibrator")
+    calibrator, critical = fetched(calibrator), critical_value(level, False) ** 2
+    there = _rows_there(calibrator, scores, segments)
+    if there is not None:
+        with jax.default_device(there.device):
+            return _rates_there(calibrator, there, from_rate, critical)
     if isinstance(scores, SegmentRows):
         given = row_arrays(scores, "weights", "offset", segments=segments)
         scores, segments = given.scores, given.segments
@@ -113,15 +128,76 @@ def estimate_rates(
     usable = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
     here = usable[owner]
     owner_here = (np.cumsum(usable) - 1)[owner[here]]
-    mixture = _RateLikelihood(proba[here], owner_here, base.rate[usable])
-    known = posteriors(calibrator, keys, place).covariance[usable]
-    joint = _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
-    found = _estimated(mixture, scores[here], joint, critical_value(level, False) ** 2)
+    mixture = LikelihoodHere(scores[here], proba[here], owner_here, base.rate[usable])
+    found = _estimated(mixture, _joint(calibrator, keys, place, base, usable), critical)
     rows = np.bincount(owner, minlength=len(keys))
+    expected: Any = np.bincount(owner, proba, len(keys))
+    return _table(keys, rows, base, expected, usable, found)
+
+
+def _rows_there(
+    calibrator: SegmentCalibrator, scores: Column, segments: Column
+) -> SegmentRows | None:
+    """The rows if they are on a device and their probabilities are sigmoids of (A, B)."""
+    held = isinstance(scores, SegmentRows)
+    there = scores.device is not None if held else accelerators.holds(scores)
+    if not there or calibrator.predictive() is not None or calibrator.levels is not None:
+        return None
+    if not held:
+        validation.require_each(scores, segments=segments)
+        validation.require_flat(scores, "scores")
+        one = not accelerators.holds(segments) and np.ndim(segments) == 0
+        each = np.full(len(scores), segments) if one else segments
+        return DeviceSegmentRows(scores, False, each, doubt=False)
+    validation.require_none_beside(scores, segments=segments)
+    scores.require_without("weights", "offset")
+    found: SegmentRows = scores
+    return found
+
+
+def _rates_there(
+    calibrator: SegmentCalibrator, rows: SegmentRows, from_rate: Column | None, critical: float
+) -> Table:
+    """The rates of rows on a device."""
+    place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
+    base = _base_rates(calibrator, place, from_rate)
+    fit, fallback = calibrator.fit, calibrator.fallback
+    A, B = (
+        np.append(np.asarray(x, float), default)[place]
+        for x, default in ((fit.A, fallback.A), (fit.B, fallback.B))
+    )
+    known = RowsOnDevice(rows, A, B, Caller())
+    usable = known.usable
+    mixture = LikelihoodThere(known, base.rate[usable])
+    found = _estimated(mixture, _joint(calibrator, rows.keys, place, base, usable), critical)
+    return _table(rows.keys, known.rows, base, known.expected, usable, found)
+
+
+def _joint(
+    calibrator: SegmentCalibrator,
+    keys: NDArray[Any],
+    place: NDArray[Any],
+    base: "_BaseRates",
+    usable: Bools,
+) -> Floats:
+    """The joint covariances of the usable segments."""
+    known = posteriors(calibrator, keys, place).covariance[usable]
+    return _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
+
+
+def _table(
+    keys: NDArray[Any],
+    rows: NDArray[Any],
+    base: "_BaseRates",
+    expected: Floats,
+    usable: Bools,
+    found: "_Estimated",
+) -> Table:
+    """The result, from numbers of all segments and the estimates of the usable ones."""
     columns: dict[str, Any] = {
         "rows": rows,
         "from_rate": base.rate,
-        "expected": np.bincount(owner, proba, len(keys)) / rows,
+        "expected": expected / rows,
     }
     for name in ("rate", "se_rate", "lower", "upper"):
         columns[name] = np.full(len(keys), np.nan)
@@ -192,56 +268,6 @@ def _joint_covariance(curve_covariance: Floats, base: _BaseRates) -> Floats:
     return joint
 
 
-class _RateLikelihood:
-    """The likelihood of the rate of each segment (S,).
-
-    Args:
-        proba: (N,) probabilities of the rows.
-        owner: (N,) the segment of each row, from 0 to S - 1.
-        base: (S,) the rates at which these probabilities hold.
-    """
-
-    def __init__(self, proba: Floats, owner: NDArray[Any], base: Floats) -> None:
-        self.proba, self.owner, self.base = proba, owner, base
-        self.negative = (1 - proba) / (1 - base[owner])  # density of class 0
-        self.difference = proba / base[owner] - self.negative  # of class 1, minus that
-
-    def sums(self, terms: Floats) -> Floats:
-        """(S,) the sum over each segment's rows."""
-        total: Any = np.bincount(self.owner, terms, len(self.base))
-        return total
-
-    def density(self, rate: Floats) -> Floats:
-        """(N,) the density of each row at its segment's rate."""
-        return self.negative + rate[self.owner] * self.difference
-
-    def slope(self, rate: Floats) -> Floats:
-        """(S,) the first derivative of the log likelihood."""
-        return self.sums(self.difference / self.density(rate))
-
-    def slopes(self, rate: Floats) -> tuple[Floats, Floats]:
-        """(S,) the first derivative of the log likelihood, and the second."""
-        relative = self.difference / self.density(rate)
-        return self.sums(relative), -self.sums(relative * relative)
-
-    def log_likelihood(self, rate: Floats) -> Floats:
-        """(S,)."""
-        return self.sums(np.log(self.density(rate)))
-
-    def gradient(self, rate: Floats, scores: Floats) -> Floats:
-        """(S, 3), of the first derivative by A, B and the base rate."""
-        p, base = self.proba, self.base[self.owner]
-        density_squared = self.density(rate) ** 2
-        # The first derivative is a sum of d / (n + r d); so its derivative is (n d' - d n') / (.)^2
-        # where n' and d' are the derivatives of n and d.
-        n, d = self.negative, self.difference
-        n_by_p, n_by_base = -1 / (1 - base), n / (1 - base)
-        d_by_p, d_by_base = 1 / base - n_by_p, -p / base**2 - n_by_base
-        by_z = -p * (1 - p) * (n * d_by_p - d * n_by_p) / density_squared
-        by_base = (n * d_by_base - d * n_by_base) / density_squared
-        return np.stack([self.sums(by_z * scores), self.sums(by_z), self.sums(by_base)], -1)
-
-
 class _Estimated(NamedTuple):
     rate: Floats
     se_rate: Floats
@@ -250,14 +276,11 @@ class _Estimated(NamedTuple):
     settled: Bools
 
 
-def _estimated(
-    mixture: _RateLikelihood, scores: Floats, joint: Floats, critical: float
-) -> _Estimated:
+def _estimated(mixture: RateLikelihood, joint: Floats, critical: float) -> _Estimated:
     """The rates with errors and intervals.
 
     Args:
         mixture: the likelihoods.
-        scores: (N,) the scores of its rows.
         joint: (S, 3, 3), the covariance of A, B and the base rate.
         critical: quantile of the chi-squared distribution with one degree of freedom.
     """
@@ -265,13 +288,12 @@ def _estimated(
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(mixture.slope(one) >= 0, one, zero)
         high = np.where(mixture.slope(zero) <= 0, zero, one)
-        squares = mixture.sums(mixture.difference**2)
-        none = squares <= _NOTHING**2 * mixture.sums(np.ones_like(scores))
+        none = mixture.squares() <= _NOTHING**2 * mixture.rows
         start = np.where(low == high, low, mixture.base)
         start, low, high = (np.where(none, mixture.base, x) for x in (start, low, high))
         rate, settled = _roots(mixture.slopes, start, low, high)
         information = -mixture.slopes(rate)[1]
-        by_fit = mixture.gradient(rate, scores) / information[:, None]
+        by_fit = mixture.gradient(rate) / information[:, None]
         fit_variance = np.einsum("sa,sab,sb->s", by_fit, joint, by_fit)
         variance = 1 / information + fit_variance
         unknown = ~np.isfinite(fit_variance) & ~none

@@ -14,7 +14,7 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
 from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
-from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.device_segments import segments_of
 from platt_jax.population.estimate import estimable
 from platt_jax.population.profile import Profile
 from platt_jax.population.search import Position
@@ -117,7 +117,7 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
         return None
     options = replace(options, targets="none")
     caller = Caller()
-    by_segment = ChunkedSegments(rows, caller)
+    by_segment = segments_of(rows, caller)
     coordinates = by_segment.coordinates(options)
     to = coordinates.matrix
     segments = StandardizedSegments(by_segment, coordinates, options)

@@ -1,18 +1,28 @@
 """Metrics by segment."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.backend import accelerators, xla
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
-from platt_jax.execution.segment_rows import SegmentRows, row_arrays
+from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows, row_arrays
 from platt_jax.ids.factorize import factorize
-from platt_jax.ids.padding import PaddedRows, SegmentsBySize
+from platt_jax.ids.padding import PaddedRows, SegmentsBySize, joined, similar
 from platt_jax.multiclass.rows import read_classes
+from platt_jax.passes.columns import Columns
+from platt_jax.passes.shapes import few_lengths
 from platt_jax.results.tables import Table, keyed
+
+# Places of padded rows on an accelerator for which a metric is computed at once.
+_AT_ONCE = 1 << 26
 
 
 class BySegment(NamedTuple):
@@ -45,7 +55,8 @@ def by_segment(
 ) -> BySegment:
     """Compute a metric for the rows of each segment.
 
-    Segments of similar size are padded to one shape, and computed at once.
+    Segments of similar size are padded to one shape, and computed at once. Rows with `proba` on a
+    GPU are padded there, and the metric gets JAX arrays; it decides whether it copies them.
 
     Args:
         metric: a function of this package, such as `log_loss`, but not `isotonic_curve` or
@@ -73,8 +84,11 @@ def by_segment(
         >>> brier.keys.tolist(), brier.values.round(2).tolist()
         (['a', 'b'], [0.01, 0.25])
     """
+    beside = dict(proba=proba, segments=segments, weights=weights)
+    there = _rows_there(labels, **beside)
+    if there is not None and "before" not in options:
+        return _by_segment_there(metric, there, options)
     if isinstance(labels, SegmentRows):
-        beside = dict(proba=proba, segments=segments, weights=weights)
         proba, labels, segments, weights, _ = row_arrays(labels, "offset", **beside)
     validation.require_each(labels, "labels", proba=proba, segments=segments)
     p = validation.floating(proba, "proba")
@@ -106,6 +120,53 @@ def by_segment(
 
     values = segments_by_size.map(values_of_some)
     return BySegment(segments_by_size.keys, segments_by_size.sizes, values)
+
+
+def _rows_there(
+    labels: Any, proba: Column, segments: Column, weights: Column
+) -> SegmentRows | None:
+    """The rows, if they are flat on an accelerator."""
+    if isinstance(labels, SegmentRows):
+        if labels.device is None:
+            return None
+        validation.require_none_beside(labels, proba=proba, segments=segments, weights=weights)
+        there: Any = labels
+        there.require_without("offset")
+        return labels
+    if not accelerators.holds(proba) or len(proba.shape) != 1 or not len(proba):
+        return None
+    validation.require_each(labels, "labels", segments=segments)
+    return DeviceSegmentRows(proba, labels, segments, weights, doubt=False)
+
+
+def _by_segment_there(metric: Callable[..., Any], rows: Any, options: dict[str, Any]) -> BySegment:
+    """`by_segment` for rows with the methods of `RowsThere`."""
+
+    def values_of_some(which: NDArray[np.intp], width: int) -> Any:
+        # One program serves several numbers of segments.
+        more = np.full(few_lengths(len(which), 1) - len(which), which[-1])
+        some, inside = rows.padded(np.append(which, more), width)
+        labels, weights = run_programs(partial(_coded, some, inside), x64=True)
+        values = metric(labels, some.scores, weights=weights, **options)
+        return jax.tree.map(lambda x: x[: len(which)], values)
+
+    order = rows.largest_first
+    values = joined(
+        (order[which], values_of_some(which, width))
+        for which, width in similar(rows.sizes, _AT_ONCE)
+    )
+    sizes = np.empty(len(order), np.intp)
+    sizes[order] = rows.sizes
+    return BySegment(rows.keys, sizes, values)
+
+
+@xla.jit
+def _coded(rows: Columns, inside: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Labels and weights, which are 0 for padding. The score of a bad label is NaN."""
+    weights = inside.astype(rows.scores.dtype)
+    if rows.weights is not None:
+        weights = jnp.where(inside, rows.weights, 0)
+    return jnp.maximum(rows.labels, 0), weights
 
 
 def _named(name: str, values: Any) -> list[tuple[str, NDArray[Any]]]:

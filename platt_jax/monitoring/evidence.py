@@ -12,10 +12,12 @@ anytime-valid inference"). If the rows of a night share a shock, it is integrate
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Integers, Ints
 from platt_jax.monitoring.shocks import Shocks, shocks
+from platt_jax.population.places import namespace
 
 # Alternatives: shifts of all log-odds beyond the margin, up and down, and slopes of the log-odds
 # around the segment's base rate. Neighbouring shifts have a ratio of 2, so that the true one is
@@ -37,7 +39,7 @@ class JudgedRows(NamedTuple):
     log_odds: Floats  # (N,) predicted; like the margins they are far from where exp overflows
     margin: Floats  # (N,) of the log-odds, >= 0
     labels: Bools  # (N,)
-    owner: Ints  # (N,) the segment of each row, ascending from 0
+    owner: Any  # (N,) the segment of each row, ascending from 0; ... if pivots are those of rows
     pivot: Floats  # (K,) the log-odds around which slopes turn
     reported: Floats | None = None  # (N,) the share of positives that are known by now; None for 1
 
@@ -109,16 +111,20 @@ def night_sums(rows: JudgedRows, shared: Shocks | None = None) -> tuple[int, Nig
     starts = np.flatnonzero(np.diff(rows.owner, prepend=-1))
     here = rows.owner[starts] - first
     sums = np.zeros((here[-1] + 1, terms + len(Night._fields) - 1), np.int64)
-    for column, row_terms in enumerate(_terms(rows, shared)):
-        # Ratios are rounded down, so that their expectations stay at most 1.
-        whole = np.floor if column < terms else np.rint
+    for column, row_terms in enumerate(rounded_terms(rows, shared)):
         # Floats are exact up to 2^53.
-        sums[here, column] = np.add.reduceat(whole(row_terms, out=row_terms), starts)
+        sums[here, column] = np.add.reduceat(row_terms, starts)
+    return first, night_of_sums(sums, shared)
+
+
+def night_of_sums(sums: Ints, shared: Shocks | None) -> Night:
+    """The night (K,), given the sums of `rounded_terms` (K, T + 4)."""
+    terms = terms_of(shared)
     night = Night(sums[:, :terms], *sums[:, terms:].T)
     favoured = night.positives[:, None], (night.rows - night.positives)[:, None]
     sizes = np.rint(_sizes(shared) / UNIT).astype(np.int64)
     night.log_ratios[:, : 2 * len(sizes)] += np.hstack([sizes * x for x in favoured])
-    return first, night
+    return night
 
 
 def log_ratios(night: Night, shared: Shocks | None) -> Floats:
@@ -141,10 +147,22 @@ def _sizes(shared: Shocks | None) -> Floats:
     return SHIFTS if shared is None else shared.nodes
 
 
-def _terms(rows: JudgedRows, shared: Shocks | None) -> Iterator[Floats]:
+def rounded_terms(rows: JudgedRows, shared: Shocks | None) -> Iterator[Any]:
+    """What is summed, as whole numbers; see `_terms`. Rows are arrays of NumPy or of JAX."""
+    terms = terms_of(shared)
+    for column, row_terms in enumerate(_terms(rows, shared)):
+        # Ratios are rounded down, so that their expectations stay at most 1.
+        name = "floor" if column < terms else "rint"
+        if isinstance(row_terms, np.ndarray):
+            yield getattr(np, name)(row_terms, out=row_terms)
+        else:
+            yield getattr(jnp, name)(row_terms)
+
+
+def _terms(rows: JudgedRows, shared: Shocks | None) -> Iterator[Any]:
     """What is summed, in the order of the fields of `Night`, in new arrays.
 
-    For the sizes of a side it is minus the cost; `night_sums` adds the size for each favoured
+    For the sizes of a side it is minus the cost; `night_of_sums` adds the size for each favoured
     label.
     """
     for sign in (1, -1):
@@ -156,7 +174,7 @@ def _terms(rows: JudgedRows, shared: Shocks | None) -> Iterator[Floats]:
     if shared is None:
         yield from _slope_terms(rows)
     proba = _expit(rows.log_odds)
-    yield np.ones(len(proba))
+    yield namespace(proba).ones_like(proba)
     yield rows.labels.astype(float)
     yield (proba if rows.reported is None else proba * rows.reported) / UNIT
     yield rows.margin / UNIT
@@ -164,12 +182,13 @@ def _terms(rows: JudgedRows, shared: Shocks | None) -> Iterator[Floats]:
 
 def _slope_terms(rows: JudgedRows) -> Iterator[Floats]:
     """The log likelihood ratios of the slopes, in UNIT."""
+    xp = namespace(rows.log_odds)
     from_pivot = rows.log_odds - rows.pivot[rows.owner]
-    away, outwards = np.abs(from_pivot), np.sign(from_pivot)
-    growths = {by: np.expm1(by * away) for by in {abs(slope - 1) for slope in SLOPES}}
+    away, outwards = xp.abs(from_pivot), xp.sign(from_pivot)
+    growths = {by: xp.expm1(by * away) for by in {abs(slope - 1) for slope in SLOPES}}
     for direction, slopes in ((-outwards, SLOPES[:2]), (outwards, SLOPES[2:])):
         side = _Side.of(rows, direction, None)
-        gain = np.where(rows.labels == (direction > 0), away, 0)
+        gain = xp.where(rows.labels == (direction > 0), away, 0)
         for by in (abs(slope - 1) for slope in slopes):
             ratio = by * gain
             ratio -= side.cost(by * away, growths[by])
@@ -192,7 +211,7 @@ class _Side(NamedTuple):
             log_odds = shared.centred(log_odds)
         return cls(rows, sign, log_odds, _expit(log_odds))
 
-    def cost(self, size: Any, growth: Any) -> Floats:
+    def cost(self, size: Any, growth: Any) -> Any:
         """What is subtracted from `size` for a label that the alternative favours, and from 0 else.
 
         The difference is the log likelihood ratio for log-odds moved by `size` to this side.
@@ -201,8 +220,9 @@ class _Side(NamedTuple):
             size: how far log-odds move.
             growth: exp(size) - 1.
         """
-        cost: Floats = np.multiply(self.boundary, growth)
-        np.log1p(cost, out=cost)
+        xp = namespace(self.boundary)
+        cost: Any = xp.multiply(self.boundary, growth)
+        cost = xp.log1p(cost, out=cost) if xp is np else xp.log1p(cost)
         reported = self.rows.reported
         if reported is None:
             return cost
@@ -210,17 +230,21 @@ class _Side(NamedTuple):
         null = self.sign * self.log_odds
         still = _log_unreported(reported, null)
         ratio = _log_unreported(reported, null + self.sign * size) - still
-        return np.where(self.rows.labels, cost, (self.sign < 0) * size - ratio)
+        return xp.where(self.rows.labels, cost, (self.sign < 0) * size - ratio)
 
 
 def _log_unreported(reported: Floats, log_odds: Floats) -> Floats:
     """The log probability that a row has no reported positive, without cancellation."""
-    unreported: Floats = np.log(_expit(-log_odds) + (1 - reported) * _expit(log_odds))
+    unreported: Floats = namespace(log_odds).log(
+        _expit(-log_odds) + (1 - reported) * _expit(log_odds)
+    )
     return unreported
 
 
 def _expit(x: Floats) -> Floats:
     """1 / (1 + exp(-x)), to rounding errors of this and not of its complement."""
+    if not isinstance(x, np.ndarray):
+        return 1 / (1 + jnp.exp(-x))
     proba = np.exp(-x)
     proba += 1
     return np.reciprocal(proba, out=proba)

@@ -70,7 +70,7 @@ def read_night(
     if not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels, segments=segments)
         scores = validation.scores(scores)
-    share = None if reported is None else _shares(reported, scores)
+    share = None if reported is None else shares(reported, scores)
     # The shares take the place of weights, which these rows cannot have.
     rows = segment_rows(scores, labels, segments, share, offset=offset)
     without = ("weights",) if reported is None else ()
@@ -80,7 +80,8 @@ def read_night(
         yield NightRows(keys, groups.owner, f.astype(float), y > 0, w, o)
 
 
-def _shares(reported: Column, scores: Any) -> Floats:
+def shares(reported: Column, scores: Any) -> Floats:
+    """The share of each row; refuses shares that are not such."""
     if isinstance(scores, SegmentRows):
         raise ValueError("reported: expected none beside SegmentRows")
     share = validation.floating(reported, "reported").astype(float)
@@ -122,7 +123,8 @@ def judge_night(
     for finite_part, (first, sums) in ordered_map(part_sums, parts):
         total.add(first, sums)
         finite.append(finite_part)
-    _tell_left_out(rows, np.concatenate(finite), known.segments.usable, non_finite, caller)
+    left_out = np.bincount(rows.owner[~np.concatenate(finite)], minlength=len(rows.keys))
+    tell_left_out(rows.keys, left_out, known.segments.usable, non_finite, caller)
     some = total.rows > 0
     return rows.keys[some], total.of(some)
 
@@ -155,6 +157,16 @@ def before_night(
     return BeforeNight(place, fitted.usable, pivot, covariance)
 
 
+def curves_at(calibrator: SegmentCalibrator, place: NDArray[Any]) -> tuple[Floats, Floats]:
+    """A and B of segments at these places among the calibrator's; of the fallback at -1."""
+    fit, fallback = calibrator.fit, calibrator.fallback
+    A, B = (
+        np.append(np.asarray(x, float), default)[place]
+        for x, default in ((fit.A, fallback.A), (fit.B, fallback.B))
+    )
+    return A, B
+
+
 class _UnlabelledRows(NamedTuple):
     """What is known of a night's rows before their labels."""
 
@@ -167,16 +179,12 @@ class _UnlabelledRows(NamedTuple):
     def of(
         cls, calibrator: SegmentCalibrator, rows: NightRows, against: Against, margin: float
     ) -> "_UnlabelledRows":
-        fit, fallback, proba = calibrator.fit, calibrator.fallback, None
+        proba = None
         segments = before_night(calibrator, rows.keys, against)
         if calibrator.predictive() is not None:
             segments_of_rows = rows.keys[rows.owner]
             proba = calibrator.predict_proba(rows.scores, segments_of_rows, offset=rows.offset)
-        A, B = (
-            np.append(np.asarray(x, float), default)[segments.place]
-            for x, default in ((fit.A, fallback.A), (fit.B, fallback.B))
-        )
-        return cls(segments, (A, B), proba, margin)
+        return cls(segments, curves_at(calibrator, segments.place), proba, margin)
 
     def log_odds(self, rows: NightRows, part: slice) -> Floats:
         """The predicted log-odds of a part of the rows; NaN without a prediction."""
@@ -200,14 +208,15 @@ class _UnlabelledRows(NamedTuple):
         return JudgedRows(log_odds, margin, rows.labels, rows.owner, pivot, rows.reported)
 
 
-def _tell_left_out(
-    rows: NightRows, finite: Bools, usable: Bools, non_finite: str, caller: Caller
+def tell_left_out(
+    keys: NDArray[Any], left_out: Any, usable: Bools, non_finite: str, caller: Caller
 ) -> None:
-    if not finite.all():
-        unusable = np.unique(rows.owner[~finite])
+    """Warns of rows that are not finite, given their numbers (S,), the largest segments first."""
+    if left_out.any():
+        unusable = np.flatnonzero(left_out)
         what = (
-            f"{np.count_nonzero(~finite):,} rows of {len(unusable):,} segments, the largest "
-            f"{tables.name(rows.keys, unusable[0])}"
+            f"{int(left_out.sum()):,} rows of {len(unusable):,} segments, the largest "
+            f"{tables.name(keys, unusable[0])}"
         )
         if non_finite == "raise":
             raise ValueError(
@@ -215,7 +224,7 @@ def _tell_left_out(
                 f"{what}"
             )
         caller.warn(f"{what}, not judged: no finite score, label or prediction")
-    tell_unusable(rows.keys, usable, caller)
+    tell_unusable(keys, usable, caller)
 
 
 def tell_unusable(keys: NDArray[Any], usable: Bools, caller: Caller) -> None:

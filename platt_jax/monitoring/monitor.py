@@ -20,9 +20,11 @@ from platt_jax.monitoring.changes import changes
 from platt_jax.monitoring.evidence import UNIT, Night, shocks_of, terms_of
 from platt_jax.monitoring.history import History, known, require_successor
 from platt_jax.monitoring.judging import Against, has_no_rows, judge_night, read_night
+from platt_jax.monitoring.judging_there import judge_night_there, rows_there
 from platt_jax.monitoring.shocks import LARGEST, Shocks
 from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted, merged
 from platt_jax.monitoring.summaries import from_table, to_table
+from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import (
@@ -264,10 +266,19 @@ class Monitor:
             return self._segments.keys[:0], Night.without_rows(0, self.state.terms)
         if isinstance(self.calibrator, OneVsRestCalibrator):
             given = rows_of_classes(self.calibrator, scores, labels, segments, offset=offset)
-            pairs = row_arrays(given, "weights")
-            (scores, labels, segments), offset = pairs[:3], pairs.offset
-            reported = given.repeat_rows(reported)
-        settings, caller = (self.against, self.margin, self._shocks, non_finite), Caller()
+            if given.device is not None and reported is None:
+                scores, labels, segments, offset = given, None, None, None
+            else:
+                pairs = row_arrays(given, "weights")
+                (scores, labels, segments), offset = pairs[:3], pairs.offset
+                reported = given.repeat_rows(reported)
+        caller = Caller()
+        calibrator = fetched(self._segments)
+        there = rows_there(calibrator, scores, labels, segments, offset, reported)
+        if there is not None:
+            by = self.against, self.margin, self.night_sd
+            return judge_night_there(calibrator, there, *by, non_finite, caller)
+        settings = self.against, self.margin, self._shocks, non_finite
         parts = read_night(scores, labels, segments, offset, reported)
         judged = [judge_night(self._segments, part, *settings, caller) for part in parts]
         keys, sums = zip(*judged, strict=True)

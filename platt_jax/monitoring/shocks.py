@@ -17,6 +17,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebpts1, chebvander
 
 from platt_jax.arrays import Floats, Ints
+from platt_jax.population.places import namespace
 from platt_jax.results.probabilities import expit
 
 LARGEST = 3.0  # standard deviation of shocks; the number of nodes grows with it
@@ -37,7 +38,7 @@ class Shocks(NamedTuple):
 
     def centred(self, log_odds: Floats) -> Floats:
         """The log-odds at a shock of 0, if the mean probability over nights has these."""
-        found: Floats = np.interp(log_odds, *self.table)
+        found: Floats = namespace(log_odds).interp(log_odds, *self.table)
         return found
 
     def log_ratios(self, values: Floats, rows: Ints) -> Floats:

@@ -7,16 +7,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from platt_jax import validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.device_segments import DeviceSegmentRows
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.run import run_there
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
 from platt_jax.passes import shapes
 from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
+from platt_jax.population.places import is_there
 from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, finite
 from platt_jax.results.fit import Fit
@@ -28,19 +31,16 @@ from platt_jax.solver.solution import ProblemInputs
 class DeviceSegments(ChunkedSegments):
     """Rows grouped by segment on an accelerator; see `Segments` for the methods."""
 
-    def __init__(self, rows: DeviceSegmentRows, caller: Caller) -> None:
-        self._there = rows
-        segment_rows: Any = rows  # all that the other methods use
-        super().__init__(segment_rows, caller)
+    _rows: Any  # `SegmentRows` with the methods of `RowsThere`
 
     def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         context = self._context(replace(options, non_finite="omit"), stage)
-        return self._there.fit_as_one(given, context)
+        return self._rows.fit_as_one(given, context)
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""
-        low, middle, high, deviation = self._there.quartiles(SAMPLED_ROWS)
+        low, middle, high, deviation = self._rows.quartiles(SAMPLED_ROWS)
         width = (high - low) / MIDDLE_HALF or deviation
         return Coordinates.from_center_and_width(middle, width, self.dtype)
 
@@ -71,11 +71,41 @@ def _with(whole: jax.Array, places: jax.Array, losses: jax.Array) -> jax.Array:
     return whole.at[places].set(some, mode="drop")
 
 
-def on_device(rows: DeviceSegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:
-    """The calibrator that a function returns, with fits as by `accelerators.results`."""
+def segments_of(rows: SegmentRows, caller: Caller, mesh: Mesh | None = None) -> ChunkedSegments:
+    """The segments of rows on the host or on a device; a mesh from `devices.checked`.
+
+    Raises:
+        ValueError: there is a mesh beside rows on a device.
+    """
+    if rows.device is None:
+        return ChunkedSegments(rows, caller, mesh)
+    validation.no_mesh(mesh)
+    return DeviceSegments(rows, caller)
+
+
+def where_rows_are(rows: SegmentRows, fit: Callable[[], SegmentCalibrator]) -> SegmentCalibrator:
+    """The calibrator that a function returns.
+
+    If rows are on a device, programs run there, and fits are as by `accelerators.results`.
+    """
+    if rows.device is None:
+        return fit()
     with jax.default_device(rows.device):
         made = fit()
-    sigmoid = made.fallback.A, made.fallback.B
-    parts = made.fit, sigmoid, made.fallback_covariance
-    each, sigmoid, covariance = accelerators.results(parts, rows.dtype, rows.device)
-    return replace(made, fit=each, fallback=Sigmoid(*sigmoid), fallback_covariance=covariance)
+    dtype = np.result_type(rows.dtype, made.fit.A.dtype)
+    return _with_fits(made, lambda fits: accelerators.results(fits, dtype, rows.device))
+
+
+def fetched(calibrator: SegmentCalibrator) -> SegmentCalibrator:
+    """The calibrator with its fits on the host; the same one if they are there."""
+    parts = calibrator.fit, calibrator.fallback, calibrator.fallback_covariance
+    return _with_fits(calibrator, jax.device_get) if is_there(parts) else calibrator
+
+
+def _with_fits(calibrator: SegmentCalibrator, function: Callable[[Any], Any]) -> SegmentCalibrator:
+    """The calibrator with the arrays that a function makes of those of its fits."""
+    sigmoid = calibrator.fallback.A, calibrator.fallback.B
+    parts = calibrator.fit, sigmoid, calibrator.fallback_covariance
+    each, sigmoid, covariance = function(parts)
+    fallback = Sigmoid(*sigmoid)
+    return replace(calibrator, fit=each, fallback=fallback, fallback_covariance=covariance)

@@ -114,12 +114,14 @@ def _offset(offset: Column | None, scores: jax.Array) -> Any:
     return validation.broadcast(offset, scores.shape, "offset")
 
 
-def _ids(keys: NDArray[Any], segments: Column, rows: int) -> tuple[Any, NDArray[Any], Ints]:
+def _ids(
+    keys: NDArray[Any], segments: Column, rows: int, name: str = "segments"
+) -> tuple[Any, NDArray[Any], Ints]:
     """Integer ids of the rows, the keys among them in their dtype, ascending, and which keys.
 
     Last in `which` is -1, for the fallback. Ids on the host are replaced by places of keys.
     """
-    name = columns.labelled("segments", segments)
+    name = columns.labelled(name, segments)
     segments = accelerators.taken(segments)
     one = accelerators.holds(segments) and segments.ndim == 0
     if one or not accelerators.holds(segments):
@@ -138,6 +140,15 @@ def _ids(keys: NDArray[Any], segments: Column, rows: int) -> tuple[Any, NDArray[
     ends = np.iinfo(segments.dtype)
     possible = np.flatnonzero((keys >= ends.min) & (keys <= ends.max))
     return segments, keys[possible].astype(segments.dtype), np.append(possible, -1)
+
+
+def places_there(keys: NDArray[Any], segments: jax.Array, name: str) -> jax.Array:
+    """(N,) the place among ascending keys of each id on an accelerator, or their number."""
+    segments, some, which = _ids(keys, segments, len(segments), name)
+    which[-1] = len(keys)
+    work = partial(_key_places, segments, some, which, length=_table_length(some))
+    places: jax.Array = run_programs(work, x64=True)
+    return places
 
 
 def _table_length(keys: NDArray[Any]) -> int:
@@ -185,6 +196,13 @@ def _places(segments: jax.Array, keys: jax.Array) -> jax.Array:
         below = jnp.where(more, below + step, below)
     found = keys_and_more.at[below].get(mode="promise_in_bounds") == segments
     return jnp.where(found, below, len(keys))
+
+
+@partial(xla.jit, static_argnames=("length",))
+def _key_places(segments: jax.Array, keys: jax.Array, which: jax.Array, length: int) -> jax.Array:
+    """(N,) the numbers `which` of the rows' ids among the keys, where the last stands for none."""
+    places: jax.Array = _row_curves(segments, keys, which[:, None], length)[:, 0]
+    return places
 
 
 @partial(xla.jit, static_argnames=("length",), wide=True)

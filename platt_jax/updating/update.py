@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
-from platt_jax.execution.progress import Listener, Stage
+from platt_jax.execution.progress import SILENT, Listener, Stage
 from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.ids.factorize import split_columns
@@ -23,6 +24,7 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.objective import EarlierCounts
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.population.device_segments import fetched, segments_of, where_rows_are
 from platt_jax.population.fitting import report_search, with_pooled_curve
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
@@ -112,7 +114,8 @@ def update(
     Returns:
         A calibrator of the same class with the earlier and the new segments; without rows, the
         calibrator as it was. `n_pos` and `n_neg` include earlier rows, discounted by `forgetting`.
-        `nll` is of the new rows alone, and 0 without any.
+        `nll` is of the new rows alone, and 0 without any. Rows on a GPU stay there, as in
+        `fit_segments`.
 
         Flags describe all rows, as far as these are remembered. ONE_CLASS is set by the counts,
         REVERSED by the new A. SEPARABLE is set if earlier and new rows are each separable,
@@ -159,8 +162,26 @@ def update(
     require_same_parameters(calibrator.fit, options, "calibrator")
     if _are_empty(scores, labels, segments):
         return replace(calibrator, nights=nights)
-    caller, stage = Caller(), Stage.of(progress)
+    caller = Caller()
     rows = segment_rows(scores, labels, segments, weights, offset=offset)
+    before = fetched(calibrator)
+    updated = where_rows_are(
+        rows, lambda: _updated(before, rows, forgetting, walk, options, progress, caller)
+    )
+    return replace(updated, nights=nights)
+
+
+def _updated(
+    calibrator: SegmentCalibrator,
+    rows: SegmentRows,
+    forgetting: float,
+    walk: Walk,
+    options: Options,
+    progress: bool | Listener,
+    caller: Caller,
+) -> SegmentCalibrator:
+    """The calibrator after new rows, with the nights before; arrays are NumPy's."""
+    stage = Stage.of(progress)
     population = calibrator.population
     remembered = earlier_fits.remembered(calibrator, forgetting, walk)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
@@ -211,7 +232,6 @@ def update(
         population=population,
         by_level=levels,
         shift=_shift(calibrator, keys),
-        nights=nights,
     )
 
 
@@ -274,7 +294,7 @@ def _are_empty(scores: Column, labels: Column, segments: Column) -> bool:
     """Whether these are columns without rows, as an engine's partition may have."""
     if isinstance(scores, SegmentRows) or labels is None or segments is None:
         return False
-    flat = (validation.array(x, "scores") for x in (scores, labels))
+    flat = (x if accelerators.holds(x) else validation.array(x, "scores") for x in (scores, labels))
     return all(x.shape == (0,) for x in flat) and ids.length(ids.read(segments)) == 0
 
 
@@ -327,9 +347,8 @@ def _updated_fallback(
         prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
         covariance = (covariance / forgetting + moved).astype(covariance.dtype)
     given = problem_inputs((1,), rows.dtype, prior)
-    options = replace(options, targets="none", non_finite="omit")
-    one = fit_problems(rows.pooled, given, Context(options, caller), loss=False)
-    one = jax.tree.map(lambda x: x[0, ...], one)
+    options = replace(options, targets="none")
+    one = segments_of(rows, caller).pooled(given, options, SILENT)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
     # Status and flags of the new rows alone say nothing of all rows.

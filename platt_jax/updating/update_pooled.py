@@ -23,6 +23,7 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
+from platt_jax.population.device_segments import segments_of
 from platt_jax.population.estimate import (
     estimate_population,
     identifies_population,
@@ -187,7 +188,8 @@ def updated(
     at = get_indexer(keys, split_columns(rows.keys))
     earlier, likelihoods = jax.tree.map(lambda x: at_places(x, old), memory)
     known = (old >= 0) & np.asarray(earlier.converged)
-    segments = UpdatedSegments(keys, ChunkedSegments(rows, caller), at, likelihoods, earlier, known)
+    new_rows = segments_of(rows, caller)
+    segments = UpdatedSegments(keys, new_rows, at, likelihoods, earlier, known)
     levels = None
     if calibrator.by_level is not None:
         kind = calibrator.by_level.kind

@@ -180,6 +180,14 @@ def segment_codes_error(name: str, segments: jax.Array) -> ValueError:
     )
 
 
+def class_codes_error(labels: jax.Array, shape: tuple[int, int]) -> ValueError:
+    """The error for class ids on an accelerator that are no integers, or do not fit the scores."""
+    return ValueError(
+        f"labels: expected integers {shape[:1]} or {shape} of {LABEL_CODINGS} on a device, got "
+        f"{labels.dtype} of shape {labels.shape}; for other class ids pass np.asarray(labels)"
+    )
+
+
 def labels_and_weights(
     label_values: Column, weight_values: Column, scores: NDArray[Any], pos_label: Any = None
 ) -> tuple[NDArray[np.int8], ArrayIfGiven]:

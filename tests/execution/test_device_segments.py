@@ -7,10 +7,12 @@ import pytest
 from accelerated import Fetched, accelerated, assert_rows_stay, assert_same_fit, outcome
 
 import platt_jax as pj
-from platt_jax.execution import device_segments
+from platt_jax.execution import segment_rows, sent_rows
 from platt_jax.passes import shapes
 
 pytestmark = pytest.mark.slow  # compiles many programs
+
+FEW = [40, 33, 38, 7, 40, 12, 25, 40, 39, 40]  # rows of segments that lie on one shape of tiles
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def made(rng, dtype, sizes):
     )
 
 
-def fit(scores, labels, segments, weights=None, **more):
+def fit(scores, labels=None, segments=None, weights=None, **more):
     return pj.fit_segments(scores, labels, segments, weights=weights, **more)
 
 
@@ -83,7 +85,7 @@ def test_segments_of_many_rows(many_rows, dtype):
 
 def test_no_row_is_copied(monkeypatch, many_rows):
     def job(*rows):
-        return fit(*rows).fit.A
+        return fit(pj.SegmentRows(*rows)).fit.A
 
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, many_rows)), 5_000)
 
@@ -213,6 +215,89 @@ def test_results_are_used_as_the_hosts(rows, tmp_path, dtype):
     np.testing.assert_array_equal(found.table()["A"], loaded.table()["A"])
 
 
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_updates(monkeypatch, rng, dtype, pooling):
+    rows = made(rng, dtype, FEW)
+    scores, labels, segments, _ = rows
+    before = fit(scores, labels, segments // 14 * 14, pooling=pooling)
+    there = list(map(jnp.asarray, (scores, labels, segments)))
+    found = pj.update(before, *there, night=1)
+    expected = pj.update(before, scores, labels, segments, night=1)
+    assert_same(found, expected, dtype)
+    assert found.nights == ("1",)
+    if pooling == "none":
+        assert_same(pj.update(found, *there), pj.update(expected, *rows[:3]), dtype)
+
+        def job(*arrays):
+            return pj.update(before, *arrays).fit.A
+
+        assert_rows_stay(monkeypatch, job, there, 5_000)
+
+
+def test_rates(monkeypatch, rng, dtype):
+    scores, labels, segments, weights = made(rng, dtype, FEW)
+    before = fit(scores, labels, np.where(segments > 30, 1, segments))
+    later = scores + np.float32(0.5)
+    later[np.flatnonzero(segments == -6)[3]] = np.nan
+    found = pj.estimate_rates(before, *map(jnp.asarray, (later, segments)))
+    expected = pj.estimate_rates(before, later, segments)
+    assert found.keys() == expected.keys() and len(set(expected["status"])) == 2
+    for name, column in expected.items():
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(found[name], column, rtol=1e-9, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(found[name], column)
+    held = pj.SegmentRows(*map(jnp.asarray, (later, labels, segments, weights)))
+    with pytest.raises(ValueError, match="without weights"):
+        pj.estimate_rates(before, held)
+
+    def job(*arrays):
+        return pj.estimate_rates(before, *arrays)["rate"]
+
+    assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, (later, segments))), 5_000)
+
+
+@pytest.mark.parametrize("night_sd", [0, 0.3])
+def test_monitors(monkeypatch, rng, dtype, night_sd):
+    scores, labels, segments, _ = made(rng, dtype, FEW)
+    before = fit(scores, labels, np.where(segments > 30, 1, segments))
+    later = scores + np.float32(0.5)
+    later[np.flatnonzero(segments == -6)[3]] = np.nan
+    against = "fit" if night_sd else "predictions"
+    monitor = pj.Monitor.start(before, against=against, night_sd=night_sd)
+    rows = later, labels, segments
+    told, expected = outcome(monitor.update, *rows, reported=0.9 if night_sd else None)
+    there = list(map(jnp.asarray, rows))
+    found = outcome(monitor.update, *there, reported=0.9 if night_sd else None)
+    assert found[0] == told and len(told) >= 1
+    for name, column in expected.table().items():
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(found[1].table()[name], column, rtol=1e-6, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found[1].table()[name], column)
+    if night_sd == 0:
+
+        def job(*arrays):
+            return monitor.update(*arrays).table()["log_e_value"]
+
+        finite = list(map(jnp.asarray, (scores, labels, segments)))
+        # Each of the 21 sums has a number for every lane of a chunk.
+        assert_rows_stay(monkeypatch, job, finite, 50_000)
+
+
+def test_bootstrap_copies_rows(rng, dtype):
+    rows = made(rng, dtype, FEW)[:3]
+    there = list(map(jnp.asarray, rows))
+    expected = pj.bootstrap(rows[0], rows[1], segments=rows[2], replicates=5)
+    with jax.transfer_guard_device_to_host("allow"):
+        for found in (
+            pj.bootstrap(there[0], there[1], segments=there[2], replicates=5),
+            pj.bootstrap(pj.SegmentRows(*there), replicates=5),
+        ):
+            np.testing.assert_array_equal(found.A, expected.A)
+            np.testing.assert_allclose(found.influence.cubes, expected.influence.cubes, rtol=1e-12)
+
+
 def test_bad_arguments(rows):
     scores, labels, segments, weights = map(jnp.asarray, rows)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
@@ -233,12 +318,32 @@ def test_bad_arguments(rows):
             fit(*arguments, **more)
 
 
+def test_rows_are_held_there(rows, dtype):
+    held, expected = pj.SegmentRows(*map(jnp.asarray, rows)), pj.SegmentRows(*rows)
+    assert isinstance(held, pj.SegmentRows) and len(held) == len(expected)
+    assert repr(held).startswith(repr(expected)) and held.device == jax.devices()[0]
+    assert_same(pj.fit_segments(held), pj.fit_segments(expected), dtype)
+    keys, groups, columns = segment_rows.laid_out(held)
+    of_host = segment_rows.laid_out(expected)
+    np.testing.assert_array_equal(keys, of_host.keys)
+    np.testing.assert_array_equal(groups.sizes, of_host.groups.sizes)
+    for x, y in zip(columns[:3], of_host.columns[:3], strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert len(held.sampled_scores(100)) >= 100
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("problems",))
+    with pytest.raises(ValueError, match="mesh: expected None for scores on a device"):
+        pj.fit_segments(held, mesh=mesh)
+    with pytest.raises(ValueError, match="scores: expected arrays in memory beside curve"):
+        pj.fit_segments(held, curve="isotonic")
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_numpy_arrays_are_sent(monkeypatch, rows, dtype, weighted):
     rows = rows if weighted else rows[:3]
     expected = fit(*rows)
     counts_sent(monkeypatch)
-    monkeypatch.setattr(device_segments, "_PIECE", 700)
+    monkeypatch.setattr(sent_rows, "_PIECE", 700)
     found = fit(*rows)
     assert len(SENT) == 1
     assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(found.fit))
@@ -274,16 +379,16 @@ SENT = []
 def counts_sent(monkeypatch):
     """NumPy arrays of 10 rows or more are sent; `SENT` has the rows of each call."""
     SENT.clear()
-    kind = device_segments.DeviceSegmentRows
+    kind = sent_rows.DeviceSegmentRows
 
     def counted(*arguments, **named):
         made = kind(*arguments, **named)
         SENT.append(made)
         return made
 
-    monkeypatch.setattr(device_segments, "_GPUS", ("cpu",))
-    monkeypatch.setattr(device_segments, "_WORTH_SENDING", 10)
-    monkeypatch.setattr(device_segments, "DeviceSegmentRows", counted)
+    monkeypatch.setattr(sent_rows, "_GPUS", ("cpu",))
+    monkeypatch.setattr(sent_rows, "_WORTH_SENDING", 10)
+    monkeypatch.setattr(sent_rows, "DeviceSegmentRows", counted)
 
 
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 99_999, 10**6 + 1, 10**8 - 5])

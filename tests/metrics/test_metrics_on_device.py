@@ -149,3 +149,31 @@ def test_others_copy_rows(rng, name):
     metric, (labels, proba) = getattr(metrics, name), made(rng, np.float32)
     with jax.transfer_guard_device_to_host("allow"):
         assert_same(metric(*there(labels, proba)), metric(labels, proba))
+
+
+def test_by_segment(monkeypatch, rng):
+    shops = (np.arange(90) % 4 * 3 - 5).astype(np.int32)
+    labels, proba = rng.random(90) < 0.3, rng.random(90).astype(np.float32)
+    weights = rng.integers(0, 3, 90).astype(np.float32)
+    bad = np.where(np.arange(90) == 3, np.nan, labels).astype(np.float32)
+    brier = partial(metrics.by_segment, metrics.brier_score)
+    for y, ids, more in (
+        (labels, shops, {}),
+        (labels * 2 - 1, shops.astype(str), {"weights": weights}),
+        (bad, shops, {}),
+    ):
+        expected = brier(y, proba, ids, **more)
+        ids = ids if ids.dtype.kind == "U" else jnp.asarray(ids)
+        found = brier(jnp.asarray(y), jnp.asarray(proba), ids, **jax.tree.map(jnp.asarray, more))
+        np.testing.assert_array_equal(found.keys, expected.keys)
+        np.testing.assert_array_equal(found.rows, expected.rows)
+        assert_same(found.values, expected.values)
+        assert np.isnan(found.values).any() == (y is bad)
+
+    def job(*arrays):
+        return metrics.by_segment(metrics.roc_auc, *arrays).values
+
+    many = [jnp.asarray(np.tile(x, 20)) for x in (labels, proba, shops)]
+    assert_rows_stay(monkeypatch, job, many, 1_024)  # of keys; there are 1,800 rows
+    with pytest.raises(ValueError, match="segments: expected one per row"):
+        brier(labels, jnp.asarray(proba))

@@ -1,0 +1,123 @@
+"""A night's rows on a GPU: what a monitor adds up by segment is computed there."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import validation
+from platt_jax.backend import accelerators
+from platt_jax.columns import Column
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.row_sums import SumTerms, row_sums
+from platt_jax.execution.segment_rows import SegmentRows, segment_rows
+from platt_jax.model.objective import Row
+from platt_jax.monitoring.evidence import (
+    JudgedRows,
+    Night,
+    night_of_sums,
+    rounded_terms,
+    shocks_of,
+    terms_of,
+)
+from platt_jax.monitoring.judging import (
+    FARTHEST,
+    STANDARD_ERRORS,
+    WIDEST,
+    Against,
+    before_night,
+    curves_at,
+    shares,
+    tell_left_out,
+)
+from platt_jax.results.probabilities import variance_of_logit
+from platt_jax.results.segment_calibrator import SegmentCalibrator
+
+
+def rows_there(
+    calibrator: SegmentCalibrator,
+    scores: Column | SegmentRows,
+    labels: Column,
+    segments: Column,
+    offset: Column,
+    reported: Column,
+) -> SegmentRows | None:
+    """The rows of a night if they are on a device, and predicted by sigmoids of (A, B).
+
+    Shares take the place of weights, as on the host.
+    """
+    by_sigmoid = calibrator.curves is None and calibrator.levels is None
+    if not by_sigmoid or calibrator.predictive() is not None:
+        return None
+    held = scores.device is not None if isinstance(scores, SegmentRows) else False
+    if not (held or accelerators.holds(scores)):
+        return None
+    share = None if reported is None else shares(reported, scores)
+    if not held:
+        validation.require_each(scores, labels=labels, segments=segments)
+    rows: Any = segment_rows(scores, labels, segments, share, offset=offset)
+    if reported is None:
+        rows.require_without("weights")
+    found: SegmentRows = rows
+    return found
+
+
+def judge_night_there(
+    calibrator: SegmentCalibrator,
+    rows: SegmentRows,
+    against: Against,
+    margin: float,
+    night_sd: float,
+    non_finite: Literal["omit", "raise"],
+    caller: Caller,
+) -> tuple[NDArray[Any], Night]:
+    """`judge_night` for rows on a device."""
+    order, shared = rows.largest_first, shocks_of(night_sd)
+    known = before_night(calibrator, rows.keys, against)
+    covariance = np.zeros((3, len(rows.keys))) if known.covariance is None else known.covariance
+    numbers = (
+        *curves_at(calibrator, known.place),
+        *covariance,
+        known.pivot,
+        known.usable.astype(float),
+        np.full(len(rows.keys), margin),
+    )
+    with jax.default_device(rows.device):
+        *sums, left_out = row_sums(rows.problems, _night_terms(night_sd), numbers, caller)
+    tell_left_out(rows.keys[order], left_out[order], known.usable[order], non_finite, caller)
+    night = night_of_sums(np.stack(sums, 1)[order].astype(np.int64), shared)
+    some = night.rows > 0
+    return rows.keys[order][some], night.of(some)
+
+
+@cache
+def _night_terms(night_sd: float) -> SumTerms:
+    """What is added up of each row, and last whether it is left out as not finite."""
+    shared = shocks_of(night_sd)
+
+    def function(row: Row, finite: Any, numbers: Any) -> Sequence[Any]:
+        A, B, c_AA, c_AB, c_BB, pivot, usable, margin = numbers
+        log_odds = -(A * row.f + B)
+        if row.offset is not None:
+            log_odds += row.offset
+        finite &= jnp.isfinite(log_odds)
+        judged = finite & (usable > 0)
+        variance = variance_of_logit(row.f, c_AA, c_AB, c_BB)
+        margin = jnp.minimum(margin + STANDARD_ERRORS * jnp.sqrt(jnp.maximum(variance, 0)), WIDEST)
+        columns: Any = (
+            jnp.where(judged, jnp.clip(log_odds, -FARTHEST, FARTHEST), 0),
+            jnp.where(judged, margin, 0),
+            row.y,
+            ...,
+            pivot,
+            None if isinstance(row.weight, int) else row.weight,
+        )
+        rows = JudgedRows(*columns)
+        terms = [jnp.where(judged, x, 0) for x in rounded_terms(rows, shared)]
+        return [*terms, (~finite).astype(np.float64)]
+
+    return SumTerms(function, terms_of(shared) + len(Night._fields))
