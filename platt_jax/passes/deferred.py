@@ -18,6 +18,7 @@ from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows, RowTerms
+from platt_jax.passes.tiles import Tiles
 
 # Parts of flat rows that a pass reads one after another. What it computes of a part waits in
 # memory, and is twice as large as the part.
@@ -141,3 +142,38 @@ class FlatRows(DeferredRows):
             return request.of(tiles, arrays, self.standardization)
 
         return lax.map(result, jnp.arange(0, tile_rows, number, dtype=jnp.int32))
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("tiles", "standardization"),
+    meta_fields=("masked",),
+)
+@dataclass(frozen=True, kw_only=True)
+class FusedTiles(DeferredRows):
+    """Tiles that every pass masks and standardizes within its sums. See `protocol.Rows`.
+
+    For a GPU: neither masks nor standardized scores are written to its memory.
+    """
+
+    tiles: Tiles
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """See `Tiles`."""
+        return self.tiles.grid
+
+    def score_ranges(self, options: Options) -> ScoreRanges:
+        """See `Rows`."""
+        return self.tiles.score_ranges(options)
+
+    def _sum(self, request: Request, *arrays: Any) -> Any:
+        # Without the barrier XLA would keep in memory what several passes compute from the rows,
+        # such as a mask.
+        tiles, arrays = lax.optimization_barrier((self.tiles, arrays))
+        return request.of(tiles, arrays, self.standardization)
+
+
+def for_passes(tiles: Tiles) -> Tiles | FusedTiles:
+    """The tiles, masked and standardized once, or in every pass where that is faster."""
+    return tiles if shapes.sizes().in_lanes else FusedTiles(tiles=tiles)

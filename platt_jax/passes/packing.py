@@ -149,31 +149,38 @@ def _bad_as_infinite(scores: jax.Array) -> jax.Array:
 def dense_tiles(columns: Columns) -> Tiles:
     """Tiles from dense columns [..., N]; traceable and differentiable.
 
-    A large problem's rows are split into tile rows in order. Small problems lie side by side.
+    A large problem's rows are split into tile rows in order. On a CPU small problems lie side by
+    side.
     """
     scores, labels, weights, offset = columns
     *batch, rows = scores.shape
     problems = math.prod(batch)
     small = problems > 1 and shapes.tile_shape_for(rows).group > 1
-    side_by_side = small and shapes.sizes().in_lanes
+    in_lanes = shapes.sizes().in_lanes
+    side_by_side = small and in_lanes
     group = problems if side_by_side else 1
     parts = -(-rows // (DEPTH if side_by_side else shapes.TILE_SHAPES[0].rows))
-    lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
-    groups = problems // group
+    if not in_lanes:
+        # Without padding the tiles are no copy.
+        parts = next((n for n in range(parts, 2 * parts) if rows % n == 0), parts)
+    depth = DEPTH if in_lanes else 1
+    length = depth * -(-rows // (depth * parts))
+    groups, missing = problems // group, parts * length - rows
+    padded = in_lanes or missing > 0
 
     def place(dense: jax.Array, padding: Any) -> jax.Array:
-        missing = parts * DEPTH * lanes - rows
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
-        dense = dense.reshape(groups, group, parts, DEPTH * lanes)
-        return dense.transpose(0, 2, 3, 1).reshape(groups * parts, DEPTH * lanes, group)
+        dense = dense.reshape(groups, group, parts, length)
+        return dense.transpose(0, 2, 3, 1).reshape(groups * parts, length, group)
 
     return Tiles(
-        scores=place(_bad_as_infinite(scores), jnp.nan),
-        positive=place(labels > 0, False),
+        scores=place(_bad_as_infinite(scores) if padded else scores, jnp.nan),
+        positive=place(labels > 0, False) if padded else place(labels, 0),
         weights=None if weights is None else place(weights, 0),
         segment_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), parts),
         tiles_per_group=jnp.full(groups, parts, jnp.int32),
         even=True,
         offset=None if offset is None else place(offset, 0),
+        padded=padded,
     )

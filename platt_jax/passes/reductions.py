@@ -6,12 +6,14 @@ rule for several arrays, hence the rules below: tangents take plain sums, which 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from platt_jax.passes import shapes
 from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
 
 Arrays: TypeAlias = tuple[jax.Array, ...]
@@ -26,8 +28,7 @@ _LEVELS_TOGETHER = 3
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def sums(axes: Axes, *terms: jax.Array) -> Arrays:
     """The sums of all terms over one or more axes, in one fused loop."""
-    zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
-    return tuple(lax.reduce(terms, zeros, _add_all, dimensions=_each(axes)))
+    return _reduced(jnp.add, 0, axes, terms)
 
 
 @sums.defjvp
@@ -64,8 +65,47 @@ def _quarters(lanes: jax.Array) -> jax.Array:
 
 def minima(axes: Axes, *terms: jax.Array) -> Arrays:
     """The minima of all terms along one or more axes, in one fused loop. No term may be NaN."""
-    inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    return lax.reduce(terms, inf, _minimum_all, dimensions=_each(axes))
+    return _reduced(_minimum, jnp.inf, axes, terms)
+
+
+def _reduced(
+    combine: Callable[..., jax.Array], nothing: float, axes: Axes, terms: Sequence[jax.Array]
+) -> Arrays:
+    """All terms, combined along one or more axes."""
+
+    def combine_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> list[jax.Array]:
+        return [_each_part(combine, x, y) for x, y in zip(a, b, strict=True)]
+
+    operands = list(terms) if shapes.sizes().in_lanes else _in_pairs(terms)
+    start = [_start(nothing, x.dtype) for x in operands]
+    found = lax.reduce(operands, start, combine_all, dimensions=_each(axes))
+    return tuple(part for x in found for part in _parts(x))
+
+
+def _in_pairs(terms: Sequence[jax.Array]) -> list[jax.Array]:
+    """The terms two by two as complex numbers, and the last one alone if their number is odd.
+
+    XLA for a GPU counts what several operands of a reduction are computed from once for each
+    operand. It keeps exponentials out of a reduction that has five, and writes them to memory.
+    """
+    pairs = zip(terms[::2], terms[1::2], strict=False)
+    return [lax.complex(*pair) for pair in pairs] + list(terms[len(terms) // 2 * 2 :])
+
+
+def _start(nothing: float, dtype: np.dtype[Any]) -> jax.Array:
+    both = complex(nothing, nothing) if jnp.iscomplexobj(jnp.zeros((), dtype)) else nothing
+    return jnp.asarray(both, dtype)
+
+
+def _parts(x: jax.Array) -> list[jax.Array]:
+    return [x.real, x.imag] if jnp.iscomplexobj(x) else [x]
+
+
+def _each_part(
+    function: Callable[..., jax.Array], a: jax.Array, b: jax.Array
+) -> jax.Array:
+    found = [function(x, y) for x, y in zip(_parts(a), _parts(b), strict=True)]
+    return found[0] if len(found) == 1 else lax.complex(*found)
 
 
 def _each(axes: Axes) -> tuple[int, ...]:
@@ -146,13 +186,9 @@ def _reduce_evenly_jvp(
     return _reduce_evenly(combine, x), jnp.sum(x_dot, axis=2)
 
 
-def _add_all(a: Arrays, b: Arrays) -> Arrays:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def _minimum_all(a: Arrays, b: Arrays) -> Arrays:
+def _minimum(a: jax.Array, b: jax.Array) -> jax.Array:
     # jnp.minimum would take twice as long, because it propagates NaN.
-    return tuple(jnp.where(x < y, x, y) for x, y in zip(a, b, strict=True))
+    return jnp.where(a < b, a, b)
 
 
 def _add_multiply(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> list[jax.Array]:

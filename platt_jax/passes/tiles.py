@@ -49,13 +49,15 @@ class Tiles:
     """The rows of S x G problems, on R tile rows. See `protocol.Rows` for the methods."""
 
     scores: jax.Array  # [R, 8w, G]; infinite where a row is not finite
-    positive: jax.Array  # [R, 8w, G] bool: whether the label is 1; undefined in padding
+    positive: jax.Array  # [R, 8w, G] above 0, or True, if the label is 1; undefined in padding
     weights: jax.Array | None  # [R, 8w, G]
     segment_ids: jax.Array  # [R] int32, ascending: the group of each tile row
     tiles_per_group: jax.Array  # [S] int32: the number of tile rows of each group
     # Whether all groups have the same number of tile rows.
     even: bool = field(default=False, metadata={"static": True})
     offset: jax.Array | None = None  # [R, 8w, G]; 0 in padding
+    # Whether there is padding. Otherwise rows whose score is NaN are not finite.
+    padded: bool = field(default=True, metadata={"static": True})
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -90,9 +92,10 @@ class Tiles:
         return statistics.ranges_of_minima(least_of_all, offset is not None)
 
     def mask_nonfinite(self, options: Options) -> "Tiles":
-        """See `Rows`."""
-        tiles = _without_missing(self, options)
-        return _drop(tiles, _bad_rows(tiles))
+        """See `Rows`. From here on a score that is not finite is padding, as NaN is."""
+        if self.weights is None and self.offset is None:
+            return self
+        return _drop(self, _bad_rows(self))
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
@@ -193,6 +196,8 @@ def _along_rows(tiles: Tiles, per_tile_row: jax.Array) -> jax.Array:
 
 def _lanes(tiles: Tiles) -> Tiles:
     """The tiles with arrays [R, 8, G, w], ready to be reduced along the depth of 8."""
+    if not shapes.sizes().in_lanes:
+        return tiles  # XLA would take a score and the same score in lanes for two numbers
     tile_rows, rows, group = tiles.scores.shape  # rows is 8 or group is 1
     return _with_columns(tiles, lambda x: x.reshape(tile_rows, DEPTH, group, rows // DEPTH))
 
@@ -231,7 +236,7 @@ def _over_rows(reduce: Callable[..., Arrays], *terms: jax.Array) -> Arrays:
     """Terms [R, 8, G, w] of tiles in lanes, reduced to [R, G]."""
     if shapes.sizes().in_lanes:
         return reduce(2, *reduce(1, *terms))
-    return reduce((1, 3), *terms)
+    return reduce(1, *terms)
 
 
 def _derivatives(tiles: Tiles, parameters: jax.Array, options: Options) -> Arrays:
@@ -261,7 +266,7 @@ def _row(tiles: Tiles) -> Row:
     """The rows of standardized tiles in the form that the formulas take."""
     f = tiles.scores
     weight = 1 if tiles.weights is None else tiles.weights
-    return Row(f, tiles.positive, f < pad_score(f.dtype), weight, tiles.offset)
+    return Row(f, _positive(tiles), f < pad_score(f.dtype), weight, tiles.offset)
 
 
 def _without_missing(tiles: Tiles, options: Options) -> Tiles:
@@ -283,26 +288,32 @@ def _drop(tiles: Tiles, rows: jax.Array) -> Tiles:
         scores=jnp.where(rows, jnp.nan, tiles.scores),
         weights=None if weights is None else jnp.where(rows, 0, weights),
         offset=None if offset is None else jnp.where(rows, 0, offset),
+        padded=True,
     )
 
 
 def _bad_rows(tiles: Tiles) -> jax.Array:
     """Which rows are not finite."""
-    bad = jnp.isinf(tiles.scores)
+    bad = jnp.isinf(tiles.scores) if tiles.padded else ~jnp.isfinite(tiles.scores)
     for column in (tiles.weights, tiles.offset):
         bad = bad if column is None else bad | ~jnp.isfinite(column)
     return bad
 
 
 def _present(tiles: Tiles) -> jax.Array:
-    """Which places hold a row of data. Only valid before the scores are standardized."""
-    return ~jnp.isnan(tiles.scores)
+    """Which places hold a finite row. Only valid before the scores are standardized."""
+    return jnp.isfinite(tiles.scores)
 
 
 def _classes(tiles: Tiles) -> tuple[jax.Array, jax.Array]:
     """Which rows have label 1, and which label 0."""
-    present = _present(tiles)
-    return present & tiles.positive, present & ~tiles.positive
+    present, positive = _present(tiles), _positive(tiles)
+    return present & positive, present & ~positive
+
+
+def _positive(tiles: Tiles) -> jax.Array:
+    """Which rows have label 1; of padding any."""
+    return tiles.positive if tiles.positive.dtype == bool else tiles.positive > 0
 
 
 def _standardize(tiles: Tiles, standardization: Standardization) -> jax.Array:
