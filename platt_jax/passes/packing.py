@@ -15,7 +15,7 @@ from platt_jax.model.objective import Array
 from platt_jax.passes import shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import DEPTH, GatherMap
-from platt_jax.passes.tiles import Tiles
+from platt_jax.passes.tiles import Tiles, bad_as_infinite
 
 
 class Space(NamedTuple):
@@ -93,7 +93,7 @@ def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
     there = number < where.left[:, None]
     scores, labels, weights, offset = columns
     return Tiles(
-        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        scores=jnp.where(there, bad_as_infinite(place(scores)), jnp.nan),
         # The mask only serves XLA, which would otherwise copy this byte by byte to another layout.
         positive=(place(labels) > 0) & there,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
@@ -119,7 +119,7 @@ def block_tiles(columns: Columns, left: Array) -> Tiles:
         return x.reshape(shape)
 
     return Tiles(
-        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        scores=jnp.where(there, bad_as_infinite(place(scores)), jnp.nan),
         positive=place(labels) > 0,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
         segment_ids=jnp.zeros(tile_rows, jnp.int32),
@@ -139,11 +139,6 @@ def rows_left(size: Any, length: int, xp: Any) -> Any:
     """
     before = shapes.BLOCK_TILE * xp.arange(length // shapes.BLOCK_TILE, dtype=size.dtype)
     return xp.clip(size - before, 0, shapes.BLOCK_TILE).astype(np.int32)
-
-
-def _bad_as_infinite(scores: jax.Array) -> jax.Array:
-    """The scores with infinity in place of NaN, which means padding from here on."""
-    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
 def dense_tiles(columns: Columns) -> Tiles:
@@ -175,7 +170,7 @@ def dense_tiles(columns: Columns) -> Tiles:
         return dense.transpose(0, 2, 3, 1).reshape(groups * parts, length, group)
 
     return Tiles(
-        scores=place(_bad_as_infinite(scores) if padded else scores, jnp.nan),
+        scores=place(bad_as_infinite(scores) if padded else scores, jnp.nan),
         positive=place(labels > 0, False) if padded else place(labels, 0),
         weights=None if weights is None else place(weights, 0),
         segment_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), parts),

@@ -6,11 +6,10 @@ rule for several arrays, hence the rules below: tangents take plain sums, which 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from platt_jax.passes import shapes
@@ -76,34 +75,29 @@ def _reduced(
     def combine_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> list[jax.Array]:
         return [_each_part(combine, x, y) for x, y in zip(a, b, strict=True)]
 
-    operands = list(terms) if shapes.sizes().in_lanes else _in_pairs(terms)
-    start = [_start(nothing, x.dtype) for x in operands]
-    found = lax.reduce(operands, start, combine_all, dimensions=_each(axes))
+    operands = list if shapes.sizes().in_lanes else _in_pairs
+    start = [jnp.asarray(nothing, terms[0].dtype)] * len(terms)
+    found = lax.reduce(operands(terms), operands(start), combine_all, dimensions=_each(axes))
     return tuple(part for x in found for part in _parts(x))
 
 
 def _in_pairs(terms: Sequence[jax.Array]) -> list[jax.Array]:
     """The terms two by two as complex numbers, and the last one alone if their number is odd.
 
-    XLA for a GPU counts what several operands of a reduction are computed from once for each
-    operand. It keeps exponentials out of a reduction that has five, and writes them to memory.
+    XLA for a GPU counts the cost of what a reduction's operands have in common once for each of
+    them. With five operands it would rather write an exponential per row to memory.
     """
-    pairs = zip(terms[::2], terms[1::2], strict=False)
-    return [lax.complex(*pair) for pair in pairs] + list(terms[len(terms) // 2 * 2 :])
-
-
-def _start(nothing: float, dtype: np.dtype[Any]) -> jax.Array:
-    both = complex(nothing, nothing) if jnp.iscomplexobj(jnp.zeros((), dtype)) else nothing
-    return jnp.asarray(both, dtype)
+    pairs = [lax.complex(*pair) for pair in zip(terms[::2], terms[1::2], strict=False)]
+    return [*pairs, *terms[2 * len(pairs) :]]
 
 
 def _parts(x: jax.Array) -> list[jax.Array]:
+    """The real and the imaginary part, or what is real."""
     return [x.real, x.imag] if jnp.iscomplexobj(x) else [x]
 
 
-def _each_part(
-    function: Callable[..., jax.Array], a: jax.Array, b: jax.Array
-) -> jax.Array:
+def _each_part(function: Callable[..., jax.Array], a: jax.Array, b: jax.Array) -> jax.Array:
+    """The function of both arrays' real parts, and of their imaginary parts."""
     found = [function(x, y) for x, y in zip(_parts(a), _parts(b), strict=True)]
     return found[0] if len(found) == 1 else lax.complex(*found)
 
