@@ -168,10 +168,34 @@ class FusedTiles(DeferredRows):
         return self.tiles.score_ranges(options)
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
-        # Without the barrier XLA would keep in memory what several passes compute from the rows,
-        # such as a mask.
-        tiles, arrays = lax.optimization_barrier((self.tiles, arrays))
+        tiles, arrays = _apart((self.tiles, arrays))
         return request.of(tiles, arrays, self.standardization)
+
+
+def _apart(arrays: Any) -> Any:
+    """The same arrays, behind a barrier.
+
+    Otherwise XLA would keep in memory what several passes compute from the rows, such as a mask.
+    """
+    fixed = lax.optimization_barrier(lax.stop_gradient(arrays))
+
+    def differentiable(x: jax.Array, same: jax.Array) -> jax.Array:
+        return _with_derivative(x, same) if jnp.issubdtype(x.dtype, jnp.floating) else same
+
+    return jax.tree.map(differentiable, arrays, fixed)
+
+
+@jax.custom_jvp
+def _with_derivative(x: jax.Array, same: jax.Array) -> jax.Array:
+    """The second array, with the derivative of the first: JAX 0.12 cannot transpose barriers."""
+    return same
+
+
+@_with_derivative.defjvp
+def _with_derivative_jvp(
+    primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return _with_derivative(*primals), tangents[0]
 
 
 def for_passes(tiles: Tiles) -> Tiles | FusedTiles:
