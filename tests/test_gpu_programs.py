@@ -132,6 +132,14 @@ def test_the_record_keeps_the_rules(record, compiled):
         )
 
 
+def test_no_pass_over_tiles_writes_arrays_of_the_rows_size(record):
+    """Of 5 bytes a row; a pass over a segment's tile rows also adds up those."""
+    once = record["solve 100,000 x 1,000, float32"]
+    assert once["pass"]["bytes per row"] < 6 and once["temporary bytes per row"] < 1
+    ragged = record["fit_segments, about 1,000 rows each, float32"]
+    assert ragged["pass"]["bytes per row"] < 12 and ragged["temporary bytes per row"] < 1.2 * 5
+
+
 def test_the_page_quotes_what_was_measured():
     page = (ROOT / "docs" / "howto" / "gpu.md").read_text()
     now, before = (

@@ -19,7 +19,7 @@ from platt_jax.execution.run import fit_task, in_chunks, solve_chunk
 from platt_jax.groups import Groups
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
-from platt_jax.passes import packing, replicated, scan, shapes
+from platt_jax.passes import deferred, packing, replicated, scan, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows
 from platt_jax.passes.replicated import Stream
@@ -185,7 +185,8 @@ def _solve_chunk(
 
     if isinstance(where, GatherMap):
         tiles = packing.gather_tiles(columns, where, block)
-        return fit(replicated.reweighted(tiles, stream, kind), (given, stream))
+        tiles = replicated.reweighted(tiles, stream, kind)
+        return fit(deferred.for_passes(tiles), (given, stream))
 
     def draw(given_and_stream: tuple[ProblemInputs, Stream], row: jax.Array) -> jax.Array:
         return replicated.draw(kind, given_and_stream[1], row, columns.scores.dtype)

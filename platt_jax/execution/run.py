@@ -27,7 +27,7 @@ from platt_jax.execution.planning import Chunk
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.progress import reporting
 from platt_jax.options import Options
-from platt_jax.passes import packing, scan, shapes
+from platt_jax.passes import deferred, packing, scan, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
@@ -370,7 +370,7 @@ def _solve(
     axes: tuple[str, ...] = (),
 ) -> Any:
     if isinstance(where, GatherMap):
-        tiles: Any = packing.gather_tiles(columns, where, block)
+        tiles: Any = deferred.for_passes(packing.gather_tiles(columns, where, block))
         return function(ShardedRows(tiles, axes) if axes else tiles, given, options)
     fit = partial(function, options=options)
     return scan.scan_groups(fit, columns, where.start, where.size, given, shapes.MAX_SIDE_BY_SIDE)

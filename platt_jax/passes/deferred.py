@@ -18,6 +18,7 @@ from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.protocol import Rows, RowTerms
+from platt_jax.passes.tiles import Tiles
 
 # Parts of flat rows that a pass reads one after another. What it computes of a part waits in
 # memory, and is twice as large as the part.
@@ -141,3 +142,62 @@ class FlatRows(DeferredRows):
             return request.of(tiles, arrays, self.standardization)
 
         return lax.map(result, jnp.arange(0, tile_rows, number, dtype=jnp.int32))
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("tiles", "standardization"),
+    meta_fields=("masked",),
+)
+@dataclass(frozen=True, kw_only=True)
+class FusedTiles(DeferredRows):
+    """Tiles that every pass masks and standardizes within its sums. See `protocol.Rows`.
+
+    For a GPU: neither masks nor standardized scores are written to its memory.
+    """
+
+    tiles: Tiles
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """See `Tiles`."""
+        return self.tiles.grid
+
+    def score_ranges(self, options: Options) -> ScoreRanges:
+        """See `Rows`."""
+        return self.tiles.score_ranges(options)
+
+    def _sum(self, request: Request, *arrays: Any) -> Any:
+        tiles, arrays = _apart((self.tiles, arrays))
+        return request.of(tiles, arrays, self.standardization)
+
+
+def _apart(arrays: Any) -> Any:
+    """The same arrays, behind a barrier.
+
+    Otherwise XLA would keep in memory what several passes compute from the rows, such as a mask.
+    """
+    fixed = lax.optimization_barrier(lax.stop_gradient(arrays))
+
+    def differentiable(x: jax.Array, same: jax.Array) -> jax.Array:
+        return _with_derivative(x, same) if jnp.issubdtype(x.dtype, jnp.floating) else same
+
+    return jax.tree.map(differentiable, arrays, fixed)
+
+
+@jax.custom_jvp
+def _with_derivative(x: jax.Array, same: jax.Array) -> jax.Array:
+    """The second array, with the derivative of the first: JAX 0.12 cannot transpose barriers."""
+    return same
+
+
+@_with_derivative.defjvp
+def _with_derivative_jvp(
+    primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return _with_derivative(*primals), tangents[0]
+
+
+def for_passes(tiles: Tiles) -> Tiles | FusedTiles:
+    """The tiles, masked and standardized once, or in every pass where that is faster."""
+    return tiles if shapes.sizes().in_lanes else FusedTiles(tiles=tiles)

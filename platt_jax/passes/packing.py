@@ -15,7 +15,7 @@ from platt_jax.model.objective import Array
 from platt_jax.passes import shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import DEPTH, GatherMap
-from platt_jax.passes.tiles import Tiles
+from platt_jax.passes.tiles import Tiles, bad_as_infinite
 
 
 class Space(NamedTuple):
@@ -93,7 +93,7 @@ def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
     there = number < where.left[:, None]
     scores, labels, weights, offset = columns
     return Tiles(
-        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        scores=jnp.where(there, bad_as_infinite(place(scores)), jnp.nan),
         # The mask only serves XLA, which would otherwise copy this byte by byte to another layout.
         positive=(place(labels) > 0) & there,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
@@ -119,7 +119,7 @@ def block_tiles(columns: Columns, left: Array) -> Tiles:
         return x.reshape(shape)
 
     return Tiles(
-        scores=jnp.where(there, _bad_as_infinite(place(scores)), jnp.nan),
+        scores=jnp.where(there, bad_as_infinite(place(scores)), jnp.nan),
         positive=place(labels) > 0,
         weights=None if weights is None else jnp.where(there, place(weights), 0),
         segment_ids=jnp.zeros(tile_rows, jnp.int32),
@@ -141,39 +141,41 @@ def rows_left(size: Any, length: int, xp: Any) -> Any:
     return xp.clip(size - before, 0, shapes.BLOCK_TILE).astype(np.int32)
 
 
-def _bad_as_infinite(scores: jax.Array) -> jax.Array:
-    """The scores with infinity in place of NaN, which means padding from here on."""
-    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
-
-
 def dense_tiles(columns: Columns) -> Tiles:
     """Tiles from dense columns [..., N]; traceable and differentiable.
 
-    A large problem's rows are split into tile rows in order. Small problems lie side by side.
+    A large problem's rows are split into tile rows in order. On a CPU small problems lie side by
+    side.
     """
     scores, labels, weights, offset = columns
     *batch, rows = scores.shape
     problems = math.prod(batch)
     small = problems > 1 and shapes.tile_shape_for(rows).group > 1
-    side_by_side = small and shapes.sizes().in_lanes
+    in_lanes = shapes.sizes().in_lanes
+    side_by_side = small and in_lanes
     group = problems if side_by_side else 1
     parts = -(-rows // (DEPTH if side_by_side else shapes.TILE_SHAPES[0].rows))
-    lanes = 1 if side_by_side else -(-rows // (DEPTH * parts))
-    groups = problems // group
+    if not in_lanes:
+        # Without padding the tiles are no copy.
+        parts = next((n for n in range(parts, 2 * parts) if rows % n == 0), parts)
+    depth = DEPTH if in_lanes else 1
+    length = depth * -(-rows // (depth * parts))
+    groups, missing = problems // group, parts * length - rows
+    padded = in_lanes or missing > 0
 
     def place(dense: jax.Array, padding: Any) -> jax.Array:
-        missing = parts * DEPTH * lanes - rows
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
-        dense = dense.reshape(groups, group, parts, DEPTH * lanes)
-        return dense.transpose(0, 2, 3, 1).reshape(groups * parts, DEPTH * lanes, group)
+        dense = dense.reshape(groups, group, parts, length)
+        return dense.transpose(0, 2, 3, 1).reshape(groups * parts, length, group)
 
     return Tiles(
-        scores=place(_bad_as_infinite(scores), jnp.nan),
-        positive=place(labels > 0, False),
+        scores=place(bad_as_infinite(scores) if padded else scores, jnp.nan),
+        positive=place(labels > 0, False) if padded else place(labels, 0),
         weights=None if weights is None else place(weights, 0),
         segment_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), parts),
         tiles_per_group=jnp.full(groups, parts, jnp.int32),
         even=True,
         offset=None if offset is None else place(offset, 0),
+        padded=padded,
     )

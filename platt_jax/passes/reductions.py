@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from platt_jax.passes import shapes
 from platt_jax.passes.shapes import DEPTH, MAX_SIDE_BY_SIDE
 
 Arrays: TypeAlias = tuple[jax.Array, ...]
@@ -26,8 +27,7 @@ _LEVELS_TOGETHER = 3
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def sums(axes: Axes, *terms: jax.Array) -> Arrays:
     """The sums of all terms over one or more axes, in one fused loop."""
-    zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
-    return tuple(lax.reduce(terms, zeros, _add_all, dimensions=_each(axes)))
+    return _reduced(jnp.add, 0, axes, terms)
 
 
 @sums.defjvp
@@ -64,8 +64,42 @@ def _quarters(lanes: jax.Array) -> jax.Array:
 
 def minima(axes: Axes, *terms: jax.Array) -> Arrays:
     """The minima of all terms along one or more axes, in one fused loop. No term may be NaN."""
-    inf = tuple(jnp.asarray(jnp.inf, term.dtype) for term in terms)
-    return lax.reduce(terms, inf, _minimum_all, dimensions=_each(axes))
+    return _reduced(_minimum, jnp.inf, axes, terms)
+
+
+def _reduced(
+    combine: Callable[..., jax.Array], nothing: float, axes: Axes, terms: Sequence[jax.Array]
+) -> Arrays:
+    """All terms, combined along one or more axes."""
+
+    def combine_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> list[jax.Array]:
+        return [_each_part(combine, x, y) for x, y in zip(a, b, strict=True)]
+
+    operands = list if shapes.sizes().in_lanes else _in_pairs
+    start = [jnp.asarray(nothing, terms[0].dtype)] * len(terms)
+    found = lax.reduce(operands(terms), operands(start), combine_all, dimensions=_each(axes))
+    return tuple(part for x in found for part in _parts(x))
+
+
+def _in_pairs(terms: Sequence[jax.Array]) -> list[jax.Array]:
+    """The terms two by two as complex numbers, and the last one alone if their number is odd.
+
+    XLA for a GPU counts the cost of what a reduction's operands have in common once for each of
+    them. With five operands it would rather write an exponential per row to memory.
+    """
+    pairs = [lax.complex(*pair) for pair in zip(terms[::2], terms[1::2], strict=False)]
+    return [*pairs, *terms[2 * len(pairs) :]]
+
+
+def _parts(x: jax.Array) -> list[jax.Array]:
+    """The real and the imaginary part, or what is real."""
+    return [x.real, x.imag] if jnp.iscomplexobj(x) else [x]
+
+
+def _each_part(function: Callable[..., jax.Array], a: jax.Array, b: jax.Array) -> jax.Array:
+    """The function of both arrays' real parts, and of their imaginary parts."""
+    found = [function(x, y) for x, y in zip(_parts(a), _parts(b), strict=True)]
+    return found[0] if len(found) == 1 else lax.complex(*found)
 
 
 def _each(axes: Axes) -> tuple[int, ...]:
@@ -146,13 +180,9 @@ def _reduce_evenly_jvp(
     return _reduce_evenly(combine, x), jnp.sum(x_dot, axis=2)
 
 
-def _add_all(a: Arrays, b: Arrays) -> Arrays:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def _minimum_all(a: Arrays, b: Arrays) -> Arrays:
+def _minimum(a: jax.Array, b: jax.Array) -> jax.Array:
     # jnp.minimum would take twice as long, because it propagates NaN.
-    return tuple(jnp.where(x < y, x, y) for x, y in zip(a, b, strict=True))
+    return jnp.where(a < b, a, b)
 
 
 def _add_multiply(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> list[jax.Array]:

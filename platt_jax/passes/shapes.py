@@ -69,7 +69,8 @@ class Sizes(NamedTuple):
     # Rows of tiles evaluated per iteration, so that intermediate results stay in the second-level
     # cache; None: all. On a GPU the loop would return to the host in every iteration.
     tiles_at_once: int | None
-    # Whether tile rows are reduced along their depth first, and then along their lanes.
+    # Whether tiles are masked and standardized once, and reduced along their depth first, then
+    # along their lanes. Otherwise each pass does all of it in one reduction.
     in_lanes: bool
 
 

@@ -4,13 +4,14 @@ A tile row holds rows of data of a group of G problems as [8w, G]: each problem 
 Small problems lie side by side with one lane each; each other problem is a group of its own.
 Consecutive tile rows continue the same group; `segment_ids` gives the group. All other places are
 padding and contribute exactly 0. Their score is NaN at first, and `pad_score` once the scores are
-standardized: a finite number times 0 is 0 without a mask.
+standardized: a finite number times 0 is 0 without a mask. Rows that are masked become padding.
 
 On a CPU sums are taken of the lanes, [8, G, w], along the 8: XLA unrolls a reduction over up to 8
-elements and vectorises over the lanes behind it. On a GPU a tile row is reduced at once. Five sums
-are taken at once, and the loss apart: the five are one fused loop with one exponential per row. A
-weighted loss as a sixth sum would break the fusion and cost several times as much as the rest.
-Elementwise code is faster with fewer axes.
+elements and vectorises over the lanes behind it. On a GPU a tile row is reduced at once, and every
+pass masks and standardizes its rows anew (`deferred.FusedTiles`). Five sums are taken at once, and
+the loss apart: the five are one fused loop with one exponential per row. A weighted loss as a sixth
+sum would break the fusion and cost several times as much as the rest. Elementwise code is faster
+with fewer axes.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,13 +50,15 @@ class Tiles:
     """The rows of S x G problems, on R tile rows. See `protocol.Rows` for the methods."""
 
     scores: jax.Array  # [R, 8w, G]; infinite where a row is not finite
-    positive: jax.Array  # [R, 8w, G] bool: whether the label is 1; undefined in padding
+    positive: jax.Array  # [R, 8w, G] above 0, or True, if the label is 1; undefined in padding
     weights: jax.Array | None  # [R, 8w, G]
     segment_ids: jax.Array  # [R] int32, ascending: the group of each tile row
     tiles_per_group: jax.Array  # [S] int32: the number of tile rows of each group
     # Whether all groups have the same number of tile rows.
     even: bool = field(default=False, metadata={"static": True})
     offset: jax.Array | None = None  # [R, 8w, G]; 0 in padding
+    # Whether there is padding. Otherwise rows whose score is NaN are not finite.
+    padded: bool = field(default=True, metadata={"static": True})
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -91,8 +94,10 @@ class Tiles:
 
     def mask_nonfinite(self, options: Options) -> "Tiles":
         """See `Rows`."""
-        tiles = _without_missing(self, options)
-        return _drop(tiles, _bad_rows(tiles))
+        # Later sums take a score that is not finite for padding in any case.
+        if self.weights is None and self.offset is None:
+            return self
+        return _drop(self, _bad_rows(self))
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
@@ -180,6 +185,11 @@ def pad_score(dtype: np.dtype[Any]) -> jax.Array:
     return jnp.asarray(2.0 ** (jnp.finfo(dtype).maxexp // 2 - 1), dtype)
 
 
+def bad_as_infinite(scores: jax.Array) -> jax.Array:
+    """The scores with infinity in place of NaN, which means padding from here on."""
+    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
+
+
 def broadcast_to_rows(tiles: Tiles, per_problem: Array) -> jax.Array:
     """Broadcasts [S, G] to [R, 1, G], or to [R, 1, G, 1] for tiles in lanes."""
     return _along_rows(tiles, per_problem[tiles.segment_ids])
@@ -192,7 +202,12 @@ def _along_rows(tiles: Tiles, per_tile_row: jax.Array) -> jax.Array:
 
 
 def _lanes(tiles: Tiles) -> Tiles:
-    """The tiles with arrays [R, 8, G, w], ready to be reduced along the depth of 8."""
+    """The tiles ready to be reduced: with arrays [R, 8, G, w], or as they are on a GPU.
+
+    There XLA would read a score and the same score in lanes as two numbers.
+    """
+    if not shapes.sizes().in_lanes:
+        return tiles
     tile_rows, rows, group = tiles.scores.shape  # rows is 8 or group is 1
     return _with_columns(tiles, lambda x: x.reshape(tile_rows, DEPTH, group, rows // DEPTH))
 
@@ -228,10 +243,10 @@ def _take(tiles: Tiles, numbers: jax.Array) -> Tiles:
 
 
 def _over_rows(reduce: Callable[..., Arrays], *terms: jax.Array) -> Arrays:
-    """Terms [R, 8, G, w] of tiles in lanes, reduced to [R, G]."""
+    """Terms of tiles from `_lanes`, reduced to [R, G]."""
     if shapes.sizes().in_lanes:
         return reduce(2, *reduce(1, *terms))
-    return reduce((1, 3), *terms)
+    return reduce(1, *terms)
 
 
 def _derivatives(tiles: Tiles, parameters: jax.Array, options: Options) -> Arrays:
@@ -261,7 +276,7 @@ def _row(tiles: Tiles) -> Row:
     """The rows of standardized tiles in the form that the formulas take."""
     f = tiles.scores
     weight = 1 if tiles.weights is None else tiles.weights
-    return Row(f, tiles.positive, f < pad_score(f.dtype), weight, tiles.offset)
+    return Row(f, _positive(tiles), f < pad_score(f.dtype), weight, tiles.offset)
 
 
 def _without_missing(tiles: Tiles, options: Options) -> Tiles:
@@ -277,32 +292,39 @@ def _without_missing(tiles: Tiles, options: Options) -> Tiles:
 
 def _drop(tiles: Tiles, rows: jax.Array) -> Tiles:
     """The tiles with these rows turned into padding."""
-    weights, offset = tiles.weights, tiles.offset
+    scores, weights, offset = tiles.scores, tiles.weights, tiles.offset
+    scores = scores if tiles.padded else bad_as_infinite(scores)
     return replace(
         tiles,
-        scores=jnp.where(rows, jnp.nan, tiles.scores),
+        scores=jnp.where(rows, jnp.nan, scores),
         weights=None if weights is None else jnp.where(rows, 0, weights),
         offset=None if offset is None else jnp.where(rows, 0, offset),
+        padded=True,
     )
 
 
 def _bad_rows(tiles: Tiles) -> jax.Array:
     """Which rows are not finite."""
-    bad = jnp.isinf(tiles.scores)
+    bad = jnp.isinf(tiles.scores) if tiles.padded else ~jnp.isfinite(tiles.scores)
     for column in (tiles.weights, tiles.offset):
         bad = bad if column is None else bad | ~jnp.isfinite(column)
     return bad
 
 
 def _present(tiles: Tiles) -> jax.Array:
-    """Which places hold a row of data. Only valid before the scores are standardized."""
-    return ~jnp.isnan(tiles.scores)
+    """Which places hold a finite row. Only valid before the scores are standardized."""
+    return jnp.isfinite(tiles.scores)
 
 
 def _classes(tiles: Tiles) -> tuple[jax.Array, jax.Array]:
     """Which rows have label 1, and which label 0."""
-    present = _present(tiles)
-    return present & tiles.positive, present & ~tiles.positive
+    present, positive = _present(tiles), _positive(tiles)
+    return present & positive, present & ~positive
+
+
+def _positive(tiles: Tiles) -> jax.Array:
+    """Which rows have label 1; of padding any."""
+    return tiles.positive if tiles.positive.dtype == bool else tiles.positive > 0
 
 
 def _standardize(tiles: Tiles, standardization: Standardization) -> jax.Array:

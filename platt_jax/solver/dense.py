@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from platt_jax.backend import accelerators, xla
 from platt_jax.options import Options
-from platt_jax.passes import kernels, packing, shapes
+from platt_jax.passes import deferred, kernels, packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import RowRanges
 from platt_jax.passes.sharded import ShardedRows
@@ -109,7 +109,7 @@ def _solve_dense(
 ) -> Fit:
     """Fits the problems of dense arrays, on all rows of the devices along these axes of a mesh."""
     batch = columns.scores.shape[:-1]
-    rows: Any = packing.dense_tiles(columns)
+    rows: Any = deferred.for_passes(packing.dense_tiles(columns))
     shape = rows.grid
     if axes:
         rows = ShardedRows(rows, axes)

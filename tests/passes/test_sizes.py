@@ -9,7 +9,7 @@ import platt_jax as pj
 from platt_jax import Flag, Status
 from platt_jax.backend import threads, xla
 from platt_jax.execution import planning
-from platt_jax.passes import shapes
+from platt_jax.passes import reductions, shapes
 
 
 @pytest.fixture
@@ -59,6 +59,48 @@ def test_solve_of_dense_problems(accelerator, rng, x64, shape):
     expected = pj.fit(scores, labels)
     accelerator()
     assert_same_fits(pj.solve(scores, labels), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [90, 1_031])  # equal parts, and parts with padding
+def test_rows_that_are_not_finite_and_rows_of_weight_0(accelerator, rng, x64, rows):
+    scores, labels = batch(rng, 6, rows)
+    weights, offset = rng.exponential(size=scores.shape), rng.normal(size=scores.shape)
+    scores[0, 3], scores[1], scores[2, 4], weights[3, 5] = np.nan, np.nan, np.inf, np.nan
+    weights[4, :5] = 0
+    far = scores.copy()
+    far[4, :5] = 1e200
+    more, omit = {"weights": weights, "offset": offset}, pj.Options(non_finite="omit")
+    ways = (scores, {}), (far, more), (scores, {"options": omit}), (far, {"options": omit, **more})
+    expected = [pj.solve(f, labels, **given) for f, given in ways]
+    accelerator()
+    for (f, given), fit in zip(ways, expected, strict=True):
+        assert_same_fits(pj.solve(f, labels, **given), fit)
+    assert [fit.status[1] for fit in expected] == 2 * [Status.NON_FINITE] + 2 * [Status.EMPTY]
+
+
+@pytest.mark.slow
+def test_derivatives_pass_through_masks_and_coordinates(accelerator, rng, x64):
+    scores, labels = batch(rng, 3, 40)
+    weights = rng.exponential(size=scores.shape)
+
+    def slopes(scores, weights):
+        return pj.solve(scores, labels, weights=weights).A.sum()
+
+    expected = jax.grad(slopes, (0, 1))(scores, weights)
+    accelerator()
+    got = jax.grad(slopes, (0, 1))(scores, weights)
+    for x, y in zip(got, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("number", [1, 5, 6])
+def test_reductions_in_pairs(monkeypatch, rng, number):
+    terms = rng.normal(size=(number, 3, 40)).astype(np.float32)
+    terms[-1, 0], terms[0, 1, 2] = np.inf, -np.inf
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+    np.testing.assert_array_equal(reductions.minima(1, *terms), terms.min(2))
+    np.testing.assert_allclose(reductions.sums(1, *terms), terms.sum(2), rtol=1e-5)
 
 
 def test_chunks_take_no_more_than_half_of_the_memory():
