@@ -79,4 +79,6 @@ def to_sql(
     from platt_jax.export.sql_text import written
 
     columns = [] if segment is None else [segment] if isinstance(segment, str) else list(segment)
-    return SqlExport(*written(curves(calibrator), score, columns, dialect, table, view, rows))
+    return SqlExport(
+        *written(curves(calibrator, any_curve=True), score, columns, dialect, table, view, rows)
+    )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
 from platt_jax.results.fitted_curves import FEATURES, FittedCurves, LogOddsCurves, array_fields
+from platt_jax.results.pieces import Pieces, joined
 from platt_jax.results.ragged_curves import (
     CornerCurves,
     RaggedCurves,
@@ -57,6 +58,15 @@ class MixedCurves(FittedCurves):
             if mine.any():
                 made[mine] = getattr(part, method)(scores[mine], self.place[which[mine]])
         return made
+
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`."""
+        made = []
+        for number, part in enumerate(self.parts):
+            mine = np.flatnonzero(self.part == number)
+            found = part.only(self.place[mine]).pieces()
+            made.append(replace(found, curve=mine[found.curve]))
+        return joined(made)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """See `FittedCurves`."""
