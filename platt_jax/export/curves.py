@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids
+from platt_jax import ids, validation
 from platt_jax.ids import times
 from platt_jax.results.fit import Fit, named_with_part
-from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Part
-from platt_jax.results.pieces import Pieces
+from platt_jax.results.pieces import Pieces, pieces
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
 
@@ -57,6 +56,7 @@ class Curves(NamedTuple):
             add up; otherwise the fallback.
         levels: the levels; empty without any.
         pieces: the curves by number; None for sigmoids.
+        decides: whether the curves are 1 where a row is accepted, and 0 elsewhere.
     """
 
     segments: list[Any] | None
@@ -67,6 +67,7 @@ class Curves(NamedTuple):
     root: tuple[float, ...]
     levels: list[LevelCurves]
     pieces: Pieces | None = None
+    decides: bool = False
 
     @property
     def crossed(self) -> bool:
@@ -111,20 +112,47 @@ def curves(calibrator: Exportable, *, any_curve: bool = False) -> Curves:
     if not any_curve:
         require_sigmoids(calibrator, "calibrator")
     if calibrator.curves is not None:
-        return in_pieces(calibrator, _pieces(calibrator, calibrator.curves))
+        found = calibrator.curves.pieces()
+        shift = calibrator.shift
+        return _in_pieces(calibrator, found if shift is None else found.lowered(shift))
     return _keyed(calibrator, parameters(calibrator))
 
 
-def in_pieces(calibrator: SegmentCalibrator, pieces: Pieces) -> Curves:
+def decisions(calibrator: Exportable, probability: float) -> Curves:
+    """Steps to 1 where the scores of a segment reach a probability, by `threshold`.
+
+    Raises:
+        ValueError: calibrator is no SegmentCalibrator, has no segments or has levels.
+    """
+    validation.require_fraction(probability, "threshold")
+    if not isinstance(calibrator, SegmentCalibrator) or not len(calibrator.keys):
+        raise ValueError(
+            "threshold: expected a SegmentCalibrator with segments beside it, got a "
+            f"{named_with_part(calibrator)}"
+        )
+    if calibrator.by_level is not None:
+        raise ValueError("threshold: expected None for a calibrator with levels")
+    others = calibrator.only(np.zeros(len(calibrator.keys), bool))
+    tables = (
+        calibrator.threshold_table(probability),
+        others.threshold_table(probability, calibrator.keys[:1]),
+    )
+    at, direction = (
+        np.concatenate([table[name] for table in tables]) for name in ("threshold", "direction")
+    )
+    falls, infinite = direction == "below", np.isinf(at)
+    start = np.where(infinite, np.nan, np.where(falls, np.nextafter(at, np.inf), at))
+    before = np.where(infinite, (at > 0) == falls, falls)
+    values = np.where(np.isnan(at), np.nan, [before, ~falls])
+    starts = np.stack([np.full(len(at), -np.inf), start], 1)
+    steps = pieces(np.arange(len(at))[:, None], starts, values.T)
+    return _in_pieces(calibrator, steps)._replace(decides=True)
+
+
+def _in_pieces(calibrator: SegmentCalibrator, found: Pieces) -> Curves:
     """Curves in pieces for the segments of a calibrator, and last for others."""
     numbers = np.arange(len(calibrator.keys) + 1.0)
-    return _keyed(calibrator, numbers[:, None])._replace(pieces=pieces)
-
-
-def _pieces(calibrator: SegmentCalibrator, fitted: FittedCurves) -> Pieces:
-    """The curves of the segments in pieces, after `shift_prior`."""
-    pieces = fitted.pieces()
-    return pieces if calibrator.shift is None else pieces.lowered(calibrator.shift)
+    return _keyed(calibrator, numbers[:, None])._replace(pieces=found)
 
 
 def _keyed(calibrator: SegmentCalibrator, each: NDArray[np.float64]) -> Curves:
@@ -189,9 +217,9 @@ def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ..
 _NUMBERS = "c0", "c1", "c2", "c3", "origin", "scale", "bend"
 
 
-def numbers_used(pieces: Pieces) -> list[str]:
+def numbers_used(some: Pieces) -> list[str]:
     """The names of the numbers that are not 0 in all pieces."""
-    return ["c0", *(name for name in _NUMBERS[1:] if getattr(pieces, name).any())]
+    return ["c0", *(name for name in _NUMBERS[1:] if getattr(some, name).any())]
 
 
 def polynomial(numbers: Mapping[str, str], score: str) -> str:
@@ -204,7 +232,7 @@ def polynomial(numbers: Mapping[str, str], score: str) -> str:
             terms.append(
                 " * ".join([*([numbers["scale"]] if "scale" in numbers else []), x, inner])
             )
-        inner = f"({' + '.join(terms)})" if terms else ""
+        inner = f"({' + '.join(terms)})" if len(terms) > 1 else "".join(terms)
     return inner
 
 

@@ -137,7 +137,7 @@ def to_python(calibrator: Exportable) -> str:
     log-odds is up to 2, 6e-6 up to 3, and 5e-4 up to 5.
 
     Args:
-        calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
+        calibrator: a SegmentCalibrator with any curves, a Sigmoid or a Fit of one problem.
 
     Returns:
         The text. Segments of several columns are tuples. With levels, a column of a segment may

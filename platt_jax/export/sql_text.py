@@ -28,7 +28,6 @@ _WIDE = {"duckdb": ("HUGEINT", 128)}
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
 _ROWS_OF_INSERT = 500
-_PROBABILITY = "probability"  # the new column of a view
 
 
 def written(
@@ -64,14 +63,17 @@ def written(
         statements += _setup_of_pieces(found.pieces, names[-1])
         (curve,) = _joined_parameters(found, tables)
         joins.append(sql_pieces.join(names[-1], curve, score))
+    new = "probability"
+    if found.decides:
+        p, new = f"({p}) = 1", "accepted"
     if view is not None or rows is not None:
-        if _PROBABILITY in [name.casefold() for name in given]:
+        if new in [name.casefold() for name in given]:
             raise ValueError(
-                f"score, segment: expected other names than {_PROBABILITY!r}, which is the "
+                f"score, segment: expected other names than {new!r}, which is the "
                 f"new column of a view, got {given}"
             )
         named = _view_and_rows(view, rows, names, dialect)
-        statements = _with_view(statements, *named, p, " ".join(joins))
+        statements = _with_view(statements, *named, f"{p} AS {new}", " ".join(joins))
     setup = tuple(map(in_dialect, statements))
     if not tables:
         return in_dialect(p), "", setup
@@ -269,16 +271,15 @@ def _created(name: str, columns: Sequence[str], rows: Sequence[str]) -> Iterator
 
 
 def _with_view(
-    statements: Sequence[str], view: str, rows: str, probability: str, joins: str
+    statements: Sequence[str], view: str, rows: str, column: str, joins: str
 ) -> list[str]:
     """The statements of tables, and of a view of the rows that are joined with them.
 
     The earlier view is dropped first: PostgreSQL drops no table that a view needs, and a view of
-    tables that are half filled would have wrong probabilities. The probability comes first: of two
+    tables that are half filled would have wrong probabilities. The new column comes first: of two
     columns of its name, DuckDB and SQLite rename the second without a word.
     """
-    columns = f"{probability} AS {_PROBABILITY}, platt_rows.*"
-    query = f"SELECT {columns} FROM {rows} AS platt_rows {joins}"
+    query = f"SELECT {column}, platt_rows.* FROM {rows} AS platt_rows {joins}"
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 

@@ -39,6 +39,7 @@ class FittedCurves(ComparedByValue, ABC):
     """
 
     kind: ClassVar[str]  # its name in files and messages
+    has_errors: ClassVar[bool] = False  # whether `variance` is known
 
     status: NDArray[Any]
     low: NDArray[Any]
@@ -308,6 +309,7 @@ class LogOddsCurves(FittedCurves):
     """
 
     kind: ClassVar[str] = "log-odds"
+    has_errors: ClassVar[bool] = True
 
     features: Features
     center: NDArray[Any]
