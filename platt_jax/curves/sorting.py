@@ -117,7 +117,9 @@ class Bins(SortingCurve):
             mass = np.cumsum(np.nan_to_num(rows.weights))
             before = np.append(0.0, mass)[groups.starts]
             middle = mass - np.nan_to_num(rows.weights) / 2 - groups.by_row(before)
-            place = middle / groups.by_row(mass[groups.starts + groups.sizes - 1] - before)
+            total = groups.by_row(mass[groups.starts + groups.sizes - 1] - before)
+            with np.errstate(invalid="ignore"):  # no row counts
+                place = middle / total
         which = np.clip(np.nan_to_num(place) * self.n_bins, 0, self.n_bins - 1).astype(np.int64)
         code = groups.owner * self.n_bins + which
         starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))

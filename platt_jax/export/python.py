@@ -110,7 +110,7 @@ def predict_proba(score, segment):
     if score != score:
         return nan
     ends, pieces = CURVES.get(segment, FALLBACK)
-    score = max(-1.7e308, min(score, 1.7e308))
+    score = max(-1e300, min(score, 1e300))
     {names} = pieces[bisect.bisect_right(ends, score)]
     value = {value}
 {result}'''

@@ -11,7 +11,7 @@ from platt_jax.results.probabilities import LEAST
 from platt_jax.sql import expressions
 
 # Scores beyond are taken as this one; infinite ones would make a constant NaN.
-_FARTHEST = "1.7e308"
+_FARTHEST = "1e300"
 
 
 def cases(pieces: Pieces, curve: int, score: str) -> str:
