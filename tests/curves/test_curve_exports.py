@@ -70,10 +70,8 @@ def run_rows(run, rows, made):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", [*KINDS, "shifted"])
 def test_sql_has_any_curve_as_a_table_of_pieces(name, engine, exported):
-    if name == "shifted":
-        calibrator = exported["mixed"].shift_prior(0.3, 0.05)
-    else:
-        calibrator = exported[name]
+    shifted = exported["mixed"].shift_prior(0.3, 0.05)
+    calibrator = (exported | {"shifted": shifted})[name]
     run = engine()
     with closing(run.connection):
         made = to_sql(calibrator, "f", "s", dialect=run.dialect, table="cur ves")
@@ -119,12 +117,11 @@ def test_many_pieces_need_a_table(exported, monkeypatch):
 
 @pytest.fixture(scope="module")
 def decided(calibrators):
-    """Calibrators whose curves rise, or fall, or do neither; and with a population."""
+    """Calibrators whose curves rise, or fall, or do neither."""
     f, y, s, w = curved()
     mirrored = np.where(s == 5, -f, f)
     return {
         "sigmoid": pj.fit_segments(mirrored, y, s, weights=w),
-        "partial": pj.fit_segments(f, y, s, weights=w, pooling="partial"),
         "isotonic": calibrators["isotonic"],
         "bins": calibrators["bins"],
     }
@@ -132,7 +129,7 @@ def decided(calibrators):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("table", [None, "cuts"])
-@pytest.mark.parametrize("name", ["sigmoid", "partial", "isotonic", "bins"])
+@pytest.mark.parametrize("name", ["sigmoid", "isotonic", "bins"])
 def test_decisions_are_those_of_the_probabilities(name, table, engine, decided):
     calibrator = decided[name]
     scores, segments = scores_and_segments()
