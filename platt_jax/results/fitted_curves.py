@@ -267,12 +267,12 @@ class SplineFeatures(Features):
         knots = np.array(self.knots)
         first, *_, before, last = knots
         inner = knots[:-2]
-        # Cubes of u - knot from each knot on; those of the two last make each function a line.
+        # Of the cubes of u - knot, from each knot on.
         weights = np.eye(len(inner), len(knots))
-        weights[:, -2:] = np.stack([inner - last, before - inner], 1) / (last - before)
+        weights[:, -2] = (inner - last) / (last - before)
         distance = np.tril(knots[:, None] - knots)
         cubes = np.stack([distance**3, 3 * distance**2, 3 * distance, np.tri(len(knots))], -1)
-        cubes[-1, :, 2:] = 0  # which cancel beyond the last knot
+        cubes[-1, :, 2:] = 0  # from the last knot on a line
         made = np.zeros((1 + len(knots), self.number, 4))
         made[:, 0, 0] = made[:, 1, 1] = 1
         made[1:, 1, 0] = knots
