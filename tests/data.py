@@ -47,3 +47,18 @@ def population_rows(rng, number, rows, mean=(-1.5, 0.5), spread=(0.7, 0.5)):
     rng = np.random.default_rng(rng)
     A, B = curves(rng, number, mean, spread)
     return rows_of(rng, np.repeat(np.arange(number), rows), A, B)
+
+
+CURVED_SIZES = (1, 2, 3, 7, 40, 300, 700)
+
+
+def curved(seed=0, sizes=CURVED_SIZES, dtype=float):
+    """Rows of segments of these sizes, with ties, in random order; and weights."""
+    rng = np.random.default_rng(seed)
+    segments = np.repeat(np.arange(len(sizes)), sizes)
+    scores = rng.normal(size=len(segments)).round(1)
+    chances = 1 / (1 + np.exp(0.5 - 1.2 * scores - 0.3 * scores**2))
+    labels = (rng.random(len(scores)) < chances).astype(int)
+    order = rng.permutation(len(scores))
+    weights = rng.integers(1, 4, len(scores)).astype(dtype)
+    return scores[order].astype(dtype), labels[order], segments[order], weights

@@ -32,13 +32,16 @@ def decoded(about, blocks):
         "off": rows["off"] == 1,
         "kind": rows["kind"],
         "slope": rows["slope"],
-        "A": fits["A"],
-        "B": fits["level"] - fits["A"].astype(float) * (low + high) / 2,
         "fitted rows": fits["fitted"],
         "status": np.array(about["statuses"], object)[fits["status"]],
         "flags": np.array([_flags(about["flags"], bits) for bits in fits["flags"]], object),
         "curve": _curves(number, binned),
     }
+    if about["samples"]:
+        made["samples"] = np.stack([fits[f"p{i}"] for i in range(about["samples"])], 1)
+    else:
+        made["A"] = fits["A"]
+        made["B"] = fits["level"] - fits["A"].astype(float) * (low + high) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
         made["O/E"] = made["positives"] / made["expected"]
     for name in ("steepness", "center", "certainty", "shrinkage"):

@@ -23,7 +23,7 @@ from platt_jax.results.tables import Table
 _PROCESS_LOST, _ALARMS = 4, 5
 # Options of `export` for one format alone.
 _OPTIONS_OF_EXPORT = {
-    "sql": ("score", "dialect", "table", "view", "rows", "segment"),
+    "sql": ("score", "dialect", "table", "view", "rows", "threshold", "segment"),
     "onnx": ("dtype",),
 }
 _BINARY = "a calibrator is a binary file"
@@ -378,13 +378,14 @@ def _sql(arguments: argparse.Namespace, calibrator: Any) -> str:
     """An expression, or the statements that it needs first, with how to use them."""
     from platt_jax.export import to_sql
 
-    names = {x: getattr(arguments, x) for x in ("table", "view", "rows")}
+    given = {x: getattr(arguments, x) for x in ("table", "view", "rows", "threshold")}
     columns = arguments.score, arguments.segment or None
-    made = to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **names)
+    made = to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **given)
     if not made.setup:
         return f"{made.expression}\n"
     script = "".join(f"{statement};\n" for statement in made.setup)
     if arguments.view:
         return script
-    query = f"SELECT *, {made.expression} AS probability FROM rows {made.join}"
+    name = "probability" if arguments.threshold is None else "accepted"
+    query = f"SELECT *, {made.expression} AS {name} FROM rows {made.join}"
     return script + "".join(f"-- {line}\n" for line in query.splitlines())

@@ -358,6 +358,8 @@ def _add_export(export: argparse.ArgumentParser) -> None:
         ("--rows", "with --view: the table of rows"),
     ):
         _add(sql, name, metavar="NAME", help=about)
+    about = "whether a score reaches this probability in its segment, in place of the probability"
+    _add(sql, "--threshold", metavar="P", type=float, help=about)
     _add(sql, "--segment")
     onnx = export.add_argument_group("with --to onnx")
     _add(

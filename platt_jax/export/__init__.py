@@ -1,7 +1,8 @@
 """Calibrators as text or a model for other programs, which need no platt_jax.
 
 `to_json` and `from_json` keep everything. `to_python`, `to_sql` and `to_onnx` export the
-computation of probabilities: one sigmoid, or one for each segment and the fallback for all others.
+computation of probabilities: one sigmoid, or one for each segment and the fallback for all others;
+`to_python` and `to_sql` that of other curves too.
 `to_sql` needs `pip install 'platt-jax[sql]'`, and `to_onnx` `pip install 'platt-jax[onnx]'`.
 """
 

@@ -1,6 +1,6 @@
 """The curves of a calibrator as plain Python values, for exports of probabilities."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids
+from platt_jax import ids, validation
 from platt_jax.ids import times
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.levels import Part
+from platt_jax.results.pieces import Pieces, pieces
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
 
@@ -39,20 +40,23 @@ class Curves(NamedTuple):
     """Sigmoids P(y=1) = 1 / (1 + exp(A score + B)), as `predict_proba` evaluates them.
 
     With a population (A, B) is normal, and a probability is the mean of the sigmoid. A curve then
-    has five parameters: the means of A and B, and their covariance's AA, AB and BB.
+    has five parameters: the means of A and B, and their covariance's AA, AB and BB. Other curves
+    are in pieces, and the one parameter is the number of the curve.
 
     Attributes:
         segments: segment ids, ascending: text, numbers, dates; tuples if they have several columns.
             None for one sigmoid for all rows.
         columns: the values of each column of the ids, values of levels included.
         types: the types of the values of each column.
-        parameters: the two or five parameters of each segment; NaN without a curve (NON_FINITE,
-            EMPTY).
+        parameters: the one, two or five parameters of each segment; NaN without a curve
+            (NON_FINITE, EMPTY).
         fallback: the parameters for all other segments; or the parameters of the one sigmoid. With
             levels, the parameters for a segment of which no value is known.
         root: with crossed levels the parameters of the mean curve, to which the effects of values
             add up; otherwise the fallback.
         levels: the levels; empty without any.
+        pieces: the curves by number; None for sigmoids.
+        decides: whether the curves are 1 where a row is accepted, and 0 elsewhere.
     """
 
     segments: list[Any] | None
@@ -62,6 +66,8 @@ class Curves(NamedTuple):
     fallback: tuple[float, ...]
     root: tuple[float, ...]
     levels: list[LevelCurves]
+    pieces: Pieces | None = None
+    decides: bool = False
 
     @property
     def crossed(self) -> bool:
@@ -76,18 +82,22 @@ class Curves(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the parameters."""
+        if self.pieces is not None:
+            return NUMBER
         return NORMAL if self.averaged else SIGMOID
 
 
+NUMBER = ("curve",)
 SIGMOID = "A", "B"
 NORMAL = *SIGMOID, "AA", "AB", "BB"
 
 
-def curves(calibrator: Exportable) -> Curves:
+def curves(calibrator: Exportable, *, any_curve: bool = False) -> Curves:
     """The curves of a calibrator.
 
     Raises:
-        ValueError: calibrator is neither a SegmentCalibrator nor one Sigmoid or Fit.
+        ValueError: calibrator is neither a SegmentCalibrator nor one Sigmoid or Fit; or it has
+            other curves than sigmoids, if not any.
     """
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
@@ -99,8 +109,55 @@ def curves(calibrator: Exportable) -> Curves:
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
             f"{named_with_part(calibrator)}"
         )
-    require_sigmoids(calibrator, "calibrator")
-    *segment_parameters, fallback = map(tuple, parameters(calibrator).tolist())
+    if not any_curve:
+        require_sigmoids(calibrator, "calibrator")
+    if calibrator.curves is not None:
+        found = calibrator.curves.pieces()
+        shift = calibrator.shift
+        return _in_pieces(calibrator, found if shift is None else found.lowered(shift))
+    return _keyed(calibrator, parameters(calibrator))
+
+
+def decisions(calibrator: Exportable, probability: float) -> Curves:
+    """Steps to 1 where the scores of a segment reach a probability, by `threshold`.
+
+    Raises:
+        ValueError: calibrator is no SegmentCalibrator, has no segments or has levels.
+    """
+    validation.require_fraction(probability, "threshold")
+    if not isinstance(calibrator, SegmentCalibrator) or not len(calibrator.keys):
+        raise ValueError(
+            "threshold: expected a SegmentCalibrator with segments beside it, got a "
+            f"{named_with_part(calibrator)}"
+        )
+    if calibrator.by_level is not None:
+        raise ValueError("threshold: expected None for a calibrator with levels")
+    others = calibrator.only(np.zeros(len(calibrator.keys), bool))
+    tables = (
+        calibrator.threshold_table(probability),
+        others.threshold_table(probability, calibrator.keys[:1]),
+    )
+    at, direction = (
+        np.concatenate([table[name] for table in tables]) for name in ("threshold", "direction")
+    )
+    falls, infinite = direction == "below", np.isinf(at)
+    start = np.where(infinite, np.nan, np.where(falls, np.nextafter(at, np.inf), at))
+    before = np.where(infinite, (at > 0) == falls, falls)
+    values = np.where(np.isnan(at), np.nan, [before, ~falls])
+    starts = np.stack([np.full(len(at), -np.inf), start], 1)
+    steps = pieces(np.arange(len(at))[:, None], starts, values.T)
+    return _in_pieces(calibrator, steps)._replace(decides=True)
+
+
+def _in_pieces(calibrator: SegmentCalibrator, found: Pieces) -> Curves:
+    """Curves in pieces for the segments of a calibrator, and last for others."""
+    numbers = np.arange(len(calibrator.keys) + 1.0)
+    return _keyed(calibrator, numbers[:, None])._replace(pieces=found)
+
+
+def _keyed(calibrator: SegmentCalibrator, each: NDArray[np.float64]) -> Curves:
+    """The curves with these parameters (K + 1, P), the last for segments that were not fitted."""
+    *segment_parameters, fallback = map(tuple, each.tolist())
     fields = ids.fields(calibrator.keys)
     columns = list(map(_values, fields))
     plain = calibrator.keys.dtype.names is None
@@ -154,6 +211,29 @@ def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ..
         known = {place: values[0] for place, (values, _) in enumerate(some) if values}
         if known and tuple(known.values()) not in fitted:
             yield known, tuple(map(sum, zip(found.root, *(x for _, x in some), strict=True)))
+
+
+# The numbers of a piece in the order of exports.
+_NUMBERS = "c0", "c1", "c2", "c3", "origin", "scale", "bend"
+
+
+def numbers_used(some: Pieces) -> list[str]:
+    """The names of the numbers that are not 0 in all pieces."""
+    return ["c0", *(name for name in _NUMBERS[1:] if getattr(some, name).any())]
+
+
+def polynomial(numbers: Mapping[str, str], score: str) -> str:
+    """The polynomial of a piece, in SQL as in Python; names without an expression are 0."""
+    inner = ""
+    for name in ("c3", "c2", "c1", "c0"):
+        terms = [numbers[name]] if name in numbers else []
+        if inner:
+            x = f"({score} - {numbers['origin']})" if "origin" in numbers else score
+            terms.append(
+                " * ".join([*([numbers["scale"]] if "scale" in numbers else []), x, inner])
+            )
+        inner = f"({' + '.join(terms)})" if len(terms) > 1 else "".join(terms)
+    return inner
 
 
 def column_types(

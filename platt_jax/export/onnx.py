@@ -18,8 +18,8 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
     what the levels say of their values.
 
     Args:
-        calibrator: a SegmentCalibrator whose ids are columns of text or integers; a Sigmoid; or a
-            Fit of one problem.
+        calibrator: a SegmentCalibrator with sigmoids, whose ids are columns of text or integers; a
+            Sigmoid; or a Fit of one problem.
         dtype: the type of `score`. A model of ONNX has inputs of one type each, and a runtime
             refuses all others: take "float32" behind a classifier of float32. Everything is
             computed in float64 nevertheless.

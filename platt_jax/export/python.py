@@ -1,15 +1,20 @@
 """Calibrators as modules of plain Python."""
 
 import datetime as dt
+from itertools import pairwise
 from typing import Any
 
-from platt_jax.export.curves import Curves, Exportable, curves
+import numpy as np
+
+from platt_jax.export.curves import Curves, Exportable, curves, numbers_used, polynomial
 from platt_jax.results.averages import nodes
+from platt_jax.results.pieces import Pieces
+from platt_jax.results.probabilities import LEAST
 from platt_jax.version import __version__
 
-_HEAD = '''"""P(y=1) of scores, by sigmoids that platt_jax {version} fitted."""
+_HEAD = '''"""P(y=1) of scores, by {what} that platt_jax {version} fitted."""
 
-import datetime
+{imports}import datetime
 import math
 
 nan, inf = math.nan, math.inf
@@ -92,6 +97,34 @@ _NODES = """
 NODES = {nodes}
 """
 
+_PIECES = '''
+# Of each segment, and of all others: the scores at which its pieces end, and the pieces:
+# ({names}).
+CURVES = {{
+{curves}}}
+FALLBACK = {fallback}
+
+
+def predict_proba(score, segment):
+    """P(y=1) of a score in a segment{tuple_note}; NaN for NaN, and without a curve."""
+    if score != score:
+        return nan
+    ends, pieces = CURVES.get(segment, FALLBACK)
+    score = max(-1e300, min(score, 1e300))
+    {names} = pieces[bisect.bisect_right(ends, score)]
+    value = {value}
+{result}'''
+
+_BEND = " + bend * (abs(score) / 2 + math.log1p(math.exp(-abs(score))))"
+
+_FROM_LOG_ODDS = "    {if_}return sigmoid(-value)\n"
+
+_FROM_PROBABILITY = "    return value\n"
+
+_WITH_ODDS = """    p = max({least}, min(value, 1 - {least}))
+    return value if value != value else p * odds / (p * odds + (1 - p))
+"""
+
 _TYPES = (str, bytes, bool, int, float, dt.date, dt.datetime)
 
 
@@ -104,7 +137,7 @@ def to_python(calibrator: Exportable) -> str:
     log-odds is up to 2, 6e-6 up to 3, and 5e-4 up to 5.
 
     Args:
-        calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
+        calibrator: a SegmentCalibrator with any curves, a Sigmoid or a Fit of one problem.
 
     Returns:
         The text. Segments of several columns are tuples. With levels, a column of a segment may
@@ -121,19 +154,56 @@ def to_python(calibrator: Exportable) -> str:
         >>> round(module["predict_proba"](0.5), 3)
         0.5
     """
-    found = curves(calibrator)
-    head = _HEAD.format(version=__version__) + _SIGMOID
+    found = curves(calibrator, any_curve=True)
+    if found.pieces is not None:
+        return _by_pieces(found, found.pieces)
+    head = _HEAD.format(version=__version__, what="sigmoids", imports="") + _SIGMOID
     if found.segments is None:
         return head + _ONE.format(fallback=found.fallback)
     names = ", ".join(found.names)
     text = _curves(found, names) + _BY_SEGMENT.format(
         names=names,
-        tuple_note=", a tuple of its columns" if len(found.types) > 1 else "",
+        tuple_note=_tuple_note(found),
         curve="curve(segment)" if found.levels else "CURVES.get(segment, FALLBACK)",
     )
     if not found.averaged:
         return head + text + _OF_ONE
     return head + _NODES.format(nodes=nodes()) + text + _MEAN
+
+
+def _tuple_note(found: Curves) -> str:
+    return ", a tuple of its columns" if len(found.types) > 1 else ""
+
+
+def _by_pieces(found: Curves, pieces: Pieces) -> str:
+    """The module of curves in pieces."""
+    numbers = numbers_used(pieces)
+    mixed, shifted = len(np.unique(pieces.is_log_odds)) > 1, bool((pieces.odds != 1).any())
+    names = [*numbers, *["is_log_odds"] * mixed, *["odds"] * shifted]
+    columns = [getattr(pieces, name).tolist() for name in names]
+    starts, rows = pieces.start.tolist(), list(zip(*columns, strict=True))
+    places = np.searchsorted(pieces.curve, np.arange(len(found.segments or []) + 2)).tolist()
+    *segment_curves, fallback = (
+        (tuple(starts[first + 1 : end]), tuple(rows[first:end])) for first, end in pairwise(places)
+    )
+    log_odds = bool(pieces.is_log_odds.any())
+    result = _FROM_LOG_ODDS.format(if_="if is_log_odds:\n        " if mixed else "") * log_odds
+    if mixed or not log_odds:
+        result += _WITH_ODDS.format(least=LEAST) if shifted else _FROM_PROBABILITY
+    head = _HEAD.format(version=__version__, what="curves", imports="import bisect\n")
+    return (
+        head
+        + _SIGMOID * log_odds
+        + _PIECES.format(
+            names=", ".join(names) + "," * (len(names) == 1),
+            curves=_lines(found.segments or [], segment_curves),
+            fallback=fallback,
+            tuple_note=_tuple_note(found),
+            value=polynomial({name: name for name in numbers}, "score")
+            + _BEND * ("bend" in numbers),
+            result=result,
+        )
+    )
 
 
 def _curves(found: Curves, names: str) -> str:
@@ -155,7 +225,7 @@ def _curves(found: Curves, names: str) -> str:
     )
 
 
-def _lines(keys: list[Any], parameters: list[tuple[float, ...]], indent: int = 4) -> str:
+def _lines(keys: list[Any], parameters: list[tuple[Any, ...]], indent: int = 4) -> str:
     """The lines of a dictionary."""
     pairs = zip(map(_text, keys), parameters, strict=True)
     return "".join(f"{' ' * indent}{key}: {numbers!r},\n" for key, numbers in pairs)

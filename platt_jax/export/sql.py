@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from platt_jax.export.curves import Exportable, curves
+from platt_jax.export.curves import Exportable, curves, decisions
 
 
 class SqlExport(NamedTuple):
@@ -12,10 +12,13 @@ class SqlExport(NamedTuple):
     ``SELECT *, {expression} AS p FROM rows {join}`` computes it, after the statements of `setup`.
 
     Attributes:
-        expression: the probability; NULL where the score is NULL, and without a curve.
+        expression: the probability; NULL where the score is NULL, and without a curve; of curves
+            that are no sigmoids also where the score is NaN. With a threshold true where the row
+            is accepted.
         join: clause after the table of rows; empty without a table of the segments.
-        setup: statements that create the table of the segments, one of each level, and the view.
-            They replace tables and views of an earlier call. Empty without a table and a view.
+        setup: statements that create the table of the segments, one of each level or of the pieces
+            of curves, and the view. They replace tables and views of an earlier call. Empty
+            without a table and a view.
     """
 
     expression: str
@@ -32,6 +35,7 @@ def to_sql(
     table: str | None = None,
     view: str | None = None,
     rows: str | None = None,
+    threshold: float | None = None,
 ) -> SqlExport:
     """A calibrator as SQL, for an engine to which platt_jax has no connection.
 
@@ -46,26 +50,39 @@ def to_sql(
     With a population, probabilities differ from `predict_proba` by at most 2e-6 where the standard
     deviation of the log-odds is up to 1, by 5e-4 up to 2, and by 4e-3 up to 3.
 
+    Curves that are no sigmoids are written in pieces, each a polynomial of the score: lines for
+    isotonic curves, constants for bins and Venn-Abers predictors, and log-odds for the others.
+    Scores beyond 1e300 are taken as this number.
+
     Args:
-        calibrator: a SegmentCalibrator, a Sigmoid or a Fit of one problem.
+        calibrator: a SegmentCalibrator with any curves, a Sigmoid or a Fit of one problem.
         score: name of the column of scores.
         segment: name of the column of segments, or several; None for one sigmoid.
         dialect: a dialect of sqlglot: "duckdb", "spark", "sqlite", "postgres", "bigquery", ...
         table: name of a table to create for the segments, with columns `platt_key_0` and so on,
             `platt_known`, `platt_A`, `platt_B`, and with a population `platt_AA`, `platt_AB` and
             `platt_BB`; None for a CASE. With levels a table of the values of each level is added,
-            {table}_level_0 with columns `platt_level_0_key_0`, ... and so on. Tables of these names
-            are replaced.
-        view: name of a view to create, with a column `probability` and all columns of `rows`; None
-            for none. A view of this name is replaced.
+            {table}_level_0 with columns `platt_level_0_key_0`, ... and so on. With curves that are
+            no sigmoids, and with a threshold, `platt_curve` is the number of the segment's curve,
+            and {table}_pieces has the pieces of each: `platt_piece`, the number of the curve, the
+            scores `platt_start` and `platt_end`, and `platt_c0`, the value at `platt_start` or the
+            log-odds there, or the first of several coefficients. Tables of these names are
+            replaced.
+        view: name of a view to create, with a column `probability`, or `accepted` with a threshold,
+            and all columns of `rows`; None for none. A view of this name is replaced.
         rows: name of the table of rows, as the dialect writes it, such as sales.visits; with a view
             only.
+        threshold: a probability in (0, 1), for a decision in place of the probability: whether the
+            score has reached `SegmentCalibrator.threshold`, or is at most that where the curve
+            falls. Exact with a population too. NULL where there is no curve, and where a curve that
+            is no sigmoid falls somewhere. None for the probability.
 
     Raises:
         ValueError: calibrator is not as above; columns do not match its segments; segments have a
             type without a literal; sqlglot does not know the dialect; a view is without rows, or
-            would replace them; or there are more than 1,000 segments and no table. With levels also
-            the values of nested ones, and all combinations of the values of crossed ones, count as
+            would replace them; or there are more than 1,000 segments, or 300 pieces of curves, and
+            no table. With levels also the values of nested ones, and all combinations of the values
+            of crossed ones, count as segments. A threshold is given beside levels, or without
             segments.
         ImportError: sqlglot is missing.
 
@@ -79,4 +96,8 @@ def to_sql(
     from platt_jax.export.sql_text import written
 
     columns = [] if segment is None else [segment] if isinstance(segment, str) else list(segment)
-    return SqlExport(*written(curves(calibrator), score, columns, dialect, table, view, rows))
+    if threshold is None:
+        found = curves(calibrator, any_curve=True)
+    else:
+        found = decisions(calibrator, threshold)
+    return SqlExport(*written(found, score, columns, dialect, table, view, rows))

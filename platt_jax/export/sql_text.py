@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 
 from platt_jax.export.curves import Curves, column_types, is_wider, number_of_cases, other_cases
 from platt_jax.extras import install_hint
+from platt_jax.results.pieces import Pieces
 
 with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
+from platt_jax.export import sql_pieces
 from platt_jax.sql import expressions
 
-# Maximum number of segments in an expression; engines take long to read more.
-_MOST_IN_EXPRESSION = 1000
+# Maximum numbers of segments and of pieces of curves in an expression; engines take long to read
+# more.
+_MOST_IN_EXPRESSION, _MOST_PIECES = 1000, 300
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
 _BITS = 64  # size of a BIGINT
 # Widest integers of DuckDB; other engines are assumed to have BIGINT only.
@@ -25,7 +28,6 @@ _WIDE = {"duckdb": ("HUGEINT", 128)}
 # Step and number of pairs of the quadrature (`results/averages.py`); each node is a term of SQL.
 _FEW_NODES = 1.0, 6
 _ROWS_OF_INSERT = 500
-_PROBABILITY = "probability"  # the new column of a view
 
 
 def written(
@@ -53,21 +55,30 @@ def written(
     columns = list(map(expressions.quoted, columns))
     tables = [] if table is None else _tables(found, types, table)
     p = _joined(found, score, tables) if tables else _cases(found, score, columns)
-    joins = " ".join(_join(one, columns) for one in tables)
+    names = [one.name for one in tables]
+    joins = [_join(one, columns) for one in tables]
     statements = [text for one in tables for text in _setup(found, one)]
+    if tables and found.pieces is not None:
+        names.append(expressions.quoted(f"{table}_pieces"))
+        statements += _setup_of_pieces(found.pieces, names[-1])
+        (curve,) = _joined_parameters(found, tables)
+        joins.append(sql_pieces.join(names[-1], curve, score))
+    new = "probability"
+    if found.decides:
+        p, new = f"({p}) = 1", "accepted"
     if view is not None or rows is not None:
-        if _PROBABILITY in [name.casefold() for name in given]:
+        if new in [name.casefold() for name in given]:
             raise ValueError(
-                f"score, segment: expected other names than {_PROBABILITY!r}, which is the "
+                f"score, segment: expected other names than {new!r}, which is the "
                 f"new column of a view, got {given}"
             )
-        named = _view_and_rows(view, rows, [one.name for one in tables], dialect)
-        statements = _with_view(statements, *named, p, joins)
+        named = _view_and_rows(view, rows, names, dialect)
+        statements = _with_view(statements, *named, f"{p} AS {new}", " ".join(joins))
     setup = tuple(map(in_dialect, statements))
     if not tables:
         return in_dialect(p), "", setup
     # sqlglot reads whole queries, not fragments.
-    query = in_dialect(f"SELECT {p} FROM platt_rows {joins}")
+    query = in_dialect(f"SELECT {p} FROM platt_rows {' '.join(joins)}")
     expression, join = query.removeprefix("SELECT ").split(" FROM platt_rows ", 1)
     return expression, join, setup
 
@@ -110,12 +121,14 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
         raise ValueError("table: expected None for one sigmoid, which has no segments to join")
     if table == "":
         raise ValueError("table: expected the name of a table, got ''")
-    cases = number_of_cases(found)
-    if table is None and cases > _MOST_IN_EXPRESSION:
-        what = "segments and values of levels" if found.levels else "segments"
+    cases, most = number_of_cases(found), _MOST_IN_EXPRESSION
+    what = "segments and values of levels" if found.levels else "segments"
+    if found.pieces is not None:
+        cases, most, what = len(found.pieces), _MOST_PIECES, "pieces of curves"
+    if table is None and cases > most:
         raise ValueError(
             f"table: expected the name of a table to make for {cases:,} {what}; "
-            f"at most {_MOST_IN_EXPRESSION:,} go into an expression"
+            f"at most {most:,} go into an expression"
         )
 
 
@@ -136,8 +149,15 @@ def _column_types(found: Curves, dialect: str) -> list[str]:
     ]
 
 
+def _by_curve(found: Curves, parameters: Sequence[float], score: str) -> str:
+    """The probability by one curve."""
+    if found.pieces is not None:
+        return sql_pieces.cases(found.pieces, int(parameters[0]), score)
+    return _probability([*map(_number, parameters)], score)
+
+
 def _probability(parameters: Sequence[str], score: str) -> str:
-    """The probability, given expressions of the parameters."""
+    """The probability by a sigmoid, given expressions of the parameters."""
     A, B, *covariance = parameters
     z = f"({A} * {score} + {B})"
     if not covariance:
@@ -153,13 +173,13 @@ def _number(x: float) -> str:
 
 def _cases(found: Curves, score: str, columns: Sequence[str]) -> str:
     """The probability as a CASE over segments, and with levels over what is known of others."""
-    default = _probability([*map(_number, found.fallback)], score)
+    default = _by_curve(found, found.fallback, score)
     segment_cases = (
         (dict(enumerate(_parts(segment))), numbers)
         for segment, numbers in zip(found.segments or [], found.parameters, strict=True)
     )
     whens = "".join(
-        f" WHEN {_equal(columns, known)} THEN {_probability([*map(_number, numbers)], score)}"
+        f" WHEN {_equal(columns, known)} THEN {_by_curve(found, numbers, score)}"
         for known, numbers in chain(segment_cases, other_cases(found))
     )
     return f"CASE{whens} ELSE {default} END" if whens else default
@@ -221,39 +241,57 @@ def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
 
 
 def _setup(found: Curves, table: _Table) -> Iterator[str]:
-    """The statements that create a table, and drop an earlier one.
-
-    PostgreSQL and SQLite have no CREATE OR REPLACE TABLE, and Spark has it for some tables only.
-    """
+    """The statements that create a table of segments or values, and drop an earlier one."""
     prefix = table.prefix
     rows = [
         f"({', '.join([*map(_literal, parts), '1', *map(_number, numbers)])})"
         for parts, numbers in table.rows
     ]
-    keys = ", ".join(f"{prefix}_key_{i} {type_}" for i, type_ in table.columns.items())
-    numbers = ", ".join(f"{prefix}_{name} DOUBLE" for name in found.names)
-    yield f"DROP TABLE IF EXISTS {table.name}"
-    yield f"CREATE TABLE {table.name} ({keys}, {prefix}_known INTEGER, {numbers})"
+    keys = [f"{prefix}_key_{i} {type_}" for i, type_ in table.columns.items()]
+    numbers = [f"{prefix}_{name} DOUBLE" for name in found.names]
+    return _created(table.name, [*keys, f"{prefix}_known INTEGER", *numbers], rows)
+
+
+def _setup_of_pieces(pieces: Pieces, name: str) -> Iterator[str]:
+    """The statements that create a table of pieces of curves, and drop an earlier one."""
+    columns = sql_pieces.literals(pieces)
+    rows = [f"({', '.join(row)})" for row in zip(*columns.values(), strict=True)]
+    return _created(name, [f"{column} DOUBLE" for column in columns], rows)
+
+
+def _created(name: str, columns: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
+    """The statements that create a table, and drop an earlier one.
+
+    PostgreSQL and SQLite have no CREATE OR REPLACE TABLE, and Spark has it for some tables only.
+    """
+    yield f"DROP TABLE IF EXISTS {name}"
+    yield f"CREATE TABLE {name} ({', '.join(columns)})"
     for i in range(0, len(rows), _ROWS_OF_INSERT):
-        yield f"INSERT INTO {table.name} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
+        yield f"INSERT INTO {name} VALUES {', '.join(rows[i : i + _ROWS_OF_INSERT])}"
 
 
 def _with_view(
-    statements: Sequence[str], view: str, rows: str, probability: str, joins: str
+    statements: Sequence[str], view: str, rows: str, column: str, joins: str
 ) -> list[str]:
     """The statements of tables, and of a view of the rows that are joined with them.
 
     The earlier view is dropped first: PostgreSQL drops no table that a view needs, and a view of
-    tables that are half filled would have wrong probabilities. The probability comes first: of two
+    tables that are half filled would have wrong probabilities. The new column comes first: of two
     columns of its name, DuckDB and SQLite rename the second without a word.
     """
-    columns = f"{probability} AS {_PROBABILITY}, platt_rows.*"
-    query = f"SELECT {columns} FROM {rows} AS platt_rows {joins}"
+    query = f"SELECT {column}, platt_rows.* FROM {rows} AS platt_rows {joins}"
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 
 def _joined(found: Curves, score: str, tables: Sequence[_Table]) -> str:
-    """The probability, given the joined tables of the segments and of the levels."""
+    """The probability, given the joined tables."""
+    if found.pieces is not None:
+        return sql_pieces.joined(found.pieces, score)
+    return _probability(_joined_parameters(found, tables), score)
+
+
+def _joined_parameters(found: Curves, tables: Sequence[_Table]) -> list[str]:
+    """The parameters of each row, given the joined tables of the segments and of the levels."""
 
     def parameter_cases(place: int, name: str) -> str:
         segments, *levels = (
@@ -266,7 +304,7 @@ def _joined(found: Curves, score: str, tables: Sequence[_Table]) -> str:
         )
         return expressions.parameter(segments, _number(found.root[place]), levels)
 
-    return _probability([parameter_cases(*named) for named in enumerate(found.names)], score)
+    return [parameter_cases(*named) for named in enumerate(found.names)]
 
 
 def _join(table: _Table, columns: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,9 +113,25 @@ def _scores_to_draw(rows: PlottedRows) -> Floats:
     return np.linspace(*central(rows.values, share=0.998, pad=0.02), _POINTS)
 
 
+class _SegmentCurve(NamedTuple):
+    """One segment's curve that is no sigmoid, drawn as a Fit is."""
+
+    calibrator: SegmentCalibrator
+    key: Any
+
+    def predict_proba(self, scores: Floats) -> NDArray[Any]:
+        return self.calibrator.predict_proba(scores, [self.key] * len(scores))
+
+    def band(self, scores: Floats, level: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The band; NaN where the kind of curve has none."""
+        if self.calibrator.curves is None or not self.calibrator.curves.has_errors:
+            return (np.full(len(scores), np.nan),) * 2
+        return self.calibrator.band(scores, [self.key] * len(scores), level)
+
+
 def _draw_sigmoid(
     ax: Axes,
-    fit: Fit,
+    fit: Fit | _SegmentCurve,
     rows: PlottedRows,
     grid: Floats,
     n_bins: int,
@@ -130,13 +146,16 @@ def _draw_sigmoid(
     """
     color, percent = style.shade(ax, style.BLUE), style.percent(level)
     lower, upper = fit.band(grid, level)
-    ax.fill_between(grid, lower, upper, color=color, alpha=0.2, linewidth=0)
-    ax.plot(grid, fit.predict_proba(grid), color=color, label=f"{label}, {percent} band")
+    p = fit.predict_proba(grid)
+    if np.isfinite(lower).any():
+        ax.fill_between(grid, lower, upper, color=color, alpha=0.2, linewidth=0)
+        label = f"{label}, {percent} band"
+    ax.plot(grid, p, color=color, label=label)
     rates = rows.rates(n_bins, strategy, level)
     ink = style.shade(ax, style.BLACK)
     intervals(ax, rates, color=ink, label=f"observed, {percent} interval")
     ax.set_xlim(*grid[[0, -1]])
-    drawn = np.concatenate([lower, upper, rates.lower, rates.upper])
+    drawn = np.concatenate([p, lower, upper, rates.lower, rates.upper])
     return float(np.nanmin(drawn)), float(np.nanmax(drawn))
 
 
@@ -153,12 +172,13 @@ def segment_sigmoids(
     level: float = 0.95,
     axes: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Plot the sigmoids of some segments with their bands and binned rates, as small multiples.
+    """Plot the curves of some segments with their bands and binned rates, as small multiples.
 
-    Each panel also has the curve of all rows pooled, dashed.
+    Each panel also has the sigmoid of all rows pooled, dashed. Isotonic curves, bins and Venn-Abers
+    predictors have no bands.
 
     Args:
-        calibrator: a SegmentCalibrator.
+        calibrator: a SegmentCalibrator with any curves.
         scores: (N,) scores.
         labels: (N,) bool, {0, 1} or {-1, +1}.
         segments: (N,) ids, as in `fit_segments`.
@@ -200,7 +220,8 @@ def segment_sigmoids(
     drawn = []
     for ax, name, note, each in zip(axes.flat, chosen_ids, notes, rows, strict=False):
         bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
-        drawn.append(_draw_sigmoid(ax, calibrator[name], each, grid, bins, "quantile", level))
+        curve, label = _curve_of(calibrator, name)
+        drawn.append(_draw_sigmoid(ax, curve, each, grid, bins, "quantile", level, label))
         pooled = calibrator.fallback.predict_proba(grid)
         looks: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "zorder": 1}
         ax.plot(grid, pooled, label="all rows pooled", **looks)
@@ -212,6 +233,13 @@ def segment_sigmoids(
     if own_axes:
         _finish(axes, len(places))
     return axes
+
+
+def _curve_of(calibrator: SegmentCalibrator, key: Any) -> tuple[Fit | _SegmentCurve, str]:
+    """The curve of a segment, and what it is called."""
+    if calibrator.curves is None:
+        return calibrator[key], "sigmoid"
+    return _SegmentCurve(calibrator, key), calibrator.curves.label
 
 
 def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:

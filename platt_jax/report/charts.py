@@ -55,7 +55,7 @@ def reliability(predicted: ReportRows) -> tuple[str, str]:
 def worst(
     calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments
 ) -> list[str]:
-    """The sigmoids of the most urgent segments, which are `shown`."""
+    """The curves of the most urgent segments, which are `shown`."""
     places = judged.place[shown(judged)]
     chosen = [calibrator.keys[place] for place in places]
     rows = predicted.rows
@@ -69,7 +69,9 @@ def worst(
             ax.set_title("")  # the page has titles as text
             ax.set(xlabel="score", ylabel="P(y = 1)")
 
-    what = "The segment's sigmoid over its observed rates"
+    what = "The segment's curve over its observed rates"
+    if calibrator.curves is None:
+        what = "The segment's sigmoid over its observed rates"
     return _svg(draw, what, number=len(chosen), small=True) if chosen else []
 
 

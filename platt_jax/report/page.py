@@ -20,6 +20,7 @@ from platt_jax.plots.explorer import JudgedSegments
 from platt_jax.report import charts, rows
 from platt_jax.report.rows import Judgement, Measure, ReportRows
 from platt_jax.results.atomic import destination, write_atomically
+from platt_jax.results.fit import inspected
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.tables import flag_counts, status_counts
@@ -53,12 +54,12 @@ def to_html(
     `triage(..., against="predictions")`, whose null hypothesis is that each label is 1 with the
     predicted probability; the page has its p-values. The number of segments that have
     changed is by `triage` with its default, against the fit: they do not fit what was known of
-    them, with its uncertainty.
+    them, with its uncertainty. Curves that are no sigmoids are tested by the first alone.
 
     Args:
         path: path of the file; an existing file is replaced atomically.
-        calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are then the
-            page's segments, with the pairs of a row and a class as rows.
+        calibrator: result of `fit_segments`, with any curves; or of `fit_one_vs_rest`, whose
+            classes are then the page's segments, with the pairs of a row and a class as rows.
         scores: (N,) scores, as in `fit_segments`, preferably of rows that were not fitted. A row
             whose score or label is not finite counts only in the number of rows. For classes
             (N, C), as in `fit_one_vs_rest`. Or SegmentRows or ClassRows without weights and offset,
@@ -97,7 +98,7 @@ def to_html(
         elif not isinstance(before, str):
             before = given.flatten(before)
         calibrator = calibrator.by_class
-    require_segment_calibrator(calibrator, "calibrator")
+    require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     path = destination(path)
     with install_hint("platt_jax.report needs matplotlib", "platt-jax[report]"):
         import matplotlib  # noqa: F401 - checks that it is installed
@@ -132,12 +133,30 @@ def _page(
         "urgent": _urgent(judged),
         "worst": _worst(calibrator, predicted, judged),
         "explorer": explorer.markup(),
+        "tests": _resource("tests.html" if calibrator.curves is None else "one_test.html"),
+        "scaling": _scaling(calibrator),
+        "curve": _drawn(calibrator),
         "about": shown.about,
     }
     for i, block in enumerate(shown.blocks):
         parts[f"block{i}"] = base64.b64encode(block).decode()
     # In one pass, so that braces in a part are not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
+
+
+def _scaling(calibrator: SegmentCalibrator) -> str:
+    """What the page is about."""
+    if calibrator.curves is None:
+        return "Platt scaling by segment"
+    return f"Calibration by segment, {calibrator.curves.label} curves"
+
+
+def _drawn(calibrator: SegmentCalibrator) -> str:
+    """What the line of a segment is."""
+    curves = calibrator.curves
+    if curves is not None and not curves.has_errors:
+        return "curve"
+    return f"{'sigmoid' if curves is None else 'curve'} with its 95&nbsp;% band"
 
 
 def _reliability(predicted: ReportRows) -> str:
@@ -169,7 +188,10 @@ def _resource(name: str) -> str:
 
 
 def _summary(
-    calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments, changed: Judgement
+    calibrator: SegmentCalibrator,
+    predicted: ReportRows,
+    judged: JudgedSegments,
+    changed: Judgement | None,
 ) -> str:
     """The numbers of segments that are off, and that have changed, and eight other numbers."""
     table = judged.table
@@ -180,7 +202,8 @@ def _summary(
     positive = f"{100 * predicted.rows.labels[usable].mean():.3g} %" if usable.any() else "none"
     terms: dict[str, Any] = {
         f"segments off, q ≤ {_FDR:g}": f"{flagged:,} of {tested:,}",
-        f"changed since the fit, q ≤ {_FDR:g}": f"{changed.flagged:,} of {changed.tested:,}",
+        f"changed since the fit, q ≤ {_FDR:g}": changed
+        and f"{changed.flagged:,} of {changed.tested:,}",
         "of the rows positive": positive,
         "rows of this report": f"{len(usable):,}",
         "rows left out": f"{np.count_nonzero(~usable):,}",
@@ -190,12 +213,14 @@ def _summary(
         "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
         "segments not fitted": f"{np.count_nonzero(~seen):,}",
     }
-    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in terms.items())
+    known = ((name, value) for name, value in terms.items() if value is not None)
+    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in known)
 
 
 def _outcome(calibrator: SegmentCalibrator) -> str:
     """Table rows of the statuses and flags that occur, with their numbers and meanings."""
-    statuses, flags = calibrator.fit.status, calibrator.fit.flags
+    fit, *_ = inspected(calibrator, any_curve=True)
+    statuses, flags = fit.status, fit.flags
     said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
     population = calibrator.population
     if population is not None and population.status != Status.CONVERGED:

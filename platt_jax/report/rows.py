@@ -144,8 +144,13 @@ class Judgement(NamedTuple):
 
 def changed(
     calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
-) -> Judgement:
-    """The segments that `triage` flags against the fit, if enough is known of them."""
+) -> Judgement | None:
+    """The segments that `triage` flags against the fit, if enough is known of them.
+
+    None for curves that are no sigmoids, which are tested against the predictions only.
+    """
+    if calibrator.curves is not None:
+        return None
     known = posteriors(calibrator, judged.keys, judged.place).usable
     some = rows.usable & known[rows.segments]
     if not some.any():

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Bools, Integers
+from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.columns import Column
 from platt_jax.results import tables
 from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.pieces import Pieces, pieces
 from platt_jax.results.probabilities import expit, logit
 from platt_jax.status import Status
 
@@ -38,6 +39,7 @@ class FittedCurves(ComparedByValue, ABC):
     """
 
     kind: ClassVar[str]  # its name in files and messages
+    has_errors: ClassVar[bool] = False  # whether `variance` is known
 
     status: NDArray[Any]
     low: NDArray[Any]
@@ -78,6 +80,10 @@ class FittedCurves(ComparedByValue, ABC):
             which = np.repeat(np.arange(len(self)), _CHECKED)
             p = self.proba(scores.ravel(), which).reshape(scores.shape)
             return np.asarray((np.diff(p, axis=1) >= -1e-12).all(axis=1))
+
+    @abstractmethod
+    def pieces(self) -> Pieces:
+        """The curves in pieces, for programs without platt_jax."""
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Columns (K,) of a table."""
@@ -146,6 +152,24 @@ class Features(ABC):
         """Their derivatives."""
         raise NotImplementedError
 
+    def polynomials(self) -> "Polynomials":
+        """The functions in pieces; by default the powers of u."""
+        return Polynomials(np.array([-np.inf]), np.eye(self.number, 4)[None], np.zeros(self.number))
+
+
+class Polynomials(NamedTuple):
+    """P functions of u as polynomials on m intervals.
+
+    Attributes:
+        starts: (m,) where the intervals start, ascending, the first at -inf.
+        coefficients: (m, P, 4), of the powers of u - start; in the first interval of those of u.
+        bends: (P,) coefficients of log(2 cosh(u / 2)), which is added.
+    """
+
+    starts: Floats
+    coefficients: Floats
+    bends: Floats
+
 
 @dataclass(frozen=True)
 class LinearFeatures(Features):
@@ -199,6 +223,12 @@ class BetaFeatures(Features):
         log_cosh = xp.where(half < 1, xp.log1p(2 * small * small), far)
         return [u / 2 - log_cosh, u / 2 + log_cosh]
 
+    def polynomials(self) -> Polynomials:
+        """See `Features`."""
+        two = math.log(2)
+        made = np.array([[1, 0, 0, 0], [two, 0.5, 0, 0], [-two, 0.5, 0, 0]])
+        return Polynomials(np.array([-np.inf]), made[None], np.array([0.0, -1.0, 1.0]))
+
 
 @dataclass(frozen=True)
 class SplineFeatures(Features):
@@ -233,6 +263,23 @@ class SplineFeatures(Features):
             made.append((curved + slope * xp.maximum(u - last, 0)) / (last - first) ** 2)
         return made
 
+    def polynomials(self) -> Polynomials:
+        """See `Features`."""
+        knots = np.array(self.knots)
+        first, *_, before, last = knots
+        inner = knots[:-2]
+        # Of the cubes of u - knot, from each knot on.
+        weights = np.eye(len(inner), len(knots))
+        weights[:, -2] = (inner - last) / (last - before)
+        distance = np.tril(knots[:, None] - knots)
+        cubes = np.stack([distance**3, 3 * distance**2, 3 * distance, np.tri(len(knots))], -1)
+        cubes[-1, :, 2:] = 0  # from the last knot on a line
+        made = np.zeros((1 + len(knots), self.number, 4))
+        made[:, 0, 0] = made[:, 1, 1] = 1
+        made[1:, 1, 0] = knots
+        made[1:, 2:] = np.einsum("fk,mkd->mfd", weights, cubes) / (last - first) ** 2
+        return Polynomials(np.append(-np.inf, knots), made, np.zeros(self.number))
+
     @property
     def constants(self) -> tuple[float, ...]:
         """See `Features`."""
@@ -263,6 +310,7 @@ class LogOddsCurves(FittedCurves):
     """
 
     kind: ClassVar[str] = "log-odds"
+    has_errors: ClassVar[bool] = True
 
     features: Features
     center: NDArray[Any]
@@ -315,6 +363,53 @@ class LogOddsCurves(FittedCurves):
             ends = ((x[which] - center) * scale for x in (self.low, self.high))
             inside = np.clip(u, *ends)
             return inside, u - inside
+
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`. Lines have the scale 1, so that they go on to the largest scores."""
+        starts, functions, bends = self.features.polynomials()
+        coefficients = self.coefficients.astype(float)
+        made = np.moveaxis(np.einsum("kp,mpd->kmd", coefficients, functions), -1, 0)
+        at, each = np.where(np.isinf(starts), 0, starts), np.arange(len(self))[:, None]
+        own = self.features.own_coordinates
+        center, scale = (x.astype(float)[:, None] for x in (self.center, self.scale))
+        center, scale = (center, scale) if own else (np.zeros_like(center), np.ones_like(scale))
+        origin = center + at / scale
+        start = np.where(np.isinf(starts), -np.inf, origin)
+        if self.features.tangent:
+            made, start, origin = self._with_tangents(made, start, origin, scale)
+        line = (made[2] == 0) & (made[3] == 0)
+        return pieces(
+            each,
+            start,
+            made[0],
+            c1=np.where(line, made[1] * scale, made[1]),
+            c2=made[2],
+            c3=made[3],
+            origin=origin,
+            scale=np.where(line, 1, scale),
+            bend=(coefficients @ bends)[:, None],
+            is_log_odds=True,
+        )
+
+    def _with_tangents(
+        self, made: Floats, start: Floats, origin: Floats, scale: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """The coefficients (4, K, m) of one piece, with those of the lines beyond its scores."""
+        which = np.arange(len(self))
+        coefficients = [made]
+        for ends in (self.low, self.high):
+            inside, _ = self._coordinates(ends, which)
+            slope = sum(map(np.multiply, self.coefficients.T[1:], self.features.slopes(inside)))
+            zero = np.zeros(len(self))
+            line = np.stack([self.log_odds(ends, which), slope, zero, zero])
+            coefficients.append(line[:, :, None].astype(float))
+        middle, below, beyond = coefficients
+        low, high = (x.astype(float)[:, None] for x in (self.low, self.high))
+        return (
+            np.concatenate([below, middle, beyond], 2),
+            np.concatenate([start, low, high], 1),
+            np.concatenate([low, origin, high], 1),
+        )
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """See `FittedCurves`."""

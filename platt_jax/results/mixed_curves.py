@@ -14,6 +14,7 @@ from platt_jax.results.historical_curves import (
     ParabolaCurves,
     SigmoidCurves,
 )
+from platt_jax.results.pieces import Pieces, joined
 from platt_jax.results.ragged_curves import (
     CornerCurves,
     RaggedCurves,
@@ -63,6 +64,15 @@ class MixedCurves(FittedCurves):
             if mine.any():
                 made[mine] = getattr(part, method)(scores[mine], self.place[which[mine]])
         return made
+
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`."""
+        made = []
+        for number, part in enumerate(self.parts):
+            mine = np.flatnonzero(self.part == number)
+            found = part.only(self.place[mine]).pieces()
+            made.append(replace(found, curve=mine[found.curve]))
+        return joined(made)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """See `FittedCurves`."""

@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Integers
+from platt_jax.arrays import Floats, Integers
 from platt_jax.groups import Groups
 from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.pieces import Pieces, lines, pieces
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,6 +51,10 @@ class RaggedCurves(FittedCurves):
             low, high = np.where(right, middle + 1, low), np.where(right, high, middle)
         return low
 
+    def _starts(self) -> Floats:
+        """(M + K,) the scores of each curve after -inf."""
+        return np.insert(self.scores.astype(float), Groups(self.sizes).starts, -np.inf)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CornerCurves(RaggedCurves):
@@ -81,6 +86,10 @@ class CornerCurves(RaggedCurves):
         made = np.where(np.isnan(scores), np.nan, made)
         return made.astype(np.result_type(scores, self.probabilities))
 
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`."""
+        return lines(Groups(self.sizes).owner, self.scores, self.probabilities)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepCurves(RaggedCurves):
@@ -101,6 +110,10 @@ class StepCurves(RaggedCurves):
         starts = Groups(self.sizes + 1).starts[which]
         made = self.probabilities[starts + self._count(scores, which, np.less_equal)]
         return np.where(np.isnan(scores), np.nan, made)
+
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`."""
+        return pieces(Groups(self.sizes + 1).owner, self._starts(), self.probabilities)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,5 +142,17 @@ class VennAbersCurves(RaggedCurves):
 
     def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`. The merged probability minimises the larger log loss of both."""
-        p0, p1 = self.both(scores, which)
-        return np.asarray(p1 / (1 - p0 + p1))
+        return _merged(*self.both(scores, which))
+
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`. A score of the fit is a piece, up to the next number above it."""
+        start, owner = self._starts(), Groups(self.sizes + 1).owner
+        at = _merged(self.p0, np.append(np.nan, self.p1[:-1]))
+        after = np.where(np.isinf(start), start, np.nextafter(start, np.inf))
+        # A curve's first piece starts at no score.
+        both = np.stack([np.where(np.isinf(start), np.nan, start), after], 1)
+        return pieces(owner[:, None], both, np.stack([at, _merged(self.p0, self.p1)], 1))
+
+
+def _merged(p0: NDArray[Any], p1: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(p1 / (1 - p0 + p1))

@@ -489,6 +489,7 @@ REFUSED_BEFORE_ANY_WORK = {
     "report in.csv --calibrator c.npz --score f --label y --segment s --out -": "a page is a file",
     "triage in.csv --calibrator c.npz --score f --label y": "one that was fitted with --segment",
     "export c.npz --to json --table t --out o": "--table: expected only with --to sql",
+    "export c.npz --to json --threshold 0.5 --out o": "--threshold: expected only with --to sql",
     "export c.npz --to json --dtype float32 --out o": "--dtype: expected only with --to onnx",
     "export c.npz --to sql --score f --view v --out o": "view, rows: expected the names of a view",
     "shift c.npz --from-rate 0.5 --to-rate 1 --out o": "--to-rate: expected numbers between 0 and",
@@ -940,6 +941,26 @@ def test_an_exported_script_runs_every_night(in_tmp, fitted, named):
     query = "SELECT * FROM v" if named else query.replace(" FROM rows ", " FROM sales ")
     row = connection.execute(query).fetchnumpy()
     np.testing.assert_allclose(row["probability"], fitted.predict_proba([0.5], ["a"]), rtol=1e-12)
+
+
+def test_other_curves_and_decisions_are_exported(in_tmp, fitted):
+    duckdb = pytest.importorskip("duckdb")
+    from platt_jax.export import to_python
+
+    assert run("fit in.csv --score f --label y --segment shop --curve bins --out b.npz") == 0
+    assert run("export b.npz --to python --out b.py") == 0
+    bins = platt_jax.load("b.npz")
+    assert (in_tmp / "b.py").read_text() == to_python(bins)
+    words = "--score f --segment shop --table curves --threshold 0.5"
+    for of in ("c", "b"):
+        assert run(f"export {of}.npz --to sql {words} --out {of}.sql") == 0
+    script = (in_tmp / "c.sql").read_text()
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE sales AS SELECT 0.5 AS f, 'a' AS shop")
+    connection.execute(script)
+    query = script.splitlines()[-1].removeprefix("-- ").replace(" FROM rows ", " FROM sales ")
+    row = connection.execute(query).fetchnumpy()
+    assert row["accepted"].tolist() == [fitted.predict_proba([0.5], ["a"])[0] >= 0.5]
 
 
 def test_onnx_of_float32(in_tmp, fitted):

@@ -2,35 +2,19 @@
 
 import numpy as np
 import pytest
+from data import CURVED_SIZES as SIZES
 from data import batch, labels_of
+from data import curved as world
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 
 import platt_jax as pj
 from platt_jax import Status, curves
+from platt_jax.export import to_python
 from platt_jax.inference.choose_curve import first_as_good
 
 NAMES = ("shift", "temperature", "quadratic", "beta", "spline", "isotonic", "bins", "venn_abers")
 LOG_ODDS = ("quadratic", "beta", "spline")
-SIZES = (1, 2, 3, 7, 40, 300, 700)
-
-
-def world(seed=0, sizes=SIZES, dtype=float):
-    """Rows of segments of these sizes, with ties, in random order; and weights."""
-    rng = np.random.default_rng(seed)
-    segments = np.repeat(np.arange(len(sizes)), sizes)
-    scores = rng.normal(size=len(segments)).round(1)
-    chances = 1 / (1 + np.exp(0.5 - 1.2 * scores - 0.3 * scores**2))
-    labels = (rng.random(len(scores)) < chances).astype(int)
-    order = rng.permutation(len(scores))
-    weights = rng.integers(1, 4, len(scores)).astype(dtype)
-    return scores[order].astype(dtype), labels[order], segments[order], weights
-
-
-@pytest.fixture(scope="module")
-def calibrators():
-    f, y, s, w = world()
-    return {name: pj.fit_segments(f, y, s, weights=w, curve=name) for name in NAMES}
 
 
 def platt(y, w):
@@ -199,6 +183,10 @@ def test_bad_rows_cost_their_segment_only(name):
     assert status[4] == "NON_FINITE" and status[2] == "EMPTY"
     assert {*status[:2], status[3], *status[5:]} == {"CONVERGED"}
     p = found.predict_proba([0.3] * 8, np.arange(8))
+    module = {}
+    exec(to_python(found), module)
+    exported = [module["predict_proba"](0.3, k) for k in range(8)]
+    np.testing.assert_allclose(exported, p, rtol=1e-12)
     assert np.isnan(p).tolist() == [False, False, True, False, True, False, False, False]
     whole = pj.fit_segments(*(x[s != 4] for x in (f, y, s)), weights=w[s != 4], curve=name)
     np.testing.assert_allclose(p[5], whole.predict_proba([0.3], 5), rtol=1e-7)

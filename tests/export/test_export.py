@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from data import labels_of
 from levelled import levelled
+from sql_engines import InDuckDB, InSQLite
 
 import platt_jax as pj
 from platt_jax import Sigmoid
@@ -213,46 +213,6 @@ def test_the_python_module_needs_nothing_else(tmp_path):
 
 
 # --- SQL ------------------------------------------------------------------------------------------
-
-
-class InDuckDB:
-    dialect = "duckdb"
-
-    def __init__(self):
-        duckdb = pytest.importorskip("duckdb")
-        self.connection = duckdb.connect()
-
-    def __call__(self, statement):
-        return self.connection.execute(statement).fetchall()
-
-    def table(self, rows, names):
-        import pyarrow as pa
-
-        columns = [pa.array(column) for column in zip(*rows, strict=True)]
-        self.connection.register("arrow", pa.table(columns, names=names))
-        self("CREATE TABLE t AS SELECT * FROM arrow")
-
-    def drop(self, table):
-        self(f"DROP TABLE {table} CASCADE")
-
-
-class InSQLite:
-    dialect = "sqlite"
-
-    def __init__(self):
-        self.connection = sqlite3.connect(":memory:")
-
-    def __call__(self, statement):
-        return self.connection.execute(statement).fetchall()
-
-    def table(self, rows, names):
-        columns = ", ".join(f'"{name}"' for name in names)
-        self.connection.execute(f"CREATE TABLE t ({columns})")
-        kept = [[x.isoformat() if isinstance(x, dt.date) else x for x in row] for row in rows]
-        self.connection.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(names))})", kept)
-
-    def drop(self, table):
-        self(f"DROP TABLE {table}")
 
 
 @pytest.mark.parametrize("engine", [InDuckDB, InSQLite])

@@ -341,3 +341,19 @@ def test_200_000_segments_are_painted_at_once(browser, tmp_path, monkeypatch):
     page.locator("tr[data-segment] button").click()
     assert chosen(page) == "154321"
     page.close()
+
+
+def test_a_curve_that_is_no_sigmoid_is_drawn(opened, rows, tmp_path):
+    scores, labels, shops = rows
+    some = np.isin(shops, ["shop 1", "shop 2", "shop 3"])
+    mine = scores[some], labels[some], shops[some]
+    to_html(tmp_path / "page.html", pj.fit_segments(*mine, curve="isotonic"), *mine)
+    page = opened(tmp_path / "page.html")
+    chosen = page.locator(part("chosen"))
+    points = chosen.locator("polyline.fit").get_attribute("points").split()
+    assert len(points) > 70 and not any("NaN" in point for point in points)
+    heights = [float(point.split(",")[1]) for point in points]
+    assert heights == sorted(heights, reverse=True)  # it never falls
+    assert "isotonic" in chosen.locator(".key").inner_text()
+    assert "A ± error" not in chosen.inner_text()
+    assert page.locator("tbody polyline").count() == 3

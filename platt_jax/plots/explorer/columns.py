@@ -20,6 +20,7 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.rows import JudgedSegments
+from platt_jax.results.fit import inspected
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Status
 
@@ -29,6 +30,7 @@ STATUSES = [*(status.name for status in Status), "UNSEEN"]
 _UNSEEN = len(Status)
 # Of deflate: fast, and larger by a few per cent than the best.
 _LEVEL = 6
+SAMPLES = 49  # scores at which a curve that is no sigmoid is kept
 _MANTISSA = 23  # bits of a float32, without its leading 1
 
 
@@ -79,7 +81,7 @@ class Order(NamedTuple):
 
 def ordered(calibrator: SegmentCalibrator, judged: JudgedSegments) -> Order:
     """All segments in their order."""
-    fit, number = calibrator.fit, len(judged.keys)
+    fit, number = inspected(calibrator, any_curve=True)[0], len(judged.keys)
     without = np.setdiff1d(np.arange(len(calibrator.keys)), judged.place)
     place = np.concatenate([judged.place, without])
     seen = place >= 0
@@ -110,18 +112,13 @@ def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]
     The log-odds of class 0 at the score f are level + A (f - middle), with the middle of the
     window. Their variance is steepness² (u - center)² + certainty², where u is f - middle in widths
     of the window. A sum of squares stays exact to the digits kept, unlike one with a covariance.
+    Curves that are no sigmoids are probabilities at `SAMPLES` scores, evenly over the window.
     """
-    fit = calibrator.fit
-    A, B = np.asarray(fit.A, float), np.asarray(fit.B, float)
-    middle = (window[0] + window[1]) / 2
-    steepness, center, certainty = _errors(np.asarray(fit.covariance, float), window)
+    fit, *_ = inspected(calibrator, any_curve=True)
     fitted = np.asarray(fit.n_pos, float) + np.asarray(fit.n_neg, float)
+    curve = _sampled if calibrator.curves is not None else _sigmoids
     made = {
-        "A": Column(order.values_of_fits(A, np.nan), "f4", 16),
-        "level": Column(order.values_of_fits(B + A * middle, np.nan), "f4", 16),
-        "steepness": Column(order.values_of_fits(steepness, np.nan), "f4", 11),
-        "center": Column(order.values_of_fits(center, np.nan), "f4", 11),
-        "certainty": Column(order.values_of_fits(certainty, np.nan), "f4", 11),
+        **curve(calibrator, order, window),
         "fitted": Column(order.values_of_fits(fitted, np.nan), "f4"),
         "status": Column(order.values_of_fits(fit.status, _UNSEEN), "u1"),
         "flags": Column(order.values_of_fits(fit.flags, 0), "u1"),
@@ -130,6 +127,27 @@ def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]
         shrinkage = calibrator.population.shrinkage
         made["shrinkage"] = Column(order.values_of_fits(shrinkage, np.nan), "f4", 11)
     return made
+
+
+def _sigmoids(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:
+    fit, middle = calibrator.fit, (window[0] + window[1]) / 2
+    A, B = np.asarray(fit.A, float), np.asarray(fit.B, float)
+    steepness, center, certainty = _errors(np.asarray(fit.covariance, float), window)
+    return {
+        "A": Column(order.values_of_fits(A, np.nan), "f4", 16),
+        "level": Column(order.values_of_fits(B + A * middle, np.nan), "f4", 16),
+        "steepness": Column(order.values_of_fits(steepness, np.nan), "f4", 11),
+        "center": Column(order.values_of_fits(center, np.nan), "f4", 11),
+        "certainty": Column(order.values_of_fits(certainty, np.nan), "f4", 11),
+    }
+
+
+def _sampled(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:
+    keys, scores = calibrator.keys, np.linspace(window[0], window[1], SAMPLES)
+    by_score = (calibrator.predict_proba(np.full(len(keys), x), keys) for x in scores)
+    return {
+        f"p{i}": Column(order.values_of_fits(p, np.nan), "f4", 11) for i, p in enumerate(by_score)
+    }
 
 
 def _errors(covariance: Floats, window: list[float]) -> tuple[Floats, Floats, Floats]:

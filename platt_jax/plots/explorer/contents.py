@@ -110,6 +110,11 @@ def contents(
     meanings = dict(MEANINGS)
     if calibrator.population is None:
         del meanings["shrinkage"]
+    curve, samples = "sigmoid", 0
+    if calibrator.curves is not None:
+        curve, samples = calibrator.curves.label, columns.SAMPLES
+        meanings["curve"] = meanings["curve"].replace("sigmoid", f"curve ({curve})")
+        del meanings["A"], meanings["B"]
     about: dict[str, Any] = {
         "number": len(order.place),
         "size": sum(map(len, blocks)),
@@ -119,6 +124,8 @@ def contents(
         "binned": [len(binned.segment), len(binned.rows)],
         "funnel": _funnel(rows, judged),
         "window": window,
+        "curve": curve,
+        "samples": samples,
         "pooled": pooled.tolist() if np.isfinite(pooled).all() else None,
         "statuses": columns.STATUSES,
         "flags": {flag.name: int(flag) for flag in Flag},

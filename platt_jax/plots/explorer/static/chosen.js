@@ -46,11 +46,12 @@ function spoken(data, i) {
 // The panel of the selected segment, this many pixels wide.
 function chosen(data, i, width) {
   const { about, columns } = data;
-  const logit = logitOf(data, i);
+  const own = curveOf(data, i);
   const said = element("p", verdict(data, i), { class: columns.off[i] ? "said off" : "said" });
   const legend = element("p", undefined, { class: "key" });
   const marks = { fit: "sigmoid, 95 % band", rate: "observed, 95 % interval", pooled: "all rows pooled" };
-  if (!logit.fitted) delete marks.fit;
+  if (about.samples) Object.assign(marks, { fit: about.curve, pooled: "sigmoid of all rows pooled" });
+  if (!own.fitted) delete marks.fit;
   const binned = binsOf(data, i);
   if (!binned) delete marks.rate;
   for (const [kind, text] of Object.entries(marks)) {
@@ -59,7 +60,7 @@ function chosen(data, i, width) {
     legend.append(mark, " ");
   }
   const notes = [];
-  if (!logit.fitted) notes.push("It has no fit of its own.");
+  if (!own.fitted) notes.push("It has no fit of its own.");
   if (!binned && columns.rows[i]) {
     notes.push(`Rates by score are kept of ${segments(about.binned[0])}, the most urgent and the largest; not of this one.`);
   }
@@ -68,7 +69,7 @@ function chosen(data, i, width) {
 
 function facts({ about, columns }, i) {
   const width = about.window[1] - about.window[0];
-  const A = columns.A[i];
+  const A = columns.A?.[i];
   const flags = flagsOf(about, columns.flags[i]);
   const terms = {
     rows: count(columns.rows[i]),
@@ -78,6 +79,7 @@ function facts({ about, columns }, i) {
     status: about.statuses[columns.status[i]],
     flags: flags.length ? flags.join(", ") : "none",
   };
+  if (about.samples) delete terms["A ± error"];
   const list = element("dl");
   for (const [term, value] of Object.entries(terms)) {
     const pair = element("div");

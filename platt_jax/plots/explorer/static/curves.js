@@ -1,6 +1,7 @@
-// The sigmoid of a segment, with its observed rates.
+// The curve of a segment, with its observed rates.
 
 const LEVEL = 1.96; // standard errors of a 95 % band or interval
+const ROUNDING = 1e-6;
 const HTML = document.createElement("div");
 HTML.innerHTML = "<svg></svg>";
 const SVG = HTML.firstChild.namespaceURI;
@@ -14,13 +15,38 @@ function shape(kind, attributes, ...children) {
 
 const sigmoid = (logit) => 1 / (1 + Math.exp(-logit));
 
-// The segment's log-odds at a score, and their standard error; of all rows pooled where it has no fit.
+// The segment's curve: its probability at a score, and its band there; that of all rows pooled where it has no fit.
+function curveOf(data, segment) {
+  if (data.about.samples && Number.isFinite(data.columns.p0[segment])) return sampledOf(data, segment);
+  const logit = logitOf(data, segment);
+  return {
+    fitted: logit.fitted,
+    at: (score) => sigmoid(logit.at(score)),
+    band: (score) => [-1, 1].map((side) => sigmoid(logit.at(score) + side * LEVEL * logit.error(score))),
+  };
+}
+
+// A curve that is no sigmoid, between the scores at which it is kept; it has no band, and ends with the window.
+function sampledOf({ about, columns }, segment) {
+  const [low, high] = about.window;
+  const last = about.samples - 1;
+  const at = (score) => {
+    const place = (last * (score - low)) / (high - low);
+    if (place < -ROUNDING || place > last + ROUNDING) return NaN;
+    const before = Math.min(Math.max(Math.floor(place), 0), last - 1);
+    const [p, q] = [before, before + 1].map((i) => columns[`p${i}`][segment]);
+    return p + (place - before) * (q - p);
+  };
+  return { fitted: true, at, band: () => [NaN, NaN] };
+}
+
+// The segment's log-odds at a score, and their standard error; of all rows pooled where it has no sigmoid.
 function logitOf({ about, columns }, segment) {
   const [low, high] = about.window;
   const middle = (low + high) / 2;
-  const fitted = Number.isFinite(columns.A[segment]);
+  const fitted = !about.samples && Number.isFinite(columns.A[segment]);
   const [A, level] = fitted ? [columns.A[segment], columns.level[segment]] : about.pooled ?? [NaN, NaN];
-  const [steepness, center, certainty] = ["steepness", "center", "certainty"].map((name) => columns[name][segment]);
+  const [steepness, center, certainty] = ["steepness", "center", "certainty"].map((name) => columns[name]?.[segment] ?? NaN);
   return {
     fitted,
     at: (score) => -(level + A * (score - middle)),
@@ -59,9 +85,9 @@ function sparkline(data, segment) {
   const x = (score) => ((WIDE * (Math.min(Math.max(score, low), high) - low)) / (high - low)).toFixed(1);
   const y = (rate) => (1.5 + (HIGH - 3) * (1 - Math.min(rate / top, 1))).toFixed(1);
   const drawn = shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, width: WIDE, height: HIGH, "aria-hidden": true });
-  const logit = logitOf(data, segment);
-  if (logit.fitted) {
-    const points = along(low, high, 25).map((score) => `${x(score)},${y(sigmoid(logit.at(score)))}`);
+  const own = curveOf(data, segment);
+  if (own.fitted) {
+    const points = along(low, high, 25).map((score) => `${x(score)},${y(own.at(score))}`);
     drawn.append(shape("polyline", { points: points.join(" ") }));
   }
   for (const { score, rate } of binsOf(data, segment) ?? []) {
@@ -70,24 +96,24 @@ function sparkline(data, segment) {
   return drawn;
 }
 
-// The sigmoid with its band, that of all rows pooled, and the rates with their intervals.
+// The curve with its band, the sigmoid of all rows pooled, and the rates with their intervals.
 function curve(data, segment, width) {
   const { about } = data;
-  const logit = logitOf(data, segment);
+  const own = curveOf(data, segment);
   const bins = binsOf(data, segment) ?? [];
   const scores = bins.map((bin) => bin.score);
   const [low, high] = [Math.min(about.window[0], ...scores), Math.max(about.window[1], ...scores)];
   const grid = along(low, high, 80);
-  const band = grid.map((score) => [-1, 1].map((side) => sigmoid(logit.at(score) + side * LEVEL * logit.error(score))));
+  const band = grid.map(own.band);
   const banded = band.flat().every(Number.isFinite);
-  const reached = [...(banded ? band.flat() : grid.map((score) => sigmoid(logit.at(score)))), ...bins.map((bin) => bin.high)];
+  const reached = [...(banded ? band.flat() : grid.map(own.at)), ...bins.map((bin) => bin.high)];
   const top = Math.min(Math.max(...reached.filter(Number.isFinite), 0.01) * 1.05, 1);
 
   const [WIDE, HIGH, LEFT, BOTTOM] = [Math.max(width, 240), 270, 48, 232];
   const x = (score) => (LEFT + ((WIDE - LEFT - 10) * (score - low)) / (high - low)).toFixed(1);
   const y = (rate) => (BOTTOM - ((BOTTOM - 10) * rate) / top).toFixed(1);
   const path = (ends) => ends.map(([score, rate]) => `${x(score)},${y(Math.min(rate, top))}`).join(" ");
-  const drawn = shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said(logit, bins) });
+  const drawn = shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said(about, own, bins) });
   for (const rate of linearTicks(0, top, 5)) {
     drawn.append(
       shape("line", { class: "grid", x1: LEFT, x2: WIDE - 10, y1: y(rate), y2: y(rate) }),
@@ -101,11 +127,12 @@ function curve(data, segment, width) {
   if (about.pooled) {
     drawn.append(shape("polyline", { class: "pooled", points: path(grid.map((f) => [f, pooledAt(about, f)])) }));
   }
-  if (logit.fitted) {
+  if (own.fitted) {
     const ends = grid.map((score, i) => [score, band[i][1]]);
     if (banded) ends.push(...grid.map((score, i) => [score, band[i][0]]).reverse());
     if (banded) drawn.append(shape("polygon", { class: "band", points: path(ends) }));
-    drawn.append(shape("polyline", { class: "fit", points: path(grid.map((f) => [f, sigmoid(logit.at(f))])) }));
+    const ownPoints = grid.map((f) => [f, own.at(f)]).filter(([, p]) => Number.isFinite(p));
+    drawn.append(shape("polyline", { class: "fit", points: path(ownPoints) }));
   }
   for (const bin of bins) {
     drawn.append(
@@ -116,8 +143,9 @@ function curve(data, segment, width) {
   return drawn;
 }
 
-function said(logit, bins) {
+function said(about, own, bins) {
   const rates = bins.map(({ score, rate }) => `${percent(rate)} at ${short(score)}`);
-  const fit = logit.fitted ? "The segment's sigmoid with its 95 % band" : "The sigmoid of all rows";
+  const ofSegment = about.samples ? "The segment's curve" : "The segment's sigmoid with its 95 % band";
+  const fit = own.fitted ? ofSegment : "The sigmoid of all rows";
   return `${fit}. ${rates.length ? `Observed rates by score: ${rates.join(", ")}` : "No observed rates"}.`;
 }

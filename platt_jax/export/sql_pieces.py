@@ -1,0 +1,107 @@
+"""Curves in pieces as SQL: an expression, or a table of the pieces to join."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from platt_jax.export.curves import numbers_used, polynomial
+from platt_jax.results.pieces import Pieces
+from platt_jax.results.probabilities import LEAST
+from platt_jax.sql import expressions
+
+# Scores beyond are taken as this one; infinite ones would make a constant NaN.
+_FARTHEST = "1e300"
+
+
+def cases(pieces: Pieces, curve: int, score: str) -> str:
+    """The probability by one curve, as a CASE over its pieces; NULL where the score is NaN."""
+    mine = pieces.only(pieces.curve == curve)
+    finite = _finite(score)
+    whens = []
+    for place in range(len(mine)):
+        piece = mine.only(np.array([place]))
+        numbers = {name: number(getattr(piece, name)[0]) for name in numbers_used(piece)}
+        last = place == len(mine) - 1
+        at = finite if last or not place else score
+        odds = None if piece.odds[0] == 1 else number(piece.odds[0])
+        p = _probability(numbers, at, str(int(piece.is_log_odds[0])), odds)
+        until = f"{finite} IS NOT NULL" if last else f"{score} < {number(mine.start[place + 1])}"
+        whens.append(f" WHEN {until} THEN {p}")
+    return f"CASE{''.join(whens)} END"
+
+
+def literals(pieces: Pieces) -> dict[str, list[str]]:
+    """The literals of a table of all pieces, by the names of its columns."""
+    largest = np.finfo(float).max
+    last = np.append(np.diff(pieces.curve) != 0, True)[: len(pieces)]
+    ends = np.where(last, np.inf, np.roll(pieces.start, -1))
+    columns: dict[str, Any] = {
+        "piece": pieces.curve,
+        "start": np.clip(pieces.start, -largest, largest),
+        "end": np.clip(ends, -largest, largest),
+    }
+    columns |= {name: getattr(pieces, name) for name in _columns(pieces)}
+    return {f"platt_{name}": list(map(number, x.tolist())) for name, x in columns.items()}
+
+
+def join(table: str, curve: str, score: str) -> str:
+    """The clause that joins each row with its piece, given the expression of its curve."""
+    at = _finite(score)
+    on = f"platt_piece = {curve} AND {at} >= platt_start AND {at} < platt_end"
+    return f"LEFT JOIN {table} ON {on}"
+
+
+def joined(pieces: Pieces, score: str) -> str:
+    """The probability by the joined piece."""
+    names = _columns(pieces)
+    numbers = {name: f"platt_{name}" for name in numbers_used(pieces)}
+    link = str(int(pieces.is_log_odds.all()))
+    return _probability(
+        numbers,
+        _finite(score),
+        "platt_is_log_odds" if "is_log_odds" in names else link,
+        "platt_odds" if "odds" in names else None,
+    )
+
+
+def number(x: float) -> str:
+    """A literal; NULL for NaN. In brackets if it is negative, for two minus signs are a comment."""
+    if x != x:
+        return "NULL"
+    text = expressions.literal(x)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _columns(pieces: Pieces) -> list[str]:
+    """The names of the numbers that a table of the pieces needs."""
+    names = numbers_used(pieces)
+    if len(np.unique(pieces.is_log_odds)) > 1:
+        names.append("is_log_odds")
+    return [*names, "odds"] if (pieces.odds != 1).any() else names
+
+
+def _probability(numbers: Mapping[str, str], score: str, is_log_odds: str, odds: str | None) -> str:
+    value = polynomial(numbers, score)
+    if "bend" in numbers:
+        # EXP of a large negative number is an error in some engines.
+        tail = f"CASE WHEN ABS({score}) < 40 THEN LN(1 + EXP(-ABS({score}))) ELSE 0 END"
+        value = f"({value} + {numbers['bend']} * (ABS({score}) / 2 + {tail}))"
+    if is_log_odds == "1":
+        return expressions.probability(f"(-{value})")
+    p = value
+    if odds is not None:
+        low, high = number(LEAST), number(1 - LEAST)
+        p = f"(CASE WHEN {p} < {low} THEN {low} WHEN {p} > {high} THEN {high} ELSE {p} END)"
+        p = f"({p} * {odds} / ({p} * {odds} + (1 - {p})))"
+    if is_log_odds == "0":
+        return p
+    return f"CASE WHEN {is_log_odds} = 1 THEN {expressions.probability(f'(-{value})')} ELSE {p} END"
+
+
+def _finite(score: str) -> str:
+    """The score, the farthest one in place of infinity; NULL for NaN, which engines order last."""
+    return (
+        f"(CASE WHEN ABS({score}) <= {_FARTHEST} THEN {score} WHEN {score} < 0 THEN -{_FARTHEST} "
+        f"WHEN 1 / {score} = 0 THEN {_FARTHEST} END)"
+    )
