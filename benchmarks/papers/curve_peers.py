@@ -1,6 +1,6 @@
-"""Curves of other packages on left-out rows: ``python -m benchmarks.papers.curve_peers --data DIR``.
+"""Curves of other packages: ``python -m benchmarks.papers.curve_peers --data DIR``.
 
-A part of `benchmarks.papers.curves`: 300 calibration rows of each classifier in some of its problems.
+A part of `benchmarks.papers.curves`: 300 calibration rows in some of its problems.
 It needs venn-abers, betacal, netcal and probmetrics.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks import machine
-from benchmarks.papers import curve_sets
+from benchmarks.papers.curve_sets import binary
 from benchmarks.papers.curves import log_loss
 
 _RESULTS = Path(__file__).parents[1] / "results" / "papers" / "curve_peers.json"
@@ -35,10 +35,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the directory of the data sets")
     arguments = parser.parse_args()
     about = machine.describe()
-    problems = {name: curve_sets._BINARY[name] for name in _SETS}
-    curve_sets._BINARY.clear()
-    curve_sets._BINARY.update(problems)
-    scored = list(curve_sets.binary(Path(arguments.data), 0))
+    scored = list(binary(Path(arguments.data), 0, _SETS))
     losses = []
     for x in scored:
         with warnings.catch_warnings():

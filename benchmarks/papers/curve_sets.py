@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _MOST_TRAINED, _MOST_JUDGED = 2_000, 8_000
 _MOST_ROWS = 42_000
 _MOST_FLIGHTS = 112_000
 # Problems of two classes: the data set, and the classes that count as positive.
-_BINARY = {
+BINARY = {
     "diabetes": ("diabetes", (1,)),
     "ionosphere": ("ionosphere", (1,)),
     "liver": ("liver", (1,)),
@@ -79,9 +79,10 @@ def classifiers(seed: int) -> dict[str, object]:
     }
 
 
-def binary(folder: Path, seed: int) -> Iterator[Scored]:
-    """The scores of all classifiers in all problems of two classes."""
-    for name, (source, positive) in _BINARY.items():
+def binary(folder: Path, seed: int, problems: Iterable[str] = tuple(BINARY)) -> Iterator[Scored]:
+    """The scores of all classifiers in problems of two classes, and of Reuters' topics."""
+    for name in problems:
+        source, positive = BINARY[name]
         X, y = _features(folder, source)
         yield from _scored(name, source, X, np.isin(y, positive), seed, _log_odds)
     reuters = read(folder, "reuters_modapte")
