@@ -1,7 +1,7 @@
 """Curves of other packages: ``python -m benchmarks.papers.curve_peers --data DIR``.
 
 A part of `benchmarks.papers.curves`: 300 calibration rows in some of its problems.
-It needs venn-abers, betacal, netcal and probmetrics.
+It needs venn-abers, betacal and netcal.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def main() -> None:
             losses.append(of_all(x.scores[:_ROWS], x.labels[:_ROWS], x.test_scores, x.test_labels))
     told = {
         "machine": about,
-        "packages": {
-            x: metadata.version(x) for x in ("venn-abers", "betacal", "netcal", "probmetrics")
-        },
+        "packages": {x: metadata.version(x) for x in ("venn-abers", "betacal", "netcal")},
         "experiments": len(scored),
         "rows": _ROWS,
         "log loss": {
@@ -60,7 +58,6 @@ def of_all(f: np.ndarray, y: np.ndarray, at: np.ndarray, labels: np.ndarray) -> 
     """The log loss on other rows of our curves and of other packages'."""
     from betacal import BetaCalibration
     from netcal import binning, scaling
-    from probmetrics.calibrators import get_calibrator
     from venn_abers import VennAbers
 
     q, q_at = (1 / (1 + np.exp(-x)) for x in (f, at))
@@ -81,10 +78,6 @@ def of_all(f: np.ndarray, y: np.ndarray, at: np.ndarray, labels: np.ndarray) -> 
         one = kind()
         one.fit(q, y.astype(int))
         p[name] = np.ravel(one.transform(q_at))
-    for name in ("affine-scaling", "quadratic-scaling"):
-        one = get_calibrator(name)
-        one.fit(both, y.astype(int))
-        p[f"{name}: probmetrics"] = np.asarray(one.predict_proba(both_at))[:, 1]
     return {name: float(log_loss(x, labels).mean()) for name, x in p.items()}
 
 
