@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def class_reliability(
     named = None if classes is None else list(classes)
     correct, largest = metrics.top_label(labels, p, classes=named)
     ids, codes = read_classes(labels, len(p), p.shape[1], named)
-    bins = {"n_bins": n_bins, "strategy": strategy, "weights": weights}
+    bins: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy, "weights": weights}
     errors = [
         metrics.expected_calibration_error(codes == c, p[:, c], **bins) for c in range(len(ids))
     ]
@@ -76,7 +76,7 @@ def class_reliability(
     curves = [("most probable class", correct, largest, style.shade(ax, style.BLACK))]
     curves += [(str(ids[c]), codes == c, p[:, c], style.cycle(ax, i)) for i, c in enumerate(drawn)]
     for i, (name, y, x, color) in enumerate(curves):
-        looks = {"color": color, "marker": style.MARKERS[i]}
+        looks: dict[str, Any] = {"color": color, "marker": style.MARKERS[i]}
         ReliabilityDisplay.from_predictions(y, x, name=name, level=level, ax=ax, **bins, **looks)
     limits = probability_limits(0, 1)
     ax.set(xlim=limits, ylim=limits)
