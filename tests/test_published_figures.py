@@ -446,16 +446,65 @@ def test_the_tables_of_curves_are_measured():
 
 def of_curves():
     found = read("papers/curves.json")
-    yield f"{found['experiments']:,} experiments"
-    for metric in ("log loss", "Brier"):
+    yield f"{found['experiments']:,} experiments, with {found['seeds']} random splits"
+    curves = (
+        *("temperature", "quadratic", "beta", "spline"),
+        *("isotonic", "isotonic, centred", "bins", "Venn-Abers"),
+    )
+    rules = (
+        *("auto", "auto, two ways", "least loss", "stacked"),
+        *("auto, Venn-Abers", "stacked, Venn-Abers"),
+    )
+    for names, metric in ((curves, "log loss"), (curves, "Brier"), (rules, "log loss")):
+        yield f"| rows | data sets | {' | '.join(names)} |"
         for rows, cells in found["by rows"].items():
-            each = [
-                f"{1000 * x[metric + ', difference']:+.1f}"
-                f" ({1000 * x[metric + ', standard error']:.1f})"
-                for name, x in cells.items()
-                if isinstance(x, dict) and name != "sigmoid"
-            ]
-            yield f"| {int(rows):,} | {cells['sets']} | {' | '.join(each)} |"
+            yield row_of_curves(rows, cells, names, metric)
+
+
+def test_the_table_of_several_classes_is_measured():
+    page = (ROOT / "docs/explanation/which_curve.md").read_text(encoding="utf-8")
+    found = read("papers/class_curves.json")
+    assert f"{found['experiments']} experiments" in page
+    names = "coupling", "temperature", "temperature_bias", "vector"
+    for rows, cells in found["by rows"].items():
+        assert row_of_curves(rows, cells, names, "log loss") in page
+
+
+def row_of_curves(rows, cells, names, metric):
+    each = []
+    for name in names:
+        text = f"{1000 * cells[name][metric + ', difference']:+.1f}"
+        error = f" ({1000 * cells[name][metric + ', standard error']:.1f})"
+        each.append(text + error if cells["sets"] > 1 else text)
+    return f"| {int(rows):,} | {cells['sets']} | {' | '.join(each)} |"
+
+
+def test_what_is_said_of_rules_that_choose_holds():
+    """From 300 rows on "auto" loses to no single curve, if it has Venn-Abers predictors."""
+    for rows, cells in read("papers/curves.json")["by rows"].items():
+        loss = {
+            name: 1000 * x["log loss, difference"]
+            for name, x in cells.items()
+            if isinstance(x, dict) and "log loss, difference" in x
+        }
+        auto = loss["auto, Venn-Abers"]
+        single = [x for name, x in loss.items() if "auto" not in name and "stacked" not in name]
+        assert auto <= min(single) + 0.5 or int(rows) <= 100
+        assert loss["auto"] <= min(single) + 0.5 or int(rows) <= 300
+        assert loss["stacked, Venn-Abers"] > auto + 0.45 or int(rows) < 10_000
+
+
+def test_the_times_of_curves_are_measured():
+    page = (ROOT / "docs/howto/curves.md").read_text(encoding="utf-8")
+    found = read("curve_speed.json")
+    cpu = found["processor seconds"]
+    for text in ("{sigmoid:.2f} seconds", "{quadratic:.2f} as quad", "{isotonic:.2f} as iso"):
+        assert text.format(**cpu) in page
+    assert {f"{cpu[x]:.1f}" for x in ("beta", "venn_abers")} == {"1.4"}
+    for name, most in (("quadratic", 5), ("isotonic", 6), ("venn_abers", 10)):
+        assert cpu[name] <= most * cpu["sigmoid"]
+    for times in found["loop over ours"].values():
+        assert f"{times:,.0f} times" in page
 
 
 def test_the_tables_of_gates_are_measured():

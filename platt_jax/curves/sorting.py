@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
 from platt_jax.backend import xla
-from platt_jax.backend.threads import run_programs
+from platt_jax.backend.threads import run_concurrently, run_programs
 from platt_jax.curves.base import SortedRows, SortingCurve
 from platt_jax.groups import Groups
 from platt_jax.results.fitted_curves import FittedCurves
@@ -179,15 +179,17 @@ class VennAbers(SortingCurve):
         """See `SortingCurve`."""
         lost = np.isnan(rows.weights)
         weights, positive = np.where(lost, 1, rows.weights), np.where(lost, 0, rows.positive)
-        p1 = _with_positive(rows.groups, weights, positive)
         # Class 0 of mirrored scores takes the place of class 1.
         mirrored = Groups(rows.groups.sizes[::-1])
-        p0 = 1 - _with_positive(mirrored, weights[::-1], (weights - positive)[::-1])[::-1]
+        q0, p1 = run_concurrently(
+            lambda: _with_positive(mirrored, weights[::-1], (weights - positive)[::-1])[::-1],
+            lambda: _with_positive(rows.groups, weights, positive),
+        )
         nothing = Groups(rows.groups.sizes + 1).by_row(np.isnan(rows.scores[rows.groups.starts]))
         return VennAbersCurves(
             sizes=rows.groups.sizes,
             scores=rows.scores,
-            p0=np.where(nothing, np.nan, p0).astype(rows.scores.dtype),
+            p0=np.where(nothing, np.nan, 1 - q0).astype(rows.scores.dtype),
             p1=np.where(nothing, np.nan, p1).astype(rows.scores.dtype),
             **common,
         )

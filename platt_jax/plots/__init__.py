@@ -10,6 +10,7 @@ The plotted quantities are computed in `platt_jax.metrics` and by the fits thems
 """
 
 from platt_jax.plots.centres import forest
+from platt_jax.plots.classes import class_reliability
 from platt_jax.plots.decisions import decision_curve
 from platt_jax.plots.description import alt_text
 from platt_jax.plots.explore import explore
@@ -24,6 +25,7 @@ from platt_jax.plots.slopes import slope_funnel
 __all__ = [
     "ReliabilityDisplay",
     "alt_text",
+    "class_reliability",
     "convergence",
     "decision_curve",
     "explore",

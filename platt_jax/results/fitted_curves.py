@@ -81,9 +81,16 @@ class FittedCurves(ComparedByValue, ABC):
             p = self.proba(scores.ravel(), which).reshape(scores.shape)
             return np.asarray((np.diff(p, axis=1) >= -1e-12).all(axis=1))
 
-    @abstractmethod
     def pieces(self) -> Pieces:
-        """The curves in pieces, for programs without platt_jax."""
+        """The curves in pieces, for programs without platt_jax.
+
+        Raises:
+            ValueError: curves of this kind consist of no polynomials.
+        """
+        raise ValueError(
+            f"calibrator: curves of the kind {self.label!r} have no formula in SQL or Python; "
+            "use export.to_json"
+        )
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Columns (K,) of a table."""

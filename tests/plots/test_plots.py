@@ -657,3 +657,29 @@ def test_importing_does_not_import_matplotlib():
         "import platt_jax.plots; assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_reliability_of_classes_is_that_of_each_against_the_others(rng):
+    logits = 2 * rng.normal(size=(600, 7))
+    names = np.array(list("abcdefg"))
+    codes = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(1)
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    p[:, 2] /= 4  # the class whose error is largest
+    p /= p.sum(1, keepdims=True)
+    ax = plots.class_reliability(names[codes], p, classes=names, n_bins=4, title="all")
+    drawn = labelled(ax)
+    assert "2 classes with smaller errors not drawn" in notes(ax)
+    errors = [
+        metrics.expected_calibration_error(codes == c, p[:, c], n_bins=4, strategy="quantile")
+        for c in range(7)
+    ]
+    expected = {"perfectly calibrated", "most probable class", *names[np.argsort(errors)[2:]]}
+    assert "c" in drawn and set(drawn) == expected
+    for name, y, x in (
+        ("c", codes == 2, p[:, 2]),
+        ("most probable class", codes == p.argmax(1), p.max(1)),
+    ):
+        curve = metrics.reliability_curve(y, x, n_bins=4, strategy="quantile")
+        np.testing.assert_allclose(drawn[name][0].get_ydata(), curve.prob_true)
+    with pytest.raises(ValueError, match=r"proba: expected \(N, C\)"):
+        plots.class_reliability(codes, p[:, 0])
