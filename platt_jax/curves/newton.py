@@ -54,7 +54,7 @@ class FoundCurves(NamedTuple):
     coefficients: jax.Array  # (..., P)
     hessian: jax.Array  # (..., P, P), by c + middle theta and theta
     middle: jax.Array  # (..., P - 1)
-    aliased: jax.Array  # (..., P): the rows say nothing of the parameter, which is 0
+    aliased: jax.Array  # (..., P): the rows say nothing of the parameter
     status: jax.Array
     flags: jax.Array
     iterations: jax.Array

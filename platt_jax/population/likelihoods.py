@@ -13,6 +13,9 @@ from platt_jax.population.segments import Coordinates
 from platt_jax.population.symmetric import Square, Symmetric
 
 _ROUNDING = 64 * np.finfo(float).eps
+# Of a posterior that lies between two nodes, in units of the population's variance. The next nodes
+# are closer.
+_LEAST_VARIANCE = 1e-4
 
 
 class Likelihoods(NamedTuple):
@@ -128,10 +131,19 @@ class Likelihoods(NamedTuple):
 @program
 def _from_moments(mean: Any, covariance: Any, population: Normals) -> Likelihoods:
     """`Likelihoods.of` posteriors with these moments."""
-    precision = Symmetric.of(covariance).inverse()
+    precision = _resolved(Symmetric.of(covariance)).inverse()
     own = precision.plus(-np.eye(2)).positive_part()
     unit = Likelihoods(own, *precision.times(mean[:, 0], mean[:, 1]))
     return unit.in_coordinates_of(population)
+
+
+def _resolved(covariance: Symmetric) -> Symmetric:
+    """The covariances, with the least variances where nodes were too far apart to show a width."""
+    xp = namespace(covariance.AA)
+    lost = ~(covariance.determinant > 0)
+    AA, BB = (xp.maximum(x, _LEAST_VARIANCE) for x in (covariance.AA, covariance.BB))
+    least = Symmetric(AA, xp.zeros_like(AA), BB)
+    return Symmetric(*(xp.where(lost, x, y) for x, y in zip(least, covariance, strict=True)))
 
 
 @program

@@ -226,9 +226,14 @@ class BetaFeatures(Features):
         xp = jnp if isinstance(u, jax.Array) else np
         half = xp.abs(u) / 2
         small = xp.sinh(xp.minimum(half, 1) / 2)
-        far = half + xp.log1p(xp.exp(-2 * half)) - math.log(2)
-        log_cosh = xp.where(half < 1, xp.log1p(2 * small * small), far)
-        return [u / 2 - log_cosh, u / 2 + log_cosh]
+        log_cosh, near = xp.log1p(2 * small * small), half < 1
+        # log cosh(u / 2) - |u| / 2, so that far out the function that is constant there is so to
+        # the last bit.
+        rest = xp.log1p(xp.exp(-2 * half)) - math.log(2)
+        return [
+            xp.where(near, u / 2 - log_cosh, xp.minimum(u, 0) - rest),
+            xp.where(near, u / 2 + log_cosh, xp.maximum(u, 0) + rest),
+        ]
 
     def polynomials(self) -> Polynomials:
         """See `Features`."""

@@ -469,6 +469,22 @@ def test_a_choice_does_not_depend_on_the_kind_of_ids(rng):
         np.testing.assert_array_equal(p, expected.calibrator.predict_proba(f, codes))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_beta_of_scores_that_are_far_on_one_side(sign):
+    """There one of both functions is constant; its rounding is no information."""
+    f = sign * np.array([67605.2, 72233.4, 8798.9, 60891.7, 70000.0, 69563.9])
+    y, s = [1, 1, 0, 0, 1, 0], [0, 0, 0, 0, 1, 1]
+    found = pj.fit_segments(f, y, s, curve="beta")
+    assert (found.curves.status == Status.CONVERGED).all()
+    sums = np.bincount(s, found.predict_proba(f, s))
+    # Platt's targets add up to as much.
+    np.testing.assert_allclose(sums, [2 * 3 / 4 + 2 / 4, 2 / 3 + 1 / 3], rtol=1e-9)
+    assert np.isposinf(found.curves.covariance[:, 1, 1] + found.curves.covariance[:, 2, 2]).all()
+    lower, upper = found.band(f, s)
+    p = found.predict_proba(f, s)
+    assert ((lower < p) & (p < upper)).all() and np.isfinite([lower, upper]).all()
+
+
 def test_corners_of_isotonic_curves():
     scores = np.arange(10.0)
     found = pj.fit(scores, [0, 0, 0, 1, 0, 1, 0, 1, 1, 1], curve="isotonic").curves

@@ -109,3 +109,16 @@ def test_segments_added_do_not_count(rng):
     for x, y in zip(*map(jax.tree.leaves, (there, expected)), strict=True):
         x = x[:3] if np.shape(x) != np.shape(y) else x
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
+
+
+def test_a_posterior_between_two_nodes_has_a_width():
+    """Far from all nodes but one column, moments have no width; the next nodes are closer."""
+    population = normals(np.zeros(2), np.eye(2))
+    own = Likelihoods.from_arrays(np.array([[[1e12, 0], [0, 1e2]]]), np.zeros((1, 2)))
+    nodes = Likelihoods.from_arrays(np.zeros((1, 2, 2)), np.zeros((1, 2))).under(population)
+    losses = own.losses(COARSE, nodes)
+    found = posteriors(COARSE, losses, nodes, population, own.total)
+    assert np.linalg.det(found.covariance) <= 0
+    closer = Likelihoods.of(found, population).under(population)
+    assert np.isfinite(jax.tree.leaves(closer)).all()
+    assert 0 < closer.factor_AA < 0.1
