@@ -234,7 +234,7 @@ class DeviceClassRows(RowsThere, ClassRows):
         return f"{super().__repr__()}, on {self.device}"
 
 
-ClassRows.kind_there = DeviceClassRows
+ClassRows._kind_there = DeviceClassRows
 
 
 @xla.jit

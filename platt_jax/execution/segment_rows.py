@@ -24,16 +24,12 @@ from platt_jax.passes.columns import Columns
 
 
 class _Placed:
-    """Makes rows in arrays on an accelerator of a kind of their own.
+    """Makes rows in arrays on an accelerator of a kind of their own."""
 
-    Attributes:
-        kind_there: the kind for scores on an accelerator; None if there is none.
-    """
-
-    kind_there: ClassVar[Any] = None
+    _kind_there: ClassVar[Any] = None  # the kind for scores on an accelerator, if there is one
 
     def __new__(cls, scores: Column = None, *_: Any, **__: Any) -> Any:
-        there = cls.kind_there if accelerators.holds(scores) else None
+        there = cls._kind_there if accelerators.holds(scores) else None
         return super().__new__(there or cls)
 
 
@@ -158,7 +154,7 @@ class DeviceSegmentRows(RowsThere, SegmentRows):
         return f"{super().__repr__()}, on {self.device}"
 
 
-SegmentRows.kind_there = DeviceSegmentRows
+SegmentRows._kind_there = DeviceSegmentRows
 
 
 class LaidOutRows(NamedTuple):
