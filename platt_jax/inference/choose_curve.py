@@ -23,7 +23,8 @@ from platt_jax.results.tables import Table
 
 # How many errors better another kind must be for a segment to have it.
 _ERRORS = 2.0
-CANDIDATES = "sigmoid", "quadratic", "beta", "spline", "isotonic"
+# Isotonic curves say 0 and 1. With few rows none of the rows left out may show it.
+CANDIDATES = "sigmoid", "quadratic", "beta", "spline", "venn_abers"
 
 
 @dataclass(frozen=True)

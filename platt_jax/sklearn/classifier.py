@@ -27,7 +27,9 @@ from platt_jax.sklearn.folds import (
 from platt_jax.sklearn.member import CalibratedMember
 from platt_jax.sklearn.scores import RESPONSE_METHODS, Kind, ResponseMethod, Scorer
 
-Method: TypeAlias = Literal["sigmoid", "quadratic", "beta", "isotonic", "temperature", "auto"]
+Method: TypeAlias = Literal[
+    "sigmoid", "quadratic", "beta", "isotonic", "venn_abers", "temperature", "auto"
+]
 
 
 class PlattCalibratedClassifier(CalibratedBase):
@@ -48,13 +50,13 @@ class PlattCalibratedClassifier(CalibratedBase):
         method: the curve from scores to probabilities, one for each class against the rest, or for
             the second of two, and then normalised. "sigmoid" is Platt scaling. "quadratic" has
             another parameter. "beta" is beta calibration of log-odds. "isotonic" is the isotonic
-            regression of scikit-learn, which takes probabilities as they are for scores.
+            regression of scikit-learn, which takes probabilities as they are for scores;
+            "venn_abers" merges two of them for each prediction, and never says 0 or 1.
             "temperature" has one parameter for all classes (without Platt's targets), and for
-            multilabel one for each label. "auto" chooses among these by the log loss of held-out
-            rows: the first, in this order, that is worse than the best by at most one standard
-            error. Isotonic regression is left out if there is an offset, or where it gave a
-            held-out row's class the probability 0, which it may do; and temperature but for
-            several classes.
+            multilabel one for each label. "auto" chooses among these but isotonic regression by
+            the log loss of held-out rows: the first, in this order, that is worse than the best
+            by at most one standard error. Venn-Abers predictors are left out if there is an
+            offset, and temperature but for several classes.
         cv: cross-validation: None (5 folds), an integer, a splitter, or pairs of indices.
         n_jobs: number of processors for the fits of the base classifiers.
         ensemble: True keeps the classifier of each fold, with a calibrator from its held-out rows,
@@ -271,7 +273,7 @@ class PlattCalibratedClassifier(CalibratedBase):
             return [self.method]
         methods = ["sigmoid", "quadratic", "beta"]
         if rows.offset is None:
-            methods.append("isotonic")
+            methods.append("venn_abers")
         if len(rows.classes) > 2 and rows.codes.ndim == 1:
             methods.append("temperature")
         return methods

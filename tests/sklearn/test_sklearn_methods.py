@@ -19,7 +19,7 @@ import platt_jax as pj
 from platt_jax.sklearn import PlattCalibratedClassifier
 from platt_jax.sklearn.folds import tied
 
-CURVES = ["quadratic", "beta", "isotonic"]
+CURVES = ["quadratic", "beta", "isotonic", "venn_abers"]
 
 
 class Narrow(GaussianNB):
@@ -238,7 +238,7 @@ def drawn(rng, log_odds):
     [
         (lambda f: 1.5 * f - 0.5, {"sigmoid"}),
         (lambda f: 0.7 * f**2 - 2, {"quadratic"}),
-        (lambda f: np.where(f > 0, 3 * f, 0.1 * f), {"beta", "quadratic"}),
+        (lambda f: np.where(f > 0, 3 * f, 0.1 * f), {"beta", "quadratic", "venn_abers"}),
     ],
 )
 def test_auto_takes_another_curve_than_the_sigmoid_only_where_that_is_wrong(
