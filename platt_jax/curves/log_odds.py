@@ -156,8 +156,8 @@ class Spline(LogOddsCurve):
 
     Example:
         >>> from platt_jax import fit
-        >>> fit([-2.0, -1.0, 0.0, 1.0], [0, 1, 0, 1], curve=Spline(knots=3)).converged
-        np.True_
+        >>> bool(fit([-2.0, -1.0, 0.0, 1.0], [0, 1, 0, 1], curve=Spline(knots=3)).converged)
+        True
     """
 
     name: ClassVar[str] = "spline"

@@ -170,7 +170,7 @@ class VennAbers(SortingCurve):
         >>> from platt_jax import fit
         >>> fitted = fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], curve=VennAbers())
         >>> fitted.predict_proba([0.0, 2.5, 5.0]).round(4)
-        array([0.25  , 0.4667, 0.8   ])
+        array([0.3333, 0.5   , 0.6667])
     """
 
     name: ClassVar[str] = "venn_abers"
