@@ -91,7 +91,7 @@ def losses(scored: list[Scored], size: int) -> Losses:
     test_f, test_y = np.zeros(judged.shape), np.zeros(judged.shape, bool)
     test_f[judged] = np.concatenate([x.test_scores for x in scored])
     test_y[judged] = np.concatenate([x.test_labels for x in scored])
-    # The knots of splines are those of all experiments, so these need scores of one scale.
+    # All experiments share the knots of their splines, which so need scores of one scale.
     center, scale = f.mean(1, keepdims=True), f.std(1, keepdims=True) + 1e-9
 
     def predicted(name: str, f, y, at) -> np.ndarray:

@@ -31,7 +31,7 @@ _REDUCED: dict[Merge, np.ufunc] = {"sum": np.add, "minimum": np.minimum}
 class Folder:
     """Where sites meet whose files a folder holds: one that all see, or copies carried by hand.
 
-    The site writes a file `round-NNN-SITE.npz` for each round, and reads those of the other sites.
+    The site writes a file `round-NNN-SITE.npz` for each round, and reads the other sites' files.
     It removes none. For another fit use another folder.
 
     Args:

@@ -98,7 +98,7 @@ def site_rows(
     """Rows of this site, for a fit of segments to which each site only adds sums.
 
     All sites call `platt_jax.fit_segments` with such rows and the same other arguments, as with
-    `rows`, and get the same fits: those of all rows in memory within rounding, without the
+    `rows`, and get the same fits, as of all rows in memory within rounding, without the
     segments that a site withholds. A site sends the ids of its segments, and for each pass some
     numbers for each segment, which are sums over its rows. The ranges of scores, from which a fit
     starts, are rounded. So `Flag.SEPARABLE` may be missing, and `Flag.OUTLIER` differ.

@@ -270,7 +270,7 @@ def _weights(weights: Column, scores: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _require_weight_per_row(found: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """Refuses weights of another shape than those of scores of this shape (N, C)."""
+    """Refuses weights of a shape that does not fit scores of this shape (N, C)."""
     if found not in ((), shape[:1]):
         raise ValueError(
             f"weights: expected one per row, {shape[:1]}, got shape {found}"

@@ -129,7 +129,7 @@ class RowsThere:
 
 
 def end_to_end(columns: Columns) -> Columns:
-    """Columns (K, N) as those of `RowsThere`."""
+    """Columns (K, N), as `RowsThere` has them."""
     number = columns.scores.size
     more = padded_length(number) - number
     work = partial(_end_to_end, columns, more=more + room())

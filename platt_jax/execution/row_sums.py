@@ -1,4 +1,4 @@
-"""Sums over the rows of each segment of any terms of theirs, in float64, for rows on a device."""
+"""Sums of any terms over the rows of each segment, in float64, for rows on a device."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -52,7 +52,7 @@ def row_sums(problems: Problems, terms: SumTerms, numbers: Any, caller: Caller) 
 @cache
 def _task(terms: SumTerms) -> Task:
     """The task is cached: compiled programs are found by it."""
-    sums = partial(_sums, RowTerms(partial(_of_row, terms.function), terms.number))
+    sums = partial(_sums, RowTerms(partial(_row_terms, terms.function), terms.number))
     return Task(sums, sums)
 
 
@@ -60,7 +60,7 @@ def _sums(terms: RowTerms, rows: TermRows, given: Any, options: Options) -> list
     return list(rows.row_sums(given, terms))
 
 
-def _of_row(
+def _row_terms(
     function: Callable[[Row, jax.Array, Any], Sequence[Any]],
     row: Row,
     arithmetic: Arithmetic,

@@ -190,8 +190,8 @@ def read_rows(
     pool_owner, others = distinct(
         ids.read_like(calibrator.keys, pool_segments, len(pool), "pool_segments")
     )
-    for of_rows, name in ((own, "segments"), (others, "pool_segments")):
-        get_indexer(calibrator.keys, split_columns(of_rows), name)  # refuses those of another kind
+    for found, name in ((own, "segments"), (others, "pool_segments")):
+        get_indexer(calibrator.keys, split_columns(found), name)  # refuses ids of another kind
     place, keys = distinct(split_columns(join([own, others])))
     owner, pool_owner = place[: len(own)][owner], place[len(own) :][pool_owner]
     if probability is not None:

@@ -39,7 +39,7 @@ class JudgedRows(NamedTuple):
     log_odds: Floats  # (N,) predicted; like the margins they are far from where exp overflows
     margin: Floats  # (N,) of the log-odds, >= 0
     labels: Bools  # (N,)
-    owner: Any  # (N,) the segment of each row, ascending from 0; ... if pivots are those of rows
+    owner: Any  # (N,) the segment of each row, ascending from 0; ... if each row has a pivot
     pivot: Floats  # (K,) the log-odds around which slopes turn
     reported: Floats | None = None  # (N,) the share of positives that are known by now; None for 1
 

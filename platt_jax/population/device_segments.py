@@ -103,7 +103,7 @@ def fetched(calibrator: SegmentCalibrator) -> SegmentCalibrator:
 
 
 def _with_fits(calibrator: SegmentCalibrator, function: Callable[[Any], Any]) -> SegmentCalibrator:
-    """The calibrator with the arrays that a function makes of those of its fits."""
+    """The calibrator whose arrays of fits a function has made from the old ones."""
     sigmoid = calibrator.fallback.A, calibrator.fallback.B
     parts = calibrator.fit, sigmoid, calibrator.fallback_covariance
     each, sigmoid, covariance = function(parts)

@@ -169,7 +169,7 @@ class Polynomials(NamedTuple):
 
     Attributes:
         starts: (m,) where the intervals start, ascending, the first at -inf.
-        coefficients: (m, P, 4), of the powers of u - start; in the first interval of those of u.
+        coefficients: (m, P, 4), of the powers of u - start, and of u in the first interval.
         bends: (P,) coefficients of log(2 cosh(u / 2)), which is added.
     """
 
@@ -406,7 +406,7 @@ class LogOddsCurves(FittedCurves):
     def _with_tangents(
         self, made: Floats, start: Floats, origin: Floats, scale: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """The coefficients (4, K, m) of one piece, with those of the lines beyond its scores."""
+        """The coefficients (4, K, m) of one piece, and of the lines beyond its scores."""
         which = np.arange(len(self))
         coefficients = [made]
         for ends in (self.low, self.high):

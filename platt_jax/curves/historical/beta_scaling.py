@@ -98,7 +98,7 @@ class BetaScaling(SortingCurve):
         return BetaScalingCurves(**dict(named), **common)
 
     def _curves(self, rows: tuple[Floats, ...]) -> list[_BetaCurve]:
-        """The curves of one problem, from its scores, their weights, and those of class 1."""
+        """The curves of one problem, from its scores, all weights, and the weights of class 1."""
         f, w, positive = rows
         if self.form == "binary":
             return [_fit_curve(membership(f), w, positive)]
