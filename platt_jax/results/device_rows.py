@@ -31,23 +31,23 @@ _TABLE = 1 << 22
 
 def proba_by_segment(
     keys: NDArray[Any],
-    parameters: tuple[NDArray[Any], NDArray[Any]],
-    normal: NDArray[Any] | None,
+    A: Any,
+    curves: NDArray[Any],
     scores: Column,
     segments: Column,
     offset: Column | None = None,
 ) -> jax.Array:
     """`SegmentCalibrator.predict_proba` for scores (N,) on an accelerator.
 
-    `parameters` are A and B of the segments, and last of the fallback, each (K + 1,). `normal`
-    (K + 1, 5), as from `SegmentCalibrator.predictive`, replaces them unless it is None. Segments
-    are integers on the device, or any ids on the host, or one id.
+    `curves` (K + 1, 2) are A and B of the segments (K,), whose dtype counts, and last of the
+    fallback; or (K + 1, 5) as from `SegmentCalibrator.predictive`. Segments are integers on the
+    device, or any ids on the host, or one id.
     """
     scores = accelerators.taken(scores)
-    dtype = _result_dtype(scores, parameters[0])
-    program = _proba if normal is None else partial(_mean, dtype=dtype)
-    curves = np.stack(parameters, 1).astype(dtype) if normal is None else normal
-    return _by_segment(program, keys, curves, scores, segments, offset)
+    dtype = _result_dtype(scores, A)
+    if curves.shape[1] == 2:
+        return _by_segment(_proba, keys, curves.astype(dtype), scores, segments, offset)
+    return _by_segment(partial(_mean, dtype=dtype), keys, curves, scores, segments, offset)
 
 
 def band_by_segment(
@@ -59,7 +59,7 @@ def band_by_segment(
     segments: Column,
     offset: Column | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """`SegmentCalibrator.band` for scores (N,) on an accelerator; ids as in `proba_by_segment`.
+    """`SegmentCalibrator.band` for scores (N,) on an accelerator, as `proba_by_segment`.
 
     `normal` (K + 1, 5) are means and covariances of (A, B), last those of unseen segments.
     """

@@ -135,12 +135,12 @@ class TestPredictions:
             near = [int(key) + x for key in keys for x in (-1, 0, 1)]
             near += [least, least + 1, largest - 1, largest, 0]
             segments = np.array([x for x in near if least <= x <= largest], kind)
-            parameters = [rng.normal(size=len(keys) + 1) for _ in range(2)]
+            A_and_B = rng.normal(size=(len(keys) + 1, 2))
             scores = rng.normal(size=len(segments))
             places = {int(key): place for place, key in enumerate(keys)}
-            A, B = (x[[places.get(int(one), -1) for one in segments]] for x in parameters)
+            A, B = A_and_B[[places.get(int(one), -1) for one in segments]].T
             there = map(jnp.asarray, (scores, segments))
-            found = device_rows.proba_by_segment(keys, parameters, None, *there)
+            found = device_rows.proba_by_segment(keys, A, A_and_B, *there)
             assert_same_proba(found, 1 / (1 + np.exp(A * scores + B)))
 
     def test_long_ranges_have_no_table(self):
