@@ -14,6 +14,8 @@ that is below 95 %. The oracle knows the curve.
   a sigmoid, and where it has a ceiling or a corner that a spline only comes near.
 - ``weighted``: half of the unlabelled rows are of high scores, drawn ten times as often as the
   others, with and without the weights that say so.
+- ``bounded``: what keeps gates from accepting as much as the oracle, by the mean slope: the bound,
+  the estimate of the population, or the bound's approximation.
 - ``certified``: of all these worlds, gates with fresh labels.
 - ``warnings``: how often certification warns that the curves are wrong.
 """
@@ -54,8 +56,8 @@ class Population(NamedTuple):
     kind: str
 
     @classmethod
-    def drawn(cls, rng, kind: str = "sigmoid", base: float = 0.0, segments: int = 200):
-        return cls(rng.normal(2.5, 0.4, segments), rng.normal(base, 0.5, segments), kind)
+    def drawn(cls, rng, kind="sigmoid", base=0.0, segments=200, slope=2.5):
+        return cls(rng.normal(slope, 0.4, segments), rng.normal(base, 0.5, segments), kind)
 
     def proba(self, scores, k):
         z = self.slope[k] * _CURVED.get(self.kind, lambda f: f)(scores) + self.intercept[k]
@@ -230,6 +232,52 @@ def weighted():
     return printed(weighted_cell(labels, weigh) for labels in (50, 200) for weigh in (True, False))
 
 
+def sampled_thresholds(calibrator, rng, level=0.95, draws=400):
+    """The lowest scores from which on `level` of curves drawn from the posteriors hold."""
+    found, grid, weight = [], _GRID[::8], _WEIGHT[::8]
+    for mean, covariance in zip(
+        np.stack([calibrator.fit.A, calibrator.fit.B], 1), calibrator.fit.covariance, strict=True
+    ):
+        A, B = rng.multivariate_normal(mean, covariance, draws).T[:, :, None]
+        precision = np.cumsum(expit(-(A * grid + B)) * weight, 1) / np.cumsum(weight)
+        found.append(np.interp(-_GRID, -grid, np.quantile(precision, 1 - level, axis=0)))
+    return last_reaching(np.array(found))
+
+
+def bounded_cell(slope, labels=200, populations=20, first=0) -> dict[str, float]:
+    """What gates accept if less is uncertain than is."""
+    each = []
+    for seed in range(first, first + populations):
+        rng = np.random.default_rng([seed, labels, 9])
+        population = Population.drawn(rng, slope=slope)
+        rows = population.rows(rng, labels)
+        fresh, _, k = population.rows(rng, _UNLABELLED)
+        pooled = pj.fit_segments(*rows, pooling="partial")
+        truth = pj.GaussianPrior(np.array([-slope, 0.0]), np.diag([1 / 0.4**2, 1 / 0.5**2]))
+        known = pj.fit_segments(*rows, prior=truth, options=pj.Options(targets="none"))
+        thresholds = {
+            "model": pj.gate(pooled, fresh, k, precision=TARGET)["threshold"],
+            "level 0.8": pj.gate(pooled, fresh, k, precision=TARGET, level=0.8)["threshold"],
+            "unbounded": pj.gate(pooled, fresh, k, precision=TARGET, level=0.5)["threshold"],
+            "known population": pj.gate(known, fresh, k, precision=TARGET)["threshold"],
+            "known, sampled": sampled_thresholds(known, rng),
+            "oracle": last_reaching(population.precisions()),
+        }
+        each.append({who: counted(population, x) for who, x in thresholds.items()})
+    told = {"mean slope": slope, "labels": labels, "populations": populations}
+    accepted = {who: sum(x[who]["accepted"] for x in each) for who in each[0]}
+    told["accepted by the oracle"] = round(accepted["oracle"] / (200 * populations), 4)
+    for who in list(accepted)[:-1]:
+        violating, gated = (sum(x[who][y] for x in each) for y in ("violating", "gated"))
+        told[f"{who} violating"] = round(violating / max(gated, 1), 4)
+        told[f"{who} accepted"] = round(accepted[who] / accepted["oracle"], 3)
+    return told
+
+
+def bounded():
+    return printed(bounded_cell(slope) for slope in (1.5, 2.0, 2.5, 3.5))
+
+
 def certified_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
     """Gates of so many labels, certified with so many fresh ones of each segment."""
     counts = {"gated": 0, "certified": 0, "certified and violating": 0, "model violating": 0}
@@ -290,6 +338,7 @@ if __name__ == "__main__":
             "other curves": other_curves,
             "curves": curves,
             "weighted": weighted,
+            "bounded": bounded,
             "certified": certified,
             "warnings": warned,
         },

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.groups import Groups
@@ -35,6 +35,7 @@ class KnownRows(NamedTuple):
     """Rows (N,) of segments (S,) end to end, by ascending scores, and what is known of curves."""
 
     groups: Groups
+    place: Ints  # (N,) the rows' places among those given
     scores: Floats
     weights: Floats  # > 0
     proba: Floats  # the predictions
@@ -49,6 +50,7 @@ class KnownRows(NamedTuple):
         back = self.groups.by_row(2 * self.groups.starts + self.groups.sizes - 1)
         back = back - np.arange(self.groups.rows)
         return self._replace(
+            place=self.place[back],
             scores=-self.scores[back],
             weights=self.weights[back],
             proba=(1 - self.proba)[back],
@@ -99,7 +101,7 @@ def known_rows(
     f = validation.numbers(scores, "scores").astype(np.float64)
     validation.require_flat(f, "scores")
     codes, keys = distinct(ids.read_like(calibrator.keys, segments, len(f)))
-    w = np.ones(len(f))
+    w, some = np.ones(len(f)), np.arange(len(f))
     if weights is not None:
         given = validation.broadcast(validation.weights(weights, np.float64), f.shape, "weights")
         if not np.isfinite(given).all():
@@ -108,7 +110,8 @@ def known_rows(
         f, w = f[some], np.asarray(given)[some]
         present, codes = np.unique(codes[some], return_inverse=True)
         keys = keys[present]
-    return keys, _known(calibrator, f, w, codes, keys)
+    known = _known(calibrator, f, w, codes, keys)
+    return keys, known._replace(place=some[known.place])
 
 
 def _known(
@@ -128,7 +131,7 @@ def _known(
     made = _sigmoids if calibrator.curves is None else _other_curves
     mode, terms, variance, usable, wrong = made(calibrator, groups, scores, proba, keys, place)
     status = np.select([~finite, ~usable, wrong != ""], ["NON_FINITE", "TOO_FEW", wrong], "OK")
-    return KnownRows(groups, scores, weights, proba, mode, terms, variance, status)
+    return KnownRows(groups, order, scores, weights, proba, mode, terms, variance, status)
 
 
 def _sigmoids(
