@@ -10,6 +10,12 @@ that is below 95 %. The oracle knows the curve.
   prediction reaches 95 %; the unbounded one is of the pooled fit, at a level of 50 %.
 - ``few``: populations of 2 and 5 segments; and segments that are not pooled.
 - ``other curves``: a ceiling of .97, and half the slope above .7: there gates fail.
+- ``curves``: gates of quadratic, beta and spline curves, where these are right, where the truth is
+  a sigmoid, and where it has a ceiling or a corner that a spline only comes near.
+- ``weighted``: half of the unlabelled rows are of high scores, drawn ten times as often as the
+  others, with and without the weights that say so.
+- ``bounded``: what keeps gates from accepting as much as the oracle, by the mean slope: the bound,
+  the estimate of the population, or the bound's approximation.
 - ``certified``: of all these worlds, gates with fresh labels.
 - ``warnings``: how often certification warns that the curves are wrong.
 """
@@ -35,6 +41,11 @@ _WEIGHT = np.exp(-(_GRID**2) / 2)
 _SHARE = np.cumsum(_WEIGHT) / _WEIGHT.sum()
 # Oracles and naive gates accept two of 1,000 rows or more: with fewer a threshold means little.
 _LEAST = 0.002
+# Log-odds by score, before slope and intercept.
+_CURVED = {
+    "quadratic": lambda f: f + 0.1 * f**2,
+    "beta": lambda f: 0.6 * np.log1p(np.exp(f)) - 1.4 * np.log1p(np.exp(-f)),
+}
 
 
 class Population(NamedTuple):
@@ -45,11 +56,11 @@ class Population(NamedTuple):
     kind: str
 
     @classmethod
-    def drawn(cls, rng, kind: str = "sigmoid", base: float = 0.0, segments: int = 200):
-        return cls(rng.normal(2.5, 0.4, segments), rng.normal(base, 0.5, segments), kind)
+    def drawn(cls, rng, kind="sigmoid", base=0.0, segments=200, slope=2.5):
+        return cls(rng.normal(slope, 0.4, segments), rng.normal(base, 0.5, segments), kind)
 
     def proba(self, scores, k):
-        z = self.slope[k] * scores + self.intercept[k]
+        z = self.slope[k] * _CURVED.get(self.kind, lambda f: f)(scores) + self.intercept[k]
         if self.kind == "bend":
             bend = logit(0.7)
             z = np.where(z > bend, bend + (z - bend) / 2, z)
@@ -119,14 +130,14 @@ def one(seed: int, labels: int, kind: str, base: float, segments: int = 200, poo
     return rng, population, gates, found
 
 
-def summed(each: list[dict]) -> dict[str, float]:
+def summed(each: list[dict], whose=("model", "naive", "unbounded")) -> dict[str, float]:
     """Shares of violating gates, and of rows accepted in units of the oracle's."""
 
     def total(who, what):
         return sum(x[who][what] for x in each)
 
     told = {"gated": total("model", "gated"), "populations": len(each)}
-    for who in ("model", "naive", "unbounded"):
+    for who in whose:
         gated = total(who, "gated")
         told[f"{who} violating"] = round(total(who, "violating") / gated, 4) if gated else None
     told["accepted of the oracle's"] = round(
@@ -160,6 +171,111 @@ def other_curves():
     return printed(
         cell(labels, kind, base) for kind in KINDS[1:] for base in BASES for labels in LABELS
     )
+
+
+def curve_cell(kind, curve, labels, populations=20, first=0) -> dict[str, float]:
+    """Gates of unpooled curves of a kind, fitted to segments of another kind."""
+    each = []
+    for seed in range(first, first + populations):
+        rng = np.random.default_rng([seed, labels, 7])
+        population = Population.drawn(rng, kind)
+        calibrator = pj.fit_segments(*population.rows(rng, labels), curve=curve)
+        fresh, _, k = population.rows(rng, _UNLABELLED)
+        gates = pj.gate(calibrator, fresh, k, precision=TARGET)
+        found = {
+            "model": counted(population, gates["threshold"]),
+            "oracle": counted(population, last_reaching(population.precisions())),
+            "falling": {"gated": int((gates["status"] == "NOT_MONOTONE").sum())},
+        }
+        each.append(found)
+    told = summed(each, ("model",))
+    told["not monotone"] = sum(x["falling"]["gated"] for x in each)
+    return {"curves": kind, "fitted": curve, "labels": labels} | told
+
+
+def curves():
+    pairs = (
+        ("quadratic", "quadratic"),
+        ("beta", "beta"),
+        ("quadratic", "spline"),
+        ("sigmoid", "quadratic"),
+        ("sigmoid", "spline"),
+        ("bend", "spline"),
+        ("ceiling", "spline"),
+        ("quadratic", "sigmoid"),
+    )
+    return printed(curve_cell(*pair, labels) for pair in pairs for labels in LABELS[1:])
+
+
+def weighted_cell(labels, weigh: bool, populations=20, first=0) -> dict[str, float]:
+    """Gates from unlabelled rows of which high scores were drawn ten times as often."""
+    each = []
+    for seed in range(first, first + populations):
+        rng = np.random.default_rng([seed, labels, 8])
+        population = Population.drawn(rng)
+        calibrator = pj.fit_segments(*population.rows(rng, labels), pooling="partial")
+        fresh, _, k = population.rows(rng, 2 * _UNLABELLED)
+        often = fresh > 1
+        kept = often | (rng.random(len(fresh)) < 0.1)
+        weights = np.where(often, 1.0, 10.0)[kept] if weigh else None
+        gates = pj.gate(calibrator, fresh[kept], k[kept], precision=TARGET, weights=weights)
+        each.append(
+            {
+                "model": counted(population, gates["threshold"]),
+                "oracle": counted(population, last_reaching(population.precisions())),
+            }
+        )
+    return {"labels": labels, "weights": weigh} | summed(each, ("model",))
+
+
+def weighted():
+    return printed(weighted_cell(labels, weigh) for labels in (50, 200) for weigh in (True, False))
+
+
+def sampled_thresholds(calibrator, rng, level=0.95, draws=400):
+    """The lowest scores from which on `level` of curves drawn from the posteriors hold."""
+    found, grid, weight = [], _GRID[::8], _WEIGHT[::8]
+    for mean, covariance in zip(
+        np.stack([calibrator.fit.A, calibrator.fit.B], 1), calibrator.fit.covariance, strict=True
+    ):
+        A, B = rng.multivariate_normal(mean, covariance, draws).T[:, :, None]
+        precision = np.cumsum(expit(-(A * grid + B)) * weight, 1) / np.cumsum(weight)
+        found.append(np.interp(-_GRID, -grid, np.quantile(precision, 1 - level, axis=0)))
+    return last_reaching(np.array(found))
+
+
+def bounded_cell(slope, labels=200, populations=20, first=0) -> dict[str, float]:
+    """What gates accept if less is uncertain than is."""
+    each = []
+    for seed in range(first, first + populations):
+        rng = np.random.default_rng([seed, labels, 9])
+        population = Population.drawn(rng, slope=slope)
+        rows = population.rows(rng, labels)
+        fresh, _, k = population.rows(rng, _UNLABELLED)
+        pooled = pj.fit_segments(*rows, pooling="partial")
+        truth = pj.GaussianPrior(np.array([-slope, 0.0]), np.diag([1 / 0.4**2, 1 / 0.5**2]))
+        known = pj.fit_segments(*rows, prior=truth, options=pj.Options(targets="none"))
+        thresholds = {
+            "model": pj.gate(pooled, fresh, k, precision=TARGET)["threshold"],
+            "level 0.8": pj.gate(pooled, fresh, k, precision=TARGET, level=0.8)["threshold"],
+            "unbounded": pj.gate(pooled, fresh, k, precision=TARGET, level=0.5)["threshold"],
+            "known population": pj.gate(known, fresh, k, precision=TARGET)["threshold"],
+            "known, sampled": sampled_thresholds(known, rng),
+            "oracle": last_reaching(population.precisions()),
+        }
+        each.append({who: counted(population, x) for who, x in thresholds.items()})
+    told = {"mean slope": slope, "labels": labels, "populations": populations}
+    accepted = {who: sum(x[who]["accepted"] for x in each) for who in each[0]}
+    told["accepted by the oracle"] = round(accepted["oracle"] / (200 * populations), 4)
+    for who in list(accepted)[:-1]:
+        violating, gated = (sum(x[who][y] for x in each) for y in ("violating", "gated"))
+        told[f"{who} violating"] = round(violating / max(gated, 1), 4)
+        told[f"{who} accepted"] = round(accepted[who] / accepted["oracle"], 3)
+    return told
+
+
+def bounded():
+    return printed(bounded_cell(slope) for slope in (1.5, 2.0, 2.5, 3.5))
 
 
 def certified_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
@@ -220,6 +336,9 @@ if __name__ == "__main__":
             "sigmoids": sigmoids,
             "few": few,
             "other curves": other_curves,
+            "curves": curves,
+            "weighted": weighted,
+            "bounded": bounded,
             "certified": certified,
             "warnings": warned,
         },

@@ -21,10 +21,11 @@ from platt_jax.hypothesis_tests.verdict import verdict
 from platt_jax.results.tables import Table
 
 _PROCESS_LOST, _ALARMS = 4, 5
-# Options of `export` for one format alone.
+# Options of `export` for some formats alone.
 _OPTIONS_OF_EXPORT = {
-    "sql": ("score", "dialect", "table", "view", "rows", "threshold", "segment"),
-    "onnx": ("dtype",),
+    ("sql",): ("score", "dialect", "table", "view", "rows", "segment"),
+    ("onnx",): ("dtype",),
+    ("json", "onnx", "sql"): ("threshold",),
 }
 _BINARY = "a calibrator is a binary file"
 
@@ -347,8 +348,8 @@ def export(arguments: argparse.Namespace) -> int:
 
     outputs.check(arguments.out, arguments.calibrator)
     for to, names in _OPTIONS_OF_EXPORT.items():
-        if arguments.to != to and (given := [x for x in names if getattr(arguments, x)]):
-            raise ValueError(f"--{given[0]}: expected only with --to {to}")
+        if arguments.to not in to and (given := [x for x in names if getattr(arguments, x)]):
+            raise ValueError(f"--{given[0]}: expected only with --to {' or '.join(to)}")
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
     calibrator: Any = load(arguments.calibrator)  # exports check its type
@@ -359,10 +360,10 @@ def export(arguments: argparse.Namespace) -> int:
         )
 
     made: dict[str, Callable[[], str | bytes]] = {
-        "json": lambda: exports.to_json(calibrator) + "\n",
+        "json": lambda: exports.to_json(calibrator, threshold=arguments.threshold) + "\n",
         "python": lambda: exports.to_python(calibrator),
         "onnx": lambda: exports.to_onnx(
-            calibrator, dtype=arguments.dtype or "float64"
+            calibrator, dtype=arguments.dtype or "float64", threshold=arguments.threshold
         ).SerializeToString(),
         "sql": lambda: _sql(arguments, calibrator),
     }

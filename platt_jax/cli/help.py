@@ -81,7 +81,7 @@ examples:
   platt-jax export c.npz --to sql --score f --segment shop --dialect spark --out -
   platt-jax export c.npz --to sql --score f --segment shop --table curves --view p --rows sales \\
     --out night.sql
-  platt-jax export c.npz --to onnx --out c.onnx
+  platt-jax export c.npz --to onnx --threshold 0.8 --out c.onnx
 """,
 }
 

@@ -349,6 +349,11 @@ def _add_export(export: argparse.ArgumentParser) -> None:
     _add(export, "--to", required=True, choices=formats, help="format")
     about = "file to write; - for standard output"
     _add(export, "--out", metavar="FILE", required=True, help=about)
+    about = (
+        "decisions, too: where scores reach this probability in their segment (json), or whether "
+        "they do (onnx; sql, in place of the probability)"
+    )
+    _add(export, "--threshold", metavar="P", type=float, help=about)
     sql = export.add_argument_group("with --to sql")
     _add(sql, "--score")
     for name, about in (
@@ -358,8 +363,6 @@ def _add_export(export: argparse.ArgumentParser) -> None:
         ("--rows", "with --view: the table of rows"),
     ):
         _add(sql, name, metavar="NAME", help=about)
-    about = "whether a score reaches this probability in its segment, in place of the probability"
-    _add(sql, "--threshold", metavar="P", type=float, help=about)
     _add(sql, "--segment")
     onnx = export.add_argument_group("with --to onnx")
     _add(

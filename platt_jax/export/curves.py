@@ -118,8 +118,16 @@ def curves(calibrator: Exportable, *, any_curve: bool = False) -> Curves:
     return _keyed(calibrator, parameters(calibrator))
 
 
-def decisions(calibrator: Exportable, probability: float) -> Curves:
-    """Steps to 1 where the scores of a segment reach a probability, by `threshold`.
+class Reached(NamedTuple):
+    """Where the scores of each segment, and last of others, reach a probability."""
+
+    at: NDArray[np.float64]  # (K + 1,) as `threshold`
+    falls: NDArray[np.bool_]  # (K + 1,) whether lower scores are more probable
+    status: NDArray[np.str_]  # (K + 1,) as in `threshold_table`
+
+
+def reached(calibrator: Any, probability: float) -> Reached:
+    """The thresholds of segments, and last that of segments that were not fitted.
 
     Raises:
         ValueError: calibrator is no SegmentCalibrator, has no segments or has levels.
@@ -137,10 +145,21 @@ def decisions(calibrator: Exportable, probability: float) -> Curves:
         calibrator.threshold_table(probability),
         others.threshold_table(probability, calibrator.keys[:1]),
     )
-    at, direction = (
-        np.concatenate([table[name] for table in tables]) for name in ("threshold", "direction")
+    at, direction, status = (
+        np.concatenate([table[name] for table in tables])
+        for name in ("threshold", "direction", "status")
     )
-    falls, infinite = direction == "below", np.isinf(at)
+    return Reached(at, direction == "below", status)
+
+
+def decisions(calibrator: Any, probability: float) -> Curves:
+    """Steps to 1 where the scores of a segment reach a probability, by `threshold`.
+
+    Raises:
+        ValueError: as by `reached`.
+    """
+    at, falls, _ = reached(calibrator, probability)
+    infinite = np.isinf(at)
     start = np.where(infinite, np.nan, np.where(falls, np.nextafter(at, np.inf), at))
     before = np.where(infinite, (at > 0) == falls, falls)
     values = np.where(np.isnan(at), np.nan, [before, ~falls])

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.export.curves import reached
+from platt_jax.ids.factorize import split_columns
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.results import files
 from platt_jax.results.archive import as_value_error
 from platt_jax.results.files import Calibrator
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 
 _NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _WORDS = {word: float(name) for name, word in _NAMES.items()}
 
 
-def to_json(calibrator: Calibrator) -> str:
+def to_json(calibrator: Calibrator, *, threshold: float | None = None) -> str:
     """A calibrator as a JSON text, which `from_json` reads without loss.
 
     The text has a version, the class of the calibrator, the dtype of each array, and the arrays:
@@ -26,12 +30,18 @@ def to_json(calibrator: Calibrator) -> str:
 
     Args:
         calibrator: any calibrator that `save` accepts.
+        threshold: a probability in (0, 1). The text then also has `thresholds`: the `probability`;
+            `score`, the score of each segment or class at which it is reached, as by
+            `SegmentCalibrator.threshold`; `direction`, "above" if rows are accepted from that score
+            on, "below" if up to it; `status` as in `threshold_table`; and for segments that were
+            not fitted the same three as `unseen`. `from_json` does not read them. None for none.
 
     Returns:
         JSON in ASCII, without line breaks.
 
     Raises:
-        ValueError: as in `save`; or segments are complex numbers, which JSON lacks.
+        ValueError: as in `save`; segments are complex numbers, which JSON lacks; or a threshold is
+            given beside levels, one sigmoid or several classes of `fit_multiclass`.
 
     Example:
         >>> from platt_jax import Sigmoid
@@ -47,6 +57,8 @@ def to_json(calibrator: Calibrator) -> str:
         if array.dtype.kind == "c":
             raise ValueError(f"{name}: expected ids that JSON can hold, got {array.dtype}")
     values = {name: _to_list(array) for name, array in arrays.items()}
+    if threshold is not None:
+        about["thresholds"] = _thresholds(calibrator, threshold)
     return json.dumps({**about, "types": types, "arrays": values}, allow_nan=False)
 
 
@@ -73,6 +85,21 @@ def from_json(text: str | bytes) -> Calibrator:
         if set(arrays) != set(types):
             raise ValueError("not a dtype for each array")
         return files.assembled(about, arrays, lambda name: _to_array(arrays[name], types[name]))
+
+
+def _thresholds(calibrator: Calibrator, probability: float) -> dict[str, Any]:
+    """The thresholds of segments, and of others; or of classes in their order."""
+    by_segment = calibrator.by_class if isinstance(calibrator, OneVsRestCalibrator) else calibrator
+    found = reached(by_segment, probability)
+    words = np.where(found.falls, "below", "above")
+    columns = {"score": found.at, "direction": words, "status": found.status}
+    if isinstance(calibrator, OneVsRestCalibrator):
+        place = get_indexer(calibrator.by_class.keys, split_columns(calibrator.classes))
+        of_each = {name: _to_list(x[place]) for name, x in columns.items()}
+        return {"probability": probability, **of_each}
+    each = {name: _to_list(x[:-1]) for name, x in columns.items()}
+    unseen = {name: _to_list(x[-1:])[0] for name, x in columns.items()}
+    return {"probability": probability, **each, "unseen": unseen}
 
 
 def _to_list(array: NDArray[Any]) -> Any:

@@ -3,10 +3,15 @@
 from typing import Any, Literal
 
 from platt_jax import validation
-from platt_jax.export.curves import Exportable, curves
+from platt_jax.export.curves import Exportable, curves, reached
 
 
-def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "float64") -> Any:
+def to_onnx(
+    calibrator: Exportable,
+    *,
+    dtype: Literal["float32", "float64"] = "float64",
+    threshold: float | None = None,
+) -> Any:
     """A calibrator as an ONNX model: scores and segments in, probabilities out.
 
     The inputs are `score`, (N,) of the given dtype, and, unless it is one sigmoid, `segment`, (N,)
@@ -23,13 +28,18 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
         dtype: the type of `score`. A model of ONNX has inputs of one type each, and a runtime
             refuses all others: take "float32" behind a classifier of float32. Everything is
             computed in float64 nevertheless.
+        threshold: a probability in (0, 1), for a third output: `accepted`, bool (N,), whether the
+            score has reached `SegmentCalibrator.threshold`, or is at most that where the curve
+            falls. Scores are compared, so that it is exact with a population too. False where there
+            is no curve, and for scores that are NaN. None for none.
 
     Returns:
         An `onnx.ModelProto`, checked by `onnx.checker`. `SerializeToString()` gives its bytes.
 
     Raises:
-        ValueError: an argument is not as above; or the calibrator has integer ids of more than 64
-            bits, or text that UTF-8 cannot hold.
+        ValueError: an argument is not as above; the calibrator has integer ids of more than 64
+            bits, or text that UTF-8 cannot hold; or a threshold is given beside levels, or without
+            segments.
         ImportError: onnx is missing.
 
     Example:
@@ -41,4 +51,6 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
     from platt_jax.export.onnx_graph import DTYPES, model_of
 
     validation.require_one_of(dtype, tuple(DTYPES), "dtype")
-    return model_of(curves(calibrator), dtype)
+    found = curves(calibrator)
+    cuts = None if threshold is None else reached(calibrator, threshold)
+    return model_of(found, dtype, cuts)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.export.curves import Curves, column_types
+from platt_jax.export.curves import Curves, Reached, column_types
 from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
 from platt_jax.version import __version__
@@ -26,9 +26,13 @@ _MOST_COMBINATIONS = 2**63
 _COLUMNS = "slope", "intercept", "AA", "twice_AB", "BB"  # slope and intercept are -A and -B
 
 
-def model_of(found: Curves, dtype: str) -> Any:
-    """The model of these curves for scores of this dtype, checked."""
+def model_of(found: Curves, dtype: str, cuts: Reached | None = None) -> Any:
+    """The model of these curves for scores of this dtype, checked; with cuts also its decisions."""
     graph = _Graph(found, dtype)
+    outputs = dict.fromkeys(("logit", "probability"), "DOUBLE")
+    if cuts is not None:
+        graph.add_decisions(cuts)
+        outputs["accepted"] = "BOOL"
 
     def tensors(kinds: dict[str, str]) -> list[Any]:
         return [
@@ -41,7 +45,7 @@ def model_of(found: Curves, dtype: str) -> Any:
             graph.nodes,
             "platt_jax",
             tensors(graph.inputs),
-            tensors(dict.fromkeys(("logit", "probability"), "DOUBLE")),
+            tensors(outputs),
             initializer=[onnx.numpy_helper.from_array(x, n) for n, x in graph.constants.items()],
         ),
         producer_name="platt_jax",
@@ -91,6 +95,20 @@ class _Graph:
     def add(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
         """Adds a node with one output."""
         self.nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+
+    def add_decisions(self, cuts: Reached) -> None:
+        """Whether sign score >= sign threshold, where the sign is -1 for curves that fall.
+
+        Thresholds that no score reaches are NaN, which no score compares with.
+        """
+        sign = np.where(cuts.falls, -1.0, 1.0)
+        bound = sign * cuts.at
+        self.constants["sign_table"] = sign
+        self.constants["bound_table"] = np.where(bound == np.inf, np.nan, bound)
+        for name in ("sign", "bound"):
+            self.add("Gather", [f"{name}_table", "of_segments_place"], name)
+        self.add("Mul", ["sign", "wide_score"], "signed_score")
+        self.add("GreaterOrEqual", ["signed_score", "bound"], "accepted")
 
     def _add_codes(self) -> None:
         """The place of each column's value among the column's values."""

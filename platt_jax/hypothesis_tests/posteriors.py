@@ -28,7 +28,7 @@ _LEAST_FREEDOM = 1
 _GROWTH = 1.0
 _PARAMETERS = 2
 # Least number of rows for a fit without a population.
-_LEAST_ROWS = 5
+LEAST_ROWS = 5
 
 
 class SegmentPosteriors(NamedTuple):
@@ -90,7 +90,7 @@ def posteriors(
 
     n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
     mean = np.stack([each(fit.A), each(fit.B)], -1)
-    mean[n_pos + n_neg < _LEAST_ROWS] = np.nan
+    mean[n_pos + n_neg < LEAST_ROWS] = np.nan
     return SegmentPosteriors(
         mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance)
     )

@@ -19,6 +19,7 @@ from platt_jax.plots.overview import convergence, parameter_map, summary
 from platt_jax.plots.pooling import levels, pooling_losses, shrinkage
 from platt_jax.plots.rates import rate_funnel
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
+from platt_jax.plots.risk_coverage import risk_coverage
 from platt_jax.plots.sigmoids import segment_sigmoids, sigmoid
 from platt_jax.plots.slopes import slope_funnel
 
@@ -36,6 +37,7 @@ __all__ = [
     "pooling_losses",
     "rate_funnel",
     "reliability_diagram",
+    "risk_coverage",
     "segment_sigmoids",
     "shrinkage",
     "sigmoid",

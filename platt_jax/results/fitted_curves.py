@@ -352,14 +352,18 @@ class LogOddsCurves(FittedCurves):
 
     def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`."""
+        x = np.stack(self.functions(scores, which), -1)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.einsum("np,npq,nq->n", x, self.covariance[which], x))
+
+    def functions(self, scores: NDArray[Any], which: Integers) -> list[NDArray[Any]]:
+        """The functions (N,) whose sum, each times its parameter, are the log-odds of scores."""
         inside, beyond = self._coordinates(scores, which)
         functions = [np.ones_like(inside), *self.features.values(inside)]
         if self.features.tangent:
             slopes = [np.zeros_like(inside), *self.features.slopes(inside)]
             functions = [x + d * beyond for x, d in zip(functions, slopes, strict=True)]
-        x = np.stack(functions, -1)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(np.einsum("np,npq,nq->n", x, self.covariance[which], x))
+        return functions
 
     def _coordinates(
         self, scores: NDArray[Any], which: Integers

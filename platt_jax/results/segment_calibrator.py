@@ -17,6 +17,7 @@ from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
+from platt_jax.results.published import published_fits
 from platt_jax.results.segment_predictions import PredictsBySegment
 from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
@@ -65,6 +66,52 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
     nights: tuple[str, ...] = ()
     options: Options = field(default=Options(), compare=False)
     curves: FittedCurves | None = None
+
+    @classmethod
+    def from_table(
+        cls,
+        segments: Column,
+        A: Column,
+        B: Column,
+        *,
+        covariance: Column = None,
+        n_pos: Column = None,
+        n_neg: Column = None,
+    ) -> Self:
+        """A calibrator of curves that someone else fitted, from the columns of their table.
+
+        Predictions, thresholds, exports and tests against the predictions need A and B alone. Bands
+        also need the covariance of (A, B). The standard errors of both are not enough, since the
+        two depend on each other. Gates and tests against the fit need the numbers of rows, too.
+        Unseen segments have no curve: their probabilities are NaN. For `platt_jax.update` a curve
+        without a covariance is no information: new rows of its segment replace it.
+
+        Args:
+            segments: (K,) distinct ids, as in `fit_segments`.
+            A: (K,) minus the slopes of the log-odds. Negate the slopes of software that has
+                1 / (1 + exp(-(slope score + intercept))).
+            B: (K,) minus the log-odds at score 0.
+            covariance: (K, 2, 2), of (A, B); NaN where it is not known. None for none.
+            n_pos: (K,) numbers of the rows of class 1 that were fitted; None for 0, not known.
+            n_neg: (K,) those of class 0.
+
+        Returns:
+            A SegmentCalibrator without pooling. The status of a curve is CONVERGED, or NON_FINITE
+            if A or B is not finite.
+
+        Raises:
+            ValueError: an argument is not as above, or an id occurs twice.
+
+        Example:
+            >>> birds = SegmentCalibrator.from_table(["wren", "rook"], [-8.0, -5.0], [6.0, 1.0])
+            >>> birds.predict_proba([0.75, 0.75, 0.75], ["wren", "rook", "owl"]).round(3)
+            array([0.5  , 0.94 ,   nan])
+            >>> birds.threshold(0.9).round(3)
+            array([0.639, 1.025])
+        """
+        keys, fit = published_fits(segments, A, B, covariance, n_pos, n_neg)
+        unknown = np.full((), np.nan, fit.A.dtype)
+        return cls(keys, fit, Sigmoid(unknown, unknown), np.full((2, 2), np.nan, fit.A.dtype))
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:

@@ -489,7 +489,8 @@ REFUSED_BEFORE_ANY_WORK = {
     "report in.csv --calibrator c.npz --score f --label y --segment s --out -": "a page is a file",
     "triage in.csv --calibrator c.npz --score f --label y": "one that was fitted with --segment",
     "export c.npz --to json --table t --out o": "--table: expected only with --to sql",
-    "export c.npz --to json --threshold 0.5 --out o": "--threshold: expected only with --to sql",
+    "export c.npz --to python --threshold 0.5 --out o": "--threshold: expected only with --to json",
+    "export c.npz --to json --threshold 0.5 --out o": "threshold: expected a SegmentCalibrator",
     "export c.npz --to json --dtype float32 --out o": "--dtype: expected only with --to onnx",
     "export c.npz --to sql --score f --view v --out o": "view, rows: expected the names of a view",
     "shift c.npz --from-rate 0.5 --to-rate 1 --out o": "--to-rate: expected numbers between 0 and",
@@ -961,6 +962,16 @@ def test_other_curves_and_decisions_are_exported(in_tmp, fitted):
     query = script.splitlines()[-1].removeprefix("-- ").replace(" FROM rows ", " FROM sales ")
     row = connection.execute(query).fetchnumpy()
     assert row["accepted"].tolist() == [fitted.predict_proba([0.5], ["a"])[0] >= 0.5]
+
+
+def test_decisions_in_json_and_onnx(in_tmp, fitted):
+    onnx = pytest.importorskip("onnx")
+    from platt_jax.export import to_json
+
+    assert run("export c.npz --to json --threshold 0.6 --out c.json") == 0
+    assert (in_tmp / "c.json").read_text() == to_json(fitted, threshold=0.6) + "\n"
+    assert run("export c.npz --to onnx --threshold 0.6 --out c.onnx") == 0
+    assert [x.name for x in onnx.load("c.onnx").graph.output][2:] == ["accepted"]
 
 
 def test_onnx_of_float32(in_tmp, fitted):

@@ -1,5 +1,6 @@
 """Gates against their definition, row by row, and against known curves by simulation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -195,15 +196,98 @@ def test_refusals(rng, given, what):
         pj.gate(calibrator, scores, ids, **given)
 
 
-def test_other_curves_weights_and_offsets_are_refused(rng):
+def test_a_bound_of_other_curves_is_by_the_delta_method(rng):
+    """Its derivatives by the parameters are difference quotients here."""
+    scores, labels, ids = rows(rng, segments=4, each=400)
+    new = np.round(rng.normal(size=120), 1)
+    for curve in ("quadratic", "beta", "spline"):
+        calibrator = pj.fit_segments(scores, labels, ids, curve=curve)
+        for side in ("positive", "negative"):
+            table = pj.gate(calibrator, new, 2, side=side, precision=0.9)
+            assert table["status"] == "OK"
+            up = side == "positive"
+            tried = np.unique(new)[:: 1 if up else -1]
+            lower = [curve_bound(calibrator, new[new >= t if up else new <= t], up) for t in tried]
+            first = np.argmax(np.array(lower) >= 0.9)
+            assert table["threshold"] == tried[first]
+            np.testing.assert_allclose(table["lower"], lower[first], rtol=1e-6)
+
+
+def curve_bound(calibrator, scores, up, step=1e-6):
+    """The lower bound of the precision of rows of segment 2."""
+    curves, which = calibrator.curves.only([2]), np.zeros(len(scores), int)
+
+    def precision(coefficients):
+        p = replace(curves, coefficients=coefficients).proba(scores, which)
+        return np.mean(p if up else 1 - p)
+
+    found = curves.coefficients
+    moves = step * np.eye(found.shape[1])
+    g = [(precision(found + x) - precision(found - x)) / (2 * step) for x in moves]
+    m = precision(found)
+    return expit(
+        logit(m) - 1.6448536269514722 * np.sqrt(g @ curves.covariance[0] @ g) / (m - m * m)
+    )
+
+
+def test_statuses_of_other_curves(rng):
+    scores, labels, ids = rows(rng, segments=5, each=300)
+    labels[ids == 1] = rng.random(300) < expit(3 * scores[ids == 1] ** 2 - 2)
+    keep = (ids != 3) | (np.arange(len(ids)) % 300 < 4)
+    calibrator = pj.fit_segments(scores[keep], labels[keep], ids[keep], curve="quadratic")
+    fresh, _, k = rows(rng, segments=6)
+    table = pj.gate(calibrator, fresh, k, precision=0.8)
+    assert table["status"].tolist() == ["OK", "NOT_MONOTONE", "OK", "TOO_FEW", "OK", "TOO_FEW"]
+    one = pj.fit_segments(scores, labels, np.zeros(len(ids)), curve="spline", pooling="complete")
+    assert pj.gate(one, fresh, k, precision=0.7)["status"].tolist() == ["OK"] * 6
+
+
+def test_a_weight_is_so_many_rows(rng):
     scores, labels, ids = rows(rng)
-    with pytest.raises(ValueError, match=r"calibrator: expected sigmoids, got .* spline curves"):
-        pj.gate(pj.fit_segments(scores, labels, ids, curve="spline"), scores, ids)
-    calibrator = pj.fit_segments(scores, labels, ids)
-    for name in ("weights", "offset"):
-        given = pj.SegmentRows(scores, labels, ids, **{name: np.ones(len(ids))})
-        with pytest.raises(ValueError, match=f"scores: expected SegmentRows without {name}"):
-            pj.gate(calibrator, given)
+    calibrator = pj.fit_segments(scores, labels, ids, pooling="partial")
+    fresh, _, k = rows(rng, each=60)
+    weights = rng.integers(0, 4, len(k))
+    weights[k == 4] = 0
+    weighted = pj.gate(calibrator, fresh, k, weights=weights)
+    twice = pj.gate(calibrator, np.repeat(fresh, weights), np.repeat(k, weights))
+    assert 4 not in weighted["segment"]
+    assert (weighted["rows"] < twice["rows"]).all()
+    for name in set(weighted) - {"rows"}:
+        if twice[name].dtype.kind == "f":
+            np.testing.assert_allclose(weighted[name], twice[name], rtol=1e-9)
+        else:
+            np.testing.assert_array_equal(weighted[name], twice[name])
+    given = pj.SegmentRows(fresh, np.arange(len(k)) % 2, k, weights)
+    np.testing.assert_array_equal(pj.gate(calibrator, given)["share"], weighted["share"])
+    for bad in (np.where(k == 3, -1, 1), np.full(len(k), np.nan), np.ones(3)):
+        with pytest.raises(ValueError, match="weights: expected"):
+            pj.gate(calibrator, fresh, k, weights=bad)
+
+
+def test_weights_of_rows_of_classes(rng):
+    table, which = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
+    table[np.arange(300), which] += 3
+    calibrator = pj.fit_one_vs_rest(table, which)
+    weights = rng.integers(0, 3, 300)
+    found = pj.gate(calibrator, table, weights=weights)
+    twice = pj.gate(calibrator, np.repeat(table, weights, axis=0))
+    np.testing.assert_allclose(found["share"], twice["share"])
+    held = pj.gate(calibrator, pj.ClassRows(table, which, weights=weights))
+    np.testing.assert_allclose(held["share"], twice["share"])
+
+
+@pytest.mark.parametrize("curve", ["isotonic", "bins", "venn_abers"])
+def test_curves_without_errors_are_refused(rng, curve):
+    scores, labels, ids = rows(rng, segments=2)
+    with pytest.raises(ValueError, match=f"calibrator: expected sigmoids, or .* with {curve} cur"):
+        pj.gate(pj.fit_segments(scores, labels, ids, curve=curve), scores, ids)
+
+
+def test_offsets_are_refused(rng):
+    scores, labels, ids = rows(rng)
+    given = pj.SegmentRows(scores, labels, ids, offset=np.ones(len(ids)))
+    with pytest.raises(ValueError, match="scores: expected SegmentRows without offset"):
+        pj.gate(pj.fit_segments(scores, labels, ids), given)
 
 
 # --- by simulation --------------------------------------------------------------------------------

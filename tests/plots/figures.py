@@ -35,6 +35,7 @@ def every_figure(rows, calibrator, pooled):
         "decisions": lambda ax=None: plots.decision_curve(
             metrics.decision_curve(labels, own, before=p, threshold=np.arange(1, 19) / 20), ax=ax
         ),
+        "accepted": lambda ax=None: plots.risk_coverage(calibrator, *rows, ax=ax),
         "forest": lambda ax=None: plots.forest(CENTRES, ax=ax),
         "levels": lambda ax=None: plots.levels(replace(pooled, by_level=crossed(6)), ax=ax),
     }
@@ -95,7 +96,7 @@ def nested():
 
 FIGURES = (
     *("binned", "smooth", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    *("convergence", "pooling", "levels", "decisions", "forest"),
+    *("convergence", "pooling", "levels", "decisions", "accepted", "forest"),
 )
 # As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
 JUDGED = Table(

@@ -55,6 +55,57 @@ def test_of_many_centres_the_surest_are_drawn(rng):
     assert "50 with larger errors" in notes(ax).replace("\N{NO-BREAK SPACE}", " ")
 
 
+@pytest.fixture(scope="module")
+def judge():
+    rng = np.random.default_rng(0)
+    task, f = np.arange(1200) % 4, rng.normal(size=1200)
+    rows = f, rng.random(1200) < 1 / (1 + np.exp(-3 * f)), task
+    return pj.fit_segments(*rows), rows
+
+
+def test_accepted_rows_are_expected_and_seen_to_be_right(judge):
+    calibrator, (f, y, k) = judge
+    ax = plots.risk_coverage(calibrator, f, y, k, precision=0.9)
+    drawn = labelled(ax)
+    assert list(drawn) == ["expected, and its bound", "90 %", "seen"]
+    p = calibrator.predict_proba(f, k)
+    order = np.argsort(-p)
+    x, expected = drawn["expected, and its bound"].get_data()
+    np.testing.assert_allclose(x[[0, -1]], [5 / 1200, 1])
+    np.testing.assert_allclose(expected[[0, -1]], [p[order[:5]].mean(), p.mean()])
+    points = drawn["seen"][0]
+    np.testing.assert_allclose(points.get_xdata(), np.arange(1, 11) / 10)
+    seen = [y[order[:n]].mean() for n in range(120, 1201, 120)]
+    np.testing.assert_allclose(points.get_ydata(), seen)
+    band = ax.collections[0].get_paths()[0].vertices
+    gate = pj.gate(calibrator, f, k, precision=0.5)
+    assert band[:, 1].min() < expected.min() and (gate["share"] > 0.8).all()
+
+
+def test_chosen_segments_have_a_line_each(judge):
+    calibrator, (f, y, k) = judge
+    f = np.where((k == 2) & (f > 2), np.nan, f)
+    ax = plots.risk_coverage(calibrator, pj.SegmentRows(f, y, k), chosen=[3, 2, 0], precision=None)
+    assert list(labelled(ax)) == [
+        *("3, expected, and its bound", "0, expected, and its bound", "3, seen", "0, seen")
+    ]
+    assert notes(ax) == "1 not drawn: 1 NON_FINITE"
+
+
+def test_what_of_accepted_rows_is_refused(judge):
+    calibrator, (f, y, k) = judge
+    for given, message in (
+        ({"chosen": [7]}, "chosen: expected segments of the rows, the one at 0 is none"),
+        ({"chosen": [0, 1, 2, 3] * 2}, "chosen: expected at most 7, got 8"),
+        ({"precision": 1.0}, "precision: expected a number"),
+        ({"level": 0.0}, "level: expected a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plots.risk_coverage(calibrator, f, y, k, **given)
+    with pytest.raises(ValueError, match="segments: expected some whose curves accept rows"):
+        plots.risk_coverage(calibrator, f, y, 99)
+
+
 def test_what_is_refused(curve):
     for call, message in (
         (lambda: plots.decision_curve(curve.value), "curve: expected"),

@@ -1,0 +1,147 @@
+"""The precision of accepted rows by the share that is accepted: expected, and seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.columns import Column
+from platt_jax.decisions.risk_coverage import KnownLabels, RiskCoverage, accepted_in_turn, read_rows
+from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.means import wilson
+from platt_jax.metrics import ReliabilityCurve
+from platt_jax.plots import names, style
+from platt_jax.plots.points import intervals
+from platt_jax.results.probabilities import critical_value
+from platt_jax.results.segment_calibrator import SegmentCalibrator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SEEN = np.arange(1, 11) / 10  # shares at which labels are counted
+_LEAST = 5  # rows before which none is drawn
+_NAME_LENGTH = 18
+_POINTS = 400  # of a curve
+_APART = 0.008  # between the points of segments
+_ROOM = 0.03  # below and above what is drawn
+
+
+def risk_coverage(
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    labels: Column = None,
+    segments: Column = None,
+    *,
+    chosen: Any = None,
+    precision: float | None = 0.95,
+    level: float = 0.95,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot how many accepted rows are right by the share that is accepted: expected, and seen.
+
+    This is the risk-coverage curve of selective classification (El-Yaniv & Wiener 2010, "On the
+    foundations of noise-free selective classification"), whose risk is 1 minus the precision here.
+    Rows of high probability are accepted first. The line is the precision that the curves expect,
+    and the band below it ends at the bound by which `platt_jax.gate` decides. The gate is where
+    that crosses the line of the precision. For all segments together the bound allows for errors of
+    their curves that are all alike, so it is cautious. Points are what the labels say, with
+    Wilson's intervals of 95 %; the rows of a point are among those of the next one. If they are
+    below the bound, the curves are wrong there: do not trust the gates (docs/howto/decide.md).
+
+    Args:
+        calibrator: result of `fit_segments`, with curves as for `gate`.
+        scores: (N,) scores of rows that were not fitted; or SegmentRows, which have labels and
+            segments, too.
+        labels: (N,) their labels, as in `fit_segments`.
+        segments: (N,) their segments, or one id for all.
+        chosen: (C,) ids of segments to draw, a line each, at most 7. None for one line of the rows
+            of all segments. Segments whose curves accept no row, by the statuses of `gate`, are
+            left out, and counted in a note.
+        precision: a precision to mark, in (0, 1); None for none.
+        level: level of the one-sided bound, in (0, 1).
+        title: title of the axes; None for none.
+        ax: matplotlib axes; None to make a new figure.
+
+    Raises:
+        ValueError: an argument is not as above; SegmentRows have weights or an offset; or no
+            segment can be drawn.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> from platt_jax import fit_segments
+        >>> rng = np.random.default_rng(0)
+        >>> def judged(rows):
+        ...     task, score = np.arange(rows) % 10, rng.normal(size=rows)
+        ...     return score, rng.random(rows) < 1 / (1 + np.exp(-3 * score)), task
+        >>> judge = fit_segments(*judged(2000), pooling="partial")
+        >>> risk_coverage(judge, *judged(5000)).get_ylabel()
+        'share of them that is right'
+    """
+    if precision is not None:
+        validation.require_fraction(precision, "precision")
+    validation.require_fraction(level, "level")
+    rows = read_rows(calibrator, scores, labels, segments)
+    lines = _lines(rows, chosen)
+    left_out = np.zeros(len(rows.keys), bool)
+    for _, some in lines:
+        left_out |= some & ~rows.usable
+    drawn = [(text, some & rows.usable) for text, some in lines if (some & rows.usable).any()]
+    if not drawn:
+        raise ValueError("segments: expected some whose curves accept rows, see gate, got none")
+    ax = style.axes_or_new(ax)
+    lowest = [
+        _draw(ax, accepted_in_turn(rows, some, level), text, number - (len(drawn) - 1) / 2, number)
+        for number, (text, some) in enumerate(drawn)
+    ]
+    if precision is not None:
+        looks: dict[str, Any] = {"color": style.GREY, "linewidth": 1, "linestyle": "--"}
+        ax.axhline(precision, label=style.percent(precision), zorder=0, **looks)
+        lowest.append(precision)
+    low = max(min(lowest), 0.0)
+    room = _ROOM * (1 - low)
+    ax.set(xlim=(0, 1.02), ylim=(low - room, 1 + room))
+    ax.set(xlabel="share of rows accepted", ylabel="share of them that is right")
+    status = rows.known.status
+    reasons = {str(x): left_out & (status == x) for x in np.unique(status[left_out])}
+    style.note_undrawn(ax, np.zeros(1, bool), reasons)
+    style.legend(ax)
+    return style.titled(ax, title)
+
+
+def _lines(rows: KnownLabels, chosen: Any) -> list[tuple[str, NDArray[np.bool_]]]:
+    """What is drawn: names, and which segments (S,)."""
+    number = len(rows.keys)
+    if chosen is None:
+        return [("", np.ones(number, bool))]
+    place = get_indexer(rows.keys, ids.read([chosen] if isinstance(chosen, str) else chosen))
+    if len(place) > len(style.CYCLE):
+        raise ValueError(f"chosen: expected at most {len(style.CYCLE)}, got {len(place)}")
+    if (place < 0).any():
+        raise ValueError(
+            f"chosen: expected segments of the rows, the one at {np.argmax(place < 0)} is none"
+        )
+    texts = names.distinct([names.text(key) for key in rows.keys[place]], _NAME_LENGTH)
+    return [(text, np.arange(number) == i) for text, i in zip(texts, place, strict=True)]
+
+
+def _draw(ax: Axes, curve: RiskCoverage, text: str, offset: float, number: int) -> float:
+    """Draw a curve with its bound and what labels say; the lowest number drawn."""
+    color, before = style.cycle(ax, number), f"{names.in_legend(text)}, " if text else ""
+    rows = len(curve.share)
+    first = min(_LEAST, rows) - 1
+    some = np.unique(np.linspace(first, rows - 1, _POINTS).astype(int))
+    share, expected, lower = (x[some] for x in (curve.share, curve.precision, curve.lower))
+    ax.fill_between(share, lower, expected, color=color, alpha=0.2, linewidth=0)
+    ax.plot(share, expected, color=color, linewidth=1.5, label=f"{before}expected, and its bound")
+    ends = np.unique(np.maximum(np.ceil(_SEEN * rows).astype(int), first + 1))
+    right = curve.right[ends - 1] / ends
+    low, high = wilson(right, ends.astype(float), critical_value(0.95, False))
+    seen = ReliabilityCurve(ends / rows + _APART * offset, right, low, high, ends.astype(float))
+    looks: dict[str, Any] = {"marker": style.MARKERS[number], "label": f"{before}seen"}
+    intervals(ax, seen, color=style.shade(ax, style.BLACK) if not text else color, **looks)
+    return float(min(lower.min(), low.min()))

@@ -1,0 +1,75 @@
+"""Curves that someone else fitted, of which only numbers are known."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids, validation
+from platt_jax.columns import Column
+from platt_jax.ids.vocabulary import distinct
+from platt_jax.results.fit import Fit
+from platt_jax.status import Flag, Status
+
+
+def published_fits(
+    segments: Column, A: Column, B: Column, covariance: Column, n_pos: Column, n_neg: Column
+) -> tuple[NDArray[Any], Fit]:
+    """The segments, ascending, and their fits; arguments as of `SegmentCalibrator.from_table`.
+
+    Raises:
+        ValueError: an argument is not as there.
+    """
+    A = validation.floating(A, "A")
+    validation.require_flat(A, "A")
+    number, dtype = len(A), A.dtype
+    given = {
+        name: np.zeros(number) if x is None else validation.floating(x, name)
+        for name, x in (("B", B), ("n_pos", n_pos), ("n_neg", n_neg))
+    }
+    for name, x in given.items():
+        if x.shape != (number,):
+            raise ValueError(f"{name}: expected one per curve, ({number},), got shape {x.shape}")
+        if name != "B" and not (np.isfinite(x) & (x >= 0)).all():
+            raise ValueError(f"{name}: expected finite numbers >= 0")
+    place, keys = distinct(ids.read_rows(segments, number))
+    if len(keys) < number:
+        raise ValueError(f"segments: expected distinct ids, got {number - len(keys)} again")
+    matrices = _covariances(covariance, number)
+    known = np.isfinite(A) & np.isfinite(given["B"])
+    has_errors = known & np.isfinite(matrices).all((1, 2))
+    matrices[~has_errors] = np.nan
+    # Without errors the curve is no information for later fits.
+    hessian = np.linalg.inv(np.where(has_errors[:, None, None], matrices, np.eye(2)))
+    nothing = np.zeros(number, np.int32)
+    columns = {
+        "A": np.where(known, A, np.nan),
+        "B": np.where(known, given["B"], np.nan),
+        "status": np.where(known, Status.CONVERGED, Status.NON_FINITE).astype(np.int32),
+        "flags": np.where(known & (A > 0), int(Flag.REVERSED), 0).astype(np.int32),
+        "iterations": nothing,
+        "passes": nothing,
+        "nll": np.full(number, np.nan),
+        "gradient": np.zeros((number, 2)),
+        "hessian": np.where(has_errors[:, None, None], hessian, 0.0),
+        "covariance": matrices,
+        "n_pos": given["n_pos"],
+        "n_neg": given["n_neg"],
+    }
+    order = np.argsort(place)
+    for name, x in columns.items():
+        columns[name] = x[order].astype(x.dtype if x.dtype.kind == "i" else dtype)
+    return keys, Fit(**columns)
+
+
+def _covariances(covariance: Column, number: int) -> NDArray[np.float64]:
+    """(K, 2, 2), NaN where none is given."""
+    if covariance is None:
+        return np.full((number, 2, 2), np.nan)
+    made = validation.numbers(covariance, "covariance").astype(np.float64)
+    if made.shape != (number, 2, 2):
+        raise ValueError(f"covariance: expected shape ({number}, 2, 2), got {made.shape}")
+    some = made[np.isfinite(made).all((1, 2))]
+    if not (np.allclose(some, some.swapaxes(1, 2)) and (np.linalg.eigvalsh(some) > 0).all()):
+        raise ValueError("covariance: expected symmetric, positive definite matrices")
+    return made
