@@ -60,33 +60,51 @@ def _given_shock(log_odds: Floats, counts: Floats, least: Floats) -> tuple[Float
     total = counts.sum(-1)
     every = least >= total
     number = np.where(every, total - 0.5, least)
-    shift = _shift(log_odds, counts, number, total)
-    moved = log_odds + shift[..., None]
-    proba = 1 / (1 + np.exp(-moved))
-    spread = proba * (1 - proba) * counts
-    variance = spread.sum(-1)
-    before = _softplus(log_odds)
-    exponent = shift * number - ((_softplus(moved) - before) * counts).sum(-1)
-    exponent = np.maximum(exponent, 0)
+    odds_against = np.exp(-log_odds)
+    shift = _shift(log_odds, odds_against, counts, number, total)
+    proba = _moved_proba(odds_against, shift)
+    spread = proba * (1 - proba)
+    variance = np.vecdot(spread, counts)
+    exponent = _exponent(log_odds, counts, shift, number, total)
     r = np.sign(shift) * np.sqrt(2 * exponent)
     u = -np.expm1(-shift) * np.sqrt(variance)
-    skewness = (spread * (1 - 2 * proba)).sum(-1) / variance**1.5
+    skewness = (variance - 2 * np.vecdot(spread * proba, counts)) / variance**1.5
     close = r - 0.5 / np.sqrt(variance) - skewness / 6
     z = np.where(np.abs(r) < _NEAR, close, r + np.log(u / r) / r)
     # Chernoff's bound, which is the tail where labels are sure but for the shift.
     z = np.where(shift > 0, np.maximum(z, -ndtri_exp(-exponent)), z)
-    log_all = ((log_odds - before) * counts).sum(-1)
-    z = np.maximum(np.where(every, -ndtri_exp(log_all), z), _LEAST)
-    return z, np.where(every, np.sqrt(-2 * log_all), r), np.sqrt(variance)
+    if every.any():
+        log_all = -np.vecdot(np.log1p(odds_against), counts)
+        z = np.where(every, -ndtri_exp(log_all), z)
+        r = np.where(every, np.sqrt(-2 * log_all), r)
+    return np.maximum(z, _LEAST), r, np.sqrt(variance)
+
+
+def _exponent(
+    log_odds: Floats, counts: Floats, shift: Floats, number: Floats, total: Floats
+) -> Floats:
+    """(...) t k - K(t) for shifts t and numbers k of positives.
+
+    A shift below 0 is one above 0 of the negatives' log-odds. With probabilities p and t above 0,
+    K(t) is the sum of log(1 + p (exp(t) - 1)).
+    """
+    up, shift = shift > 0, np.abs(shift)
+    gain = np.exp(np.where(up, -1.0, 1.0)[..., None] * log_odds)
+    gain += 1
+    np.divide(np.expm1(shift)[..., None], gain, out=gain)
+    np.log1p(gain, out=gain)
+    likelier = np.where(up, number, total - number)
+    return np.maximum(shift * likelier - np.vecdot(gain, counts), 0)
 
 
 def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: Floats) -> Floats:
     """(...) where the normal density times Chernoff's bound of the tail is largest."""
+    odds_against = np.exp(-log_odds)
 
     def slopes(shock: Floats) -> tuple[Floats, Floats, Floats]:
-        proba = 1 / (1 + np.exp(-(log_odds + shock[..., None])))
-        short = least - (proba * counts).sum(-1) - shock / variance
-        slope = (proba * (1 - proba) * counts).sum(-1) + 1 / variance
+        proba = _moved_proba(odds_against, shock)
+        short = least - np.vecdot(proba, counts) - shock / variance
+        slope = np.vecdot(proba * (1 - proba), counts) + 1 / variance
         return short, short / slope, _CLOSE / np.sqrt(slope)
 
     start = np.zeros(np.broadcast_shapes(least.shape, log_odds.shape[:-1]))
@@ -94,29 +112,31 @@ def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: 
     return newton_roots(slopes, start, -most, most).or_nan()
 
 
-def _shift(log_odds: Floats, counts: Floats, number: Floats, total: Floats) -> Floats:
+def _shift(
+    log_odds: Floats, odds_against: Floats, counts: Floats, number: Floats, total: Floats
+) -> Floats:
     """(...) the shift of log-odds by which they predict this number of positives.
 
     Newton steps are of the log-odds of the mean, which are nearly linear in the shift.
     """
-    rows = counts > 0
     goal = np.log(number / (total - number))
-    low = goal - np.where(rows, log_odds, -np.inf).max(-1)
-    high = goal - np.where(rows, log_odds, np.inf).min(-1)
+    low, high = goal - log_odds.max(-1), goal - log_odds.min(-1)
 
     def missing(shift: Floats) -> tuple[Floats, Floats, Floats]:
-        proba = 1 / (1 + np.exp(-(log_odds + shift[..., None])))
-        mean = (proba * counts).sum(-1)
-        variance = (proba * (1 - proba) * counts).sum(-1)
+        proba = _moved_proba(odds_against, shift)
+        mean, variance = np.vecdot(proba, counts), np.vecdot(proba * (1 - proba), counts)
         short = goal - np.log(mean / (total - mean))
         exact = np.abs(short) < _EXACT  # the slope of what is left is rounding error
         close = np.abs(number - mean) <= _CLOSE * np.sqrt(variance)
         step = short * mean * (total - mean) / total / variance
         return np.where(exact, 0, number - mean), step, np.where(close, np.inf, 0)
 
-    start = np.clip(goal - (log_odds * counts).sum(-1) / total, low, high)
+    start = np.clip(goal - np.vecdot(log_odds, counts) / total, low, high)
     return newton_roots(missing, start, low, high).or_nan()
 
 
-def _softplus(x: Floats) -> Floats:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+def _moved_proba(odds_against: Floats, shift: Floats) -> Floats:
+    """(..., n) probabilities of rows whose log-odds are moved; an exponential for each shift."""
+    odds = odds_against * np.exp(-shift)[..., None]
+    odds += 1
+    return np.reciprocal(odds, out=odds)

@@ -61,11 +61,13 @@ def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats
     kinds = [_numbers(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
     if rows.clusters is not None and np.isnan(rows.clusters.variance):
         return np.full(K, np.nan)
-    smallest, kinds_tested = np.ones(K), np.zeros(K)
+    kinds_tested = sum((numbers.rows > 0).astype(float) for numbers in kinds)
+    smallest = np.ones(K)
     for numbers in kinds:
-        tested = numbers.rows > 0
-        found = np.where(tested, _two_sided(rows, numbers, at, fitted), 1)
-        smallest, kinds_tested = np.minimum(smallest, found), kinds_tested + tested
+        # A larger probability changes no result.
+        enough = np.minimum(smallest, 1 / np.maximum(kinds_tested, 1))
+        found = np.where(numbers.rows > 0, _two_sided(rows, numbers, at, fitted, enough), 1)
+        smallest = np.minimum(smallest, found)
     return np.minimum(smallest * kinds_tested, 1)
 
 
@@ -106,23 +108,31 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
 
 
 def _two_sided(
-    rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors
+    rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors, enough: Floats
 ) -> Floats:
-    """(K,) probabilities of numbers as far from the expectation as the observed ones."""
+    """(K,) probabilities of numbers as far from the expectation as the observed ones.
+
+    Of segments whose probability is at least `enough` (K,), any number from there on.
+    """
     away = np.abs(numbers.observed - numbers.expected)
     away = away - _TIED * (away + numbers.rows)
     most = numbers.rows.astype(float)
-    above, below = numbers.expected + away, numbers.expected - away
-    least = np.ceil(above), most - np.floor(below)
     total = np.zeros(len(most))
-    for side, least_of_side in zip((1, -1), least, strict=True):
-        which = np.flatnonzero((most > 0) & (least_of_side <= most))
-        rising = numbers.rising if side > 0 else ~numbers.rising
+    # First the side of the observed number, which mostly has the larger tail.
+    observed = np.where(numbers.observed >= numbers.expected, 1.0, -1.0)
+    for side in (observed, -observed):
+        above = side > 0
+        number = numbers.expected + side * away
+        least = np.where(above, np.ceil(number), most - np.floor(number))
+        which = np.flatnonzero((most > 0) & (least <= most) & (total < enough))
+        rising = numbers.rising == above[:, None]
         curves = _curves(at.of(which), fitted.of(which), rising[which])
-        alike = _joined(rows, side * numbers.sign, at)
-        enough = np.maximum(least_of_side[which], 1)
-        total[which] += np.exp(_log_tails(alike, which, enough, curves, numbers.shock_variance))
-        total[(most > 0) & (least_of_side <= 0)] += 1
+        alike = _joined(rows, side[rows.owner] * numbers.sign, at)
+        tails = _log_tails(
+            alike, which, np.maximum(least[which], 1), curves, numbers.shock_variance
+        )
+        total[which] += np.exp(tails)
+        total[(most > 0) & (least <= 0)] += 1
     return np.minimum(total, 1)
 
 
@@ -171,10 +181,10 @@ def _log_tails(
     found = np.zeros(len(which))
 
     def work(some: Ints) -> Floats:
-        number = np.arange(lengths[some[0]])
-        inside = number < sizes[some, None]
-        at = np.where(inside, alike.starts[which[some], None] + number, 0)
-        counts = np.where(inside, alike.counts[at], 0)
+        number, last = np.arange(lengths[some[0]]), sizes[some, None] - 1
+        # Beyond the last row is the last one again, so that the range of log-odds is the rows'.
+        at = alike.starts[which[some], None] + np.minimum(number, last)
+        counts = np.where(number <= last, alike.counts[at], 0)
         shock = None if shocks is None else shocks[which[some]]
         tests = CountTests(alike.basis[:, at], alike.offset[at], counts, least[some], shock)
         return log_tails(tests, type(curves)(*(x[some] for x in curves)))

@@ -110,7 +110,10 @@ class LogBeta(NamedTuple):
     def log_density(self, log_odds: Floats) -> Floats:
         """See `Normal`."""
         positives, negatives = self.positives[..., None], self.negatives[..., None]
-        return -(positives * np.logaddexp(0, -log_odds) + negatives * np.logaddexp(0, log_odds))
+        # log(1 + exp(x)) is at least 0 and x, by as much as log(1 + exp(-x)) at least 0 and -x.
+        above = np.log1p(np.exp(-np.abs(log_odds)))
+        positive, negative = np.maximum(log_odds, 0), np.maximum(-log_odds, 0)
+        return -(positives * (negative + above) + negatives * (positive + above))
 
     def bounds(self, depth: float) -> tuple[Floats, Floats]:
         """See `Normal`."""

@@ -33,9 +33,9 @@ class CountTests(NamedTuple):
 
     def quantiles(self, first: Floats, second: Floats) -> Floats:
         """(T, G, G) quantiles of the tails, given log-odds at the ends (T, G)."""
-        one, other = self.basis[:, :, None, None]
-        log_odds = first[:, :, None, None] * one + second[:, None, :, None] * other
-        log_odds += self.offset[:, None, None]
+        one, other = self.basis[:, :, None]
+        second_part = second[..., None] * other + self.offset[:, None]
+        log_odds = (first[..., None] * one)[:, :, None] + second_part[:, None]
         shock = None if self.shock_variance is None else self.shock_variance[:, None, None]
         return quantiles(log_odds, self.counts[:, None, None], self.least[:, None, None], shock)
 
