@@ -538,6 +538,56 @@ def test_the_tables_of_gates_are_measured():
             assert said in " ".join(path.read_text(encoding="utf-8").split()), path
 
 
+def test_what_is_said_of_gates_is_measured():
+    found = read("inference/gates.json")["results"]
+    page = " ".join((ROOT / "docs/explanation/numbers.md").read_text(encoding="utf-8").split())
+    weighted = {x["weights"]: x for x in found["weighted"] if x["labels"] == 200}
+    with_them, without = (100 * weighted[x]["model violating"] for x in (True, False))
+    said = f"violate in {with_them:.1f} % of the segments, and without them in {without:.0f} %"
+    assert said in page
+    right = ("quadratic", "beta", "sigmoid")
+    violating = [x["model violating"] or 0 for x in found["curves"] if x["curves"] in right]
+    assert f"at most {100 * max(violating):.0f} % violate" in page
+    bounded = {x["mean slope"]: x for x in found["bounded"]}
+    short = " ".join((ROOT / "docs/explanation/guarantees.md").read_text(encoding="utf-8").split())
+    for who, text in (
+        (
+            "model",
+            "accept {} % of what an oracle accepts that knows the curves if slopes are about 2.5",
+        ),
+        ("known population", "With the true population known it is {} %"),
+        ("unbounded", "without a bound {} %"),
+    ):
+        assert text.format(f"{100 * bounded[2.5][who + ' accepted']:.0f}") in short
+    assert all(
+        abs(x["known population accepted"] - x["model accepted"]) < 0.02
+        and x["known, sampled accepted"] < x["known population accepted"] + 0.01
+        for x in bounded.values()
+    )
+
+
+def test_what_is_said_of_broken_gates_is_measured():
+    found = read("inference/broken_gates.json")["results"]
+    page = " ".join((ROOT / "docs/howto/decide.md").read_text(encoding="utf-8").split())
+    exact = [x for x in found["holding"] if x["monitor"] == "promise" and x["right"] == 0.95]
+    alarms, worlds = (sum(x[y] for x in exact) for y in ("alarm on some night", "worlds"))
+    assert f"{alarms} of {worlds} worlds had an alarm" in page and alarms <= 0.05 * worlds
+    other = found["holding"][-1]
+    assert f"{other['alarm on some night']} of {other['worlds']} worlds had alarms" in page
+    at = {(x["right"], x["rows a night"], x["since night"]): x for x in found["broken"]}
+    one, three, late = at[0.85, 1, 1], at[0.85, 3, 1], at[0.85, 3, 51]
+    few, ten = at[0.9, 3, 1], at[0.9, 10, 1]
+    for text in (
+        f"are right {three['found']} were found with 3 labels",
+        f"within {three['median nights until found']:.0f} nights",
+        f"and {one['found']} with 1 label",
+        f"{few['found']} with 3 labels, and {ten['found']} with 10",
+        f"{late['found']} are found in the 50 that are left",
+    ):
+        assert text in page
+    assert max(x["false alarms"] for x in found["broken"]) == 0
+
+
 def of_gates():
     found, positive = read("inference/gates.json")["results"], {0.0: "50 %", -3.0: "17 %"}
     accepted = "accepted of the oracle's"
@@ -554,6 +604,19 @@ def of_gates():
     for one, other in zip(ceilings, bends, strict=True):
         each = " | ".join(f"{100 * x['model violating']:.0f}" for x in (one, other))
         yield f"| {one['labels']:,} | {positive[one['mean intercept']]} | {each} |"
+    for x in found["bounded"]:
+        shares = (
+            x[f"{who} accepted"]
+            for who in ("model", "known population", "known, sampled", "level 0.8", "unbounded")
+        )
+        oracle = f"{100 * x['accepted by the oracle']:.0f}"
+        yield f"| {x['mean slope']:g} | {oracle} | {' | '.join(f'{100 * y:.0f}' for y in shares)} |"
+    for x in found["curves"]:
+        wrong = "" if x["model violating"] is None else f"{100 * x['model violating']:.1f}"
+        yield (
+            f"| {x['curves']} | {x['fitted']} | {x['labels']:,} | {x['gated']:,} | {wrong} | "
+            f"{100 * x[accepted]:.0f} |"
+        )
     for x in found["certified"]:
         yield (
             f"| {x['curves']} | {positive[x['mean intercept']]} | {x['labels']:,} | "
