@@ -28,7 +28,7 @@ def are_there(calibrator: SegmentCalibrator, scores: Column) -> bool:
 def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:
     """The rows with `predict_proba` in place of their offset, in float64.
 
-    A score is NaN where a label is bad or the offset is not finite; there are no weights.
+    A score is NaN where a label is bad or the offset is not finite.
     """
     there: Any = rows
     curves = parameters(calibrator)[places(rows, calibrator)]
@@ -50,4 +50,4 @@ def _predicted(rows: Columns, numbers: list[jax.Array]) -> Columns:
     else:
         A, B = numbers
         proba = expit(-(A * f + B) + offset)
-    return Columns(jnp.where(jnp.isfinite(offset), f, np.nan), rows.labels, None, proba)
+    return Columns(jnp.where(jnp.isfinite(offset), f, np.nan), rows.labels, rows.weights, proba)

@@ -20,6 +20,7 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.predicted_rows import are_there, with_predictions
 from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
@@ -138,21 +139,19 @@ def estimate_rates(
 def _rows_there(
     calibrator: SegmentCalibrator, scores: Column, segments: Column
 ) -> SegmentRows | None:
-    """The rows if they are on a device and their probabilities are sigmoids of (A, B)."""
-    held = isinstance(scores, SegmentRows)
-    there = scores.device is not None if held else accelerators.holds(scores)
-    if not there or calibrator.predictive() is not None or calibrator.levels is not None:
+    """The rows if they are on a device, where the calibrator can predict them."""
+    if not are_there(calibrator, scores):
         return None
-    if not held:
+    if not isinstance(scores, SegmentRows):
         validation.require_each(scores, segments=segments)
         validation.require_flat(scores, "scores")
         one = not accelerators.holds(segments) and np.ndim(segments) == 0
         each = np.full(len(scores), segments) if one else segments
         return DeviceSegmentRows(scores, False, each, doubt=False)
     validation.require_none_beside(scores, segments=segments)
-    scores.require_without("weights", "offset")
-    found: SegmentRows = scores
-    return found
+    there: Any = scores
+    there.require_without("weights", "offset")
+    return scores
 
 
 def _rates_there(
@@ -161,12 +160,7 @@ def _rates_there(
     """The rates of rows on a device."""
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     base = _base_rates(calibrator, place, from_rate)
-    fit, fallback = calibrator.fit, calibrator.fallback
-    A, B = (
-        np.append(np.asarray(x, float), default)[place]
-        for x, default in ((fit.A, fallback.A), (fit.B, fallback.B))
-    )
-    known = RowsOnDevice(rows, A, B, Caller())
+    known = RowsOnDevice(with_predictions(rows, calibrator), Caller())
     usable = known.usable
     mixture = LikelihoodThere(known, base.rate[usable])
     found = _estimated(mixture, _joint(calibrator, rows.keys, place, base, usable), critical)

@@ -22,7 +22,7 @@ def on_accelerator(monkeypatch):
 
 
 def made(rng, sizes, off=0.5):
-    """A calibrator, and later rows of its segments and of a new one, of which every third is off."""
+    """A calibrator, and later rows of its segments and of a new one; every second is off."""
     segments = rng.permutation(np.repeat(np.arange(len(sizes)) * 3 - 4, sizes)).astype(np.int32)
     scores = rng.normal(size=len(segments)).astype(np.float32)
     labels = rng.random(len(segments)) < 1 / (1 + np.exp(-scores))
