@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax import validation
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.passes.columns import Columns
@@ -23,6 +24,22 @@ def are_there(calibrator: SegmentCalibrator, scores: Column) -> bool:
     held = isinstance(scores, SegmentRows)
     there = scores.device is not None if held else accelerators.holds(scores)
     return there and calibrator.curves is None and calibrator.by_level is None
+
+
+def unlabelled_rows(
+    scores: Column, segments: Column, name: str = "scores", segments_name: str = "segments"
+) -> SegmentRows:
+    """Rows on a device whose labels are not used; one id may serve all."""
+    if isinstance(scores, SegmentRows):
+        validation.require_none_beside(scores, **{segments_name: segments})
+        there: Any = scores
+        there.require_without("weights", "offset")
+        return scores
+    validation.require_each(scores, name, **{segments_name: segments})
+    validation.require_flat(scores, name)
+    one = not accelerators.holds(segments) and np.ndim(segments) == 0
+    each = np.full(len(scores), segments) if one else segments
+    return DeviceSegmentRows(scores, False, each, doubt=False)
 
 
 def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:

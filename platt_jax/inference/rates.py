@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.predicted_rows import are_there, with_predictions
-from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows, row_arrays
+from platt_jax.execution.predicted_rows import are_there, unlabelled_rows, with_predictions
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
@@ -112,8 +111,8 @@ def estimate_rates(
     """
     require_segment_calibrator(calibrator, "calibrator")
     calibrator, critical = fetched(calibrator), critical_value(level, False) ** 2
-    there = _rows_there(calibrator, scores, segments)
-    if there is not None:
+    if are_there(calibrator, scores):
+        there = unlabelled_rows(scores, segments)
         with jax.default_device(there.device):
             return _rates_there(calibrator, there, from_rate, critical)
     if isinstance(scores, SegmentRows):
@@ -134,24 +133,6 @@ def estimate_rates(
     rows = np.bincount(owner, minlength=len(keys))
     expected: Any = np.bincount(owner, proba, len(keys))
     return _table(keys, rows, base, expected, usable, found)
-
-
-def _rows_there(
-    calibrator: SegmentCalibrator, scores: Column, segments: Column
-) -> SegmentRows | None:
-    """The rows if they are on a device, where the calibrator can predict them."""
-    if not are_there(calibrator, scores):
-        return None
-    if not isinstance(scores, SegmentRows):
-        validation.require_each(scores, segments=segments)
-        validation.require_flat(scores, "scores")
-        one = not accelerators.holds(segments) and np.ndim(segments) == 0
-        each = np.full(len(scores), segments) if one else segments
-        return DeviceSegmentRows(scores, False, each, doubt=False)
-    validation.require_none_beside(scores, segments=segments)
-    there: Any = scores
-    there.require_without("weights", "offset")
-    return scores
 
 
 def _rates_there(
