@@ -43,6 +43,8 @@ PROGRAMS = {
         "_sample": ("length", "step"),
         "_end_to_end": ("more",),
         "_padded": ("width",),
+        "_of_padded": ("width", "function"),
+        "_other_columns": ("function",),
     },
     segments: {"_coded": ()},
     class_labels: {"_columns": ()},

@@ -1,9 +1,12 @@
 """Rows in flat arrays on an accelerator, the rows of each segment end to end."""
 
+import copy
 import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +22,7 @@ from platt_jax.execution.device_grouping import padded_length, room
 from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
+from platt_jax.ids.padding import joined, similar
 from platt_jax.model import statistics
 from platt_jax.options import Options
 from platt_jax.passes import packing, shapes
@@ -27,6 +31,9 @@ from platt_jax.passes.deferred import FlatRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
 from platt_jax.solver.solution import ProblemInputs, fit_rows
+
+# Places of padded rows for which a function is computed at once.
+_AT_ONCE = 1 << 24
 
 
 class RowsThere:
@@ -76,6 +83,51 @@ class RowsThere:
         pad = partial(_padded, self._columns, self._starts[some], self.sizes[some], width=width)
         rows, inside = run_programs(pad, x64=True)
         return rows, inside
+
+    def with_columns(
+        self, function: Callable[[Columns, list[jax.Array]], Columns], *numbers: Any
+    ) -> Self:
+        """The rows with other columns, of float64, in the same layout.
+
+        Args:
+            function: of a module, so that its program is compiled once. Takes columns (N,), and the
+                numbers (N,) of the rows' segments.
+            numbers: (K,) each, of the segments in the order of the layout.
+        """
+        each = np.stack([*map(np.float64, numbers), np.zeros(len(self.sizes))], -1)
+        work = partial(_other_columns, self._columns, self._starts, each, function=function)
+        other = copy.copy(self)
+        other._columns, other.dtype = run_programs(work, x64=True), np.dtype(np.float64)
+        return other
+
+    def by_size(
+        self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None
+    ) -> Iterator[tuple[Ints, Any]]:
+        """The results of a function of some segments, those of similar size padded to one shape.
+
+        Args:
+            function: as in `with_columns`, of columns (k, width), of float64 but for the labels;
+                which rows are no padding; and numbers (k, 1, ...). Its results have leading axis k.
+            numbers: (J, ...) each, of the segments.
+            some: (J,) places of segments in the layout; None for all.
+
+        Yields:
+            The numbers of segments, counted among `some`, and their results as NumPy arrays.
+        """
+        some = np.arange(len(self.sizes)) if some is None else some
+        for which, width in similar(self.sizes[some], _AT_ONCE):
+            # One program serves several numbers of segments.
+            more = shapes.few_lengths(len(which), 1) - len(which)
+            padded = np.append(which, np.full(more, which[-1]))
+            rows = self._columns, self._starts[some[padded]], self.sizes[some[padded]]
+            own = [np.asarray(x)[padded] for x in numbers]
+            work = partial(_of_padded, *rows, own, width=width, function=function)
+            made = jax.device_get(run_programs(work, x64=True))
+            yield which, jax.tree.map(itemgetter(slice(len(which))), made)
+
+    def map(self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None) -> Any:
+        """The results as by `by_size`, of all these segments together."""
+        return joined(self.by_size(function, *numbers, some=some))
 
     def digest(self) -> bytes:
         """See `GroupedRows`."""
@@ -137,14 +189,47 @@ def end_to_end(columns: Columns) -> Columns:
     return made
 
 
-@partial(xla.jit, static_argnames=("width",))
-def _padded(
+def _pad(
     columns: Columns, starts: jax.Array, sizes: jax.Array, width: int
 ) -> tuple[Columns, jax.Array]:
     place = jnp.arange(width)[None]
     row = starts[:, None] + jnp.minimum(place, sizes[:, None] - 1)
     padded: Columns = jax.tree.map(lambda x: x[row], columns)
     return padded, place < sizes[:, None]
+
+
+_padded = xla.jit(_pad, static_argnames=("width",))
+
+
+@partial(xla.jit, static_argnames=("width", "function"), wide=True)
+def _of_padded(
+    columns: Columns,
+    starts: jax.Array,
+    sizes: jax.Array,
+    numbers: list[jax.Array],
+    width: int,
+    function: Callable[..., Any],
+) -> Any:
+    rows, inside = _pad(columns, starts, sizes, width)
+    return function(wide(rows), inside, *(x[:, None] for x in numbers))
+
+
+@partial(xla.jit, static_argnames=("function",), wide=True)
+def _other_columns(
+    columns: Columns, starts: jax.Array, numbers: jax.Array, function: Callable[..., Columns]
+) -> Columns:
+    kind = np.promote_types(np.int32, np.min_scalar_type(-len(columns.scores)))
+    first = jnp.zeros(columns.scores.shape, kind).at[starts].set(1, unique_indices=True)
+    owner = jnp.cumsum(first, dtype=kind) - 1
+    by_row = numbers.at[owner].get(mode="promise_in_bounds")
+    return function(wide(columns), list(by_row.T[:-1]))
+
+
+def wide(rows: Columns) -> Columns:
+    """The columns in float64, but for the labels."""
+    scores, labels, *others = rows
+    f, w, o = (x if x is None else x.astype(np.float64) for x in (scores, *others))
+    return Columns(f, labels, w, o)
 
 
 @partial(xla.jit, static_argnames=("more",))

@@ -11,6 +11,7 @@ import numpy as np
 from platt_jax.arrays import Floats
 from platt_jax.backend import xla
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.device_segments import wide
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems
 from platt_jax.model.objective import Arithmetic, Row
@@ -41,11 +42,12 @@ def row_sums(problems: Problems, terms: SumTerms, numbers: Any, caller: Caller) 
 
     def take(some: slice, part: slice, space: packing.Space) -> Columns:
         with jax.enable_x64(True):
-            wide: Columns = _wide(problems.take(some, part, space))
-        return wide
+            taken: Columns = _wide(problems.take(some, part, space))
+        return taken
 
-    wide = problems._replace(dtype=np.dtype(np.float64), take=take)
-    sums: list[Floats] = run_problems(_task(terms), wide, numbers, Context(Options(), caller))
+    in_float64 = problems._replace(dtype=np.dtype(np.float64), take=take)
+    context = Context(Options(), caller)
+    sums: list[Floats] = run_problems(_task(terms), in_float64, numbers, context)
     return sums
 
 
@@ -72,9 +74,4 @@ def _row_terms(
     return [jnp.where(jnp.isnan(row.f), 0, x) for x in terms]
 
 
-@xla.jit
-def _wide(rows: Columns) -> Columns:
-    """The columns in float64, but for the labels."""
-    scores, labels, *others = rows
-    f, w, o = (x if x is None else x.astype(np.float64) for x in (scores, *others))
-    return Columns(f, labels, w, o)
+_wide = xla.jit(wide)

@@ -22,7 +22,7 @@ _NORMAL = 1e-3
 _TIED = 1 - 1e-9
 
 # Number of groups of rows with similar probabilities, where sums are normal.
-_GROUPS = 1_024
+GROUPS = 1_024
 
 _LOG_2 = np.log(2)
 
@@ -60,6 +60,65 @@ class MixingDistribution(NamedTuple):
         return reduce(add, (w * expit(x) * expit(-x) for w, x in self.nodes()))
 
 
+def judged_variances(
+    v_00: Floats, v_11: Floats, v_22: Floats, center: Floats, fourth: Any
+) -> tuple[Bools, Floats, Bools]:
+    """Whether log-odds differ, (K,); variances of the three sums, (3, K); and `ScoreTests.normal`.
+
+    Args:
+        v_00: (K,) sums of the rows' variances, as `v_11` and `v_22` times squared shares.
+        v_11: see `v_00`.
+        v_22: see `v_00`.
+        center: (K,) mean log-odds by these variances.
+        fourth: (3, K) the same with fourth powers of the shares.
+    """
+    has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
+    variances = np.array([v_00, np.where(has_slope, v_11, np.inf), v_22])
+    positive = np.array([*variances[:2], np.where(v_22 == 0, np.inf, v_22)])
+    return has_slope, variances, np.max(fourth / positive**2, axis=0) < _NORMAL
+
+
+class Statistics(NamedTuple):
+    """The statistics of K problems, by their three sums."""
+
+    cox_p_value: Floats  # (K,) as in `ScoreTests`, as the next two
+    spiegelhalter_z: Floats
+    least_p_value: Floats
+    chi_square: Floats  # (K,) squared radii of the circle beyond which sums are as extreme
+    z: Floats  # (K,) half-widths of the interval
+
+
+def statistics(observed: Floats, has_slope: Bools, has_spread: Bools) -> Statistics:
+    """The statistics, from the sums of the labels (3, K) less their expectations.
+
+    Args:
+        observed: each divided by its standard deviation.
+        has_slope: (K,) whether log-odds differ.
+        has_spread: (K,) whether a probability is not 1/2.
+    """
+    # JAX has SciPy; the import adds a warnings filter.
+    from scipy.special import erfc, log_ndtr, ndtri_exp
+
+    chi_square, z = observed[0] ** 2 + observed[1] ** 2, observed[2]
+    p_of_two, p_of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
+    cox_p_value = np.where(has_slope, p_of_two, p_of_one)
+    # In logarithms, because a p-value may underflow.
+    cox_log_p = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
+    z_log_p = log_ndtr(-np.abs(z))
+    least = np.minimum(cox_log_p, z_log_p)
+    # The statistic of the smaller p-value as it is: by way of its p-value, which for sure
+    # predictions is nearly 1, it would be lost in rounding.
+    least_z = np.where(z_log_p <= cox_log_p, np.abs(z), np.maximum(-ndtri_exp(least), 0))
+    as_large = np.where(has_slope, -2 * (least + _LOG_2), least_z**2)
+    return Statistics(
+        cox_p_value,
+        np.where(has_spread, z, np.nan),
+        np.minimum(cox_p_value, erfc(np.abs(z) / np.sqrt(2))),
+        _TIED * np.where(cox_log_p <= z_log_p, chi_square, as_large),
+        _TIED * least_z,
+    )
+
+
 class ScoreTests:
     """Cox's joint test of intercept 0 and slope 1, and Spiegelhalter's test, of many problems.
 
@@ -93,9 +152,6 @@ class ScoreTests:
         groups: Groups,
         spread: MixingDistribution | None = None,
     ) -> None:
-        # JAX has SciPy; the import adds a warnings filter.
-        from scipy.special import erfc, log_ndtr, ndtri_exp
-
         self.groups, self.proba = groups, proba
         total, by_row = groups.sums, groups.by_row
         variance = proba * (1 - proba)
@@ -106,12 +162,10 @@ class ScoreTests:
         center = total(variance * logit) / v_00
         away = logit - by_row(center)
         v_11, v_22 = total(variance * away**2), total(variance * (1 - 2 * proba) ** 2)
-        has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
         shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
-        s_00, s_11, s_22 = v_00, np.where(has_slope, v_11, np.inf), v_22
         fourth = [total(variance * x**4) for x in shares]
-        variances = np.array([s_00, s_11, np.where(s_22 == 0, np.inf, s_22)])
-        self.normal = np.max(fourth / variances**2, axis=0) < _NORMAL
+        has_slope, variances, self.normal = judged_variances(v_00, v_11, v_22, center, fourth)
+        s_00, s_11, s_22 = variances
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
             curve_covariance = np.zeros((3, 3, len(groups.sizes)))
@@ -128,21 +182,10 @@ class ScoreTests:
         self._expected = total(proba * self._shares)
 
         self._observed = total(labels * self._shares) - self._expected
-        chi_square, z = self._observed[0] ** 2 + self._observed[1] ** 2, self._observed[2]
-        p_of_two, p_of_one = np.exp(-chi_square / 2), erfc(np.sqrt(chi_square / 2))
-        self.cox_p_value = np.where(has_slope, p_of_two, p_of_one)
-        self.spiegelhalter_z = np.where(v_22 > 0, z, np.nan)
-        self.least_p_value = np.minimum(self.cox_p_value, erfc(np.abs(z) / np.sqrt(2)))
-        # In logarithms, because a p-value may underflow.
-        cox_log_p = np.where(has_slope, -chi_square / 2 - _LOG_2, log_ndtr(-np.sqrt(chi_square)))
-        z_log_p = log_ndtr(-np.abs(z))
-        least = np.minimum(cox_log_p, z_log_p)
-        # The statistic of the smaller p-value as it is: by way of its p-value, which for sure
-        # predictions is nearly 1, it would be lost in rounding.
-        least_z = np.where(z_log_p <= cox_log_p, np.abs(z), np.maximum(-ndtri_exp(least), 0))
-        as_large = np.where(has_slope, -2 * (least + _LOG_2), least_z**2)
-        self._chi_square = _TIED * np.where(cox_log_p <= z_log_p, chi_square, as_large)
-        self._z = _TIED * least_z
+        found = statistics(self._observed, has_slope, v_22 > 0)
+        self.cox_p_value, self.spiegelhalter_z = found.cox_p_value, found.spiegelhalter_z
+        self.least_p_value = found.least_p_value
+        self._chi_square, self._z = found.chi_square, found.z
 
     def one(self, k: int) -> "ScoreTest":
         """The test of problem k."""
@@ -151,7 +194,7 @@ class ScoreTests:
         proba, counts = self.proba[rows], np.ones(size)
         shares = self._shares[:, rows]
         if self.normal[k]:
-            starts = np.linspace(0, size, _GROUPS, endpoint=False).astype(np.int64)
+            starts = np.linspace(0, size, GROUPS, endpoint=False).astype(np.int64)
             similar = Groups(np.diff(starts, append=size))
             counts = similar.sizes.astype(float)
             proba, shares = similar.means(proba), similar.means(shares)
@@ -180,7 +223,7 @@ class ScoreTests:
         own = Groups(self.groups.sizes[some])
         each = zip(self._shares[:, rows], self._expected[:, some], strict=True)
         sums = [own.sums(labels * share) - expected for share, expected in each]
-        return _extreme(sums, self._chi_square[some], self._z[some])
+        return extreme(sums, self._chi_square[some], self._z[some])
 
 
 class ScoreTest(NamedTuple):
@@ -204,10 +247,9 @@ class ScoreTest(NamedTuple):
 
     def extreme(self, sums: Floats) -> Bools:
         """(R,) whether sums (3, R) are at least as extreme as the observed ones."""
-        return _extreme(sums, self.chi_square, self.z)
+        return extreme(sums, self.chi_square, self.z)
 
 
-def _extreme(sums: Any, chi_square: Any, z: Any) -> Bools:
-    extreme: Bools = sums[0] ** 2 + sums[1] ** 2 >= chi_square
-    extreme |= np.abs(sums[2]) >= z
-    return extreme
+def extreme(sums: Any, chi_square: Any, z: Any) -> Any:
+    """Whether sums are at least as extreme as these, for arrays of NumPy or of JAX."""
+    return (sums[0] ** 2 + sums[1] ** 2 >= chi_square) | (abs(sums[2]) >= z)

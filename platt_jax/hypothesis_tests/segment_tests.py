@@ -1,6 +1,8 @@
 """Tests of segments on fresh rows, against their predictions or their fitted curves."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +34,7 @@ COLUMNS = (
 )
 
 # Least distance of probabilities from 0 and 1.
-_LEAST = 2.0**-53
+LEAST = 2.0**-53
 
 # P-values up to _SMALL use importance sampling. Where the chi-square p-value is up to _TINY, plain
 # simulation is skipped.
@@ -42,7 +44,7 @@ _KNOWN = 1e-30  # variance of log-odds that are known
 _FARTHEST = 37.0  # a shift by which labels are as sure as predictions may be
 
 # Halvings of the margin in the search for the shift that fits best.
-_HALVINGS = 30
+HALVINGS = 30
 
 # Prior of the recalibration: (A, B) of slope 1 and intercept 0, and the covariance.
 _RIGHT = np.array([-1.0, 0.0])
@@ -85,14 +87,22 @@ def judged(
     rows = rows._replace(
         offset=None if rows.offset is None else rows.offset[order],
         scores=rows.scores[order],
-        proba=np.clip(rows.proba[order], _LEAST, 1 - _LEAST),
+        proba=np.clip(rows.proba[order], LEAST, 1 - LEAST),
         labels=rows.labels[order],
         clusters=rows.clusters and rows.clusters._replace(owner=rows.clusters.owner[order]),
     )
-    fit = _recalibrated(rows)
+    logit_rows = SegmentRows(_logit(rows.proba), rows.labels, rows.groups.owner)
+    fit = recalibrated(ChunkedSegments(logit_rows, Caller()), Options(targets="none"))
     if margin:
         rows = rows.moved(_best_within(rows, margin))
     tests, p_value = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
+    return columns_of(positives, expected, fit, tests, p_value)
+
+
+def columns_of(
+    positives: Floats, expected: Floats, fit: Fit, tests: Any, p_value: Floats
+) -> dict[str, Array]:
+    """The columns (K,), given the recalibration, and tests as `ScoreTests`."""
     se_slope, se_intercept = fit.standard_errors.T
     estimates = (positives, expected, -fit.B, -fit.A, se_intercept, se_slope)
     p_values = (tests.cox_p_value, tests.spiegelhalter_z, p_value)
@@ -103,7 +113,7 @@ def _best_within(rows: FreshRows, margin: float) -> Floats:
     """(K,) the shift of the log-odds, within the margin, by which the labels are likeliest."""
     log_odds, labels, groups = _logit(rows.proba), rows.labels.astype(float), rows.groups
     low, high = (np.full(len(groups.sizes), x) for x in (-margin, margin))
-    for _ in range(_HALVINGS):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         proba = expit(log_odds + groups.by_row(middle))
         more = groups.sums(labels - proba) > 0
@@ -113,15 +123,26 @@ def _best_within(rows: FreshRows, margin: float) -> Floats:
 
 def _against_predictions(rows: FreshRows) -> tuple[ScoreTests, Floats]:
     tests = ScoreTests(_logit(rows.proba), rows.proba, rows.labels, rows.groups)
-    # Bonferroni: twice the smaller of two p-values is a p-value.
     if rows.clusters is not None:
         return tests, _cluster_p_values(rows)
+    by_draws = partial(sequential_p_values, tests), partial(tilted_p_values, tests)
+    return tests, simulated_p_values(tests, rows.ids, *by_draws)
+
+
+def simulated_p_values(
+    tests: Any,
+    ids: Words,
+    sequential: Callable[[Words, Ints], Floats],
+    tilted: Callable[[Words, Ints], Floats],
+) -> Floats:
+    """(K,) p-values of tests as `ScoreTests`, by the two kinds of simulation of some of them."""
+    # Bonferroni: twice the smaller of two p-values is a p-value.
     p_value = np.minimum(2 * tests.least_p_value, 1)
     few = np.flatnonzero(~tests.normal & (p_value > _TINY))
-    p_value[few] = sequential_p_values(tests, rows.ids, few)
+    p_value[few] = sequential(ids, few)
     small = np.flatnonzero(~(p_value > _SMALL))
-    p_value[small] = tilted_p_values(tests, rows.ids, small)
-    return tests, p_value
+    p_value[small] = tilted(ids, small)
+    return p_value
 
 
 def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests, Floats]:
@@ -131,7 +152,7 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
     spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
     mean = spread.mean()
-    proba = np.clip(mean, _LEAST, 1 - _LEAST)
+    proba = np.clip(mean, LEAST, 1 - LEAST)
     # In the order of the rows: by the scores, or by the probabilities if there are offsets.
     place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
     tests = ScoreTests(place, proba, rows.labels, rows.groups, spread)
@@ -155,7 +176,7 @@ def _cluster_p_values(rows: FreshRows) -> Floats:
 
 def shock_variance(rows: FreshRows, owner: Ints) -> float:
     """The variance of the clusters' shifts, given each row's cluster; NaN if it is not known."""
-    clipped = rows._replace(proba=np.clip(rows.proba, _LEAST, 1 - _LEAST))
+    clipped = rows._replace(proba=np.clip(rows.proba, LEAST, 1 - LEAST))
     shifted = clipped.moved(_best_within(clipped, _FARTHEST)).proba
     labels = rows.labels.astype(float)
     return cluster_shocks.shock_variance(rows.groups.owner, owner, labels, shifted)
@@ -165,10 +186,7 @@ def _logit(proba: Floats) -> Floats:
     return np.log(proba) - np.log1p(-proba)
 
 
-def _recalibrated(rows: FreshRows) -> Fit:
-    """The fit of the labels to the predicted log-odds."""
-    logit_rows = SegmentRows(_logit(rows.proba), rows.labels, rows.groups.owner)
-    options = Options(targets="none")
-    by_segment = ChunkedSegments(logit_rows, Caller())
+def recalibrated(by_segment: ChunkedSegments, options: Options) -> Fit:
+    """The fits of the labels to the predicted log-odds, which are the scores."""
     segments = StandardizedSegments(by_segment, Coordinates(center=0.0, scale=1.0), options)
     return segments.modes(normals(_RIGHT, _SPREAD))

@@ -1,5 +1,7 @@
 """Monte Carlo p-values, by labels drawn under the hypothesis."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,7 @@ from platt_jax.passes.replicated import mixed, random_words
 _EXTREME = 10
 _MOST_DRAWS = 256
 _FIRST_DRAWS = 32
-_SEED = 0
+SEED = 0
 
 # Maximum number of labels drawn together, to stay in a cache.
 AT_ONCE = 1 << 17
@@ -54,32 +56,45 @@ def sequential_p_values(
         (J,) p-values in (0, 1]; NaN with fewer than h extreme draws among `most`.
     """
     sizes, threshold = tests.groups.sizes, thresholds(tests.proba)
-    found = np.zeros(len(sizes), np.int64)
-    p_values = np.full(len(sizes), np.nan)
-    open_, drawn = which, 0
-    while len(open_) and drawn < most:
-        until = min(max(_FIRST_DRAWS, 2 * drawn), most)
 
-        def draw(some: Ints, first: int = drawn, last: int = until) -> Bools:
+    def extreme(some: Ints, rows: Ints, draws: Ints) -> Bools:
+        streams = random_words(SEED, ids[some], draws[:, None])
+        labels = row_words(streams, sizes[some]) < threshold[rows]
+        return tests.extreme(some, rows, labels)
+
+    def draw(open_: Ints, first: int, last: int) -> Bools:
+        def some_draws(some: Ints) -> Bools:
             rows = tests.groups.rows_of(some)
             step = max(1, AT_ONCE // len(rows))
             pieces = np.split(np.arange(first, last), range(step, last - first, step))
             return np.concatenate([extreme(some, rows, draws) for draws in pieces])
 
-        def extreme(some: Ints, rows: Ints, draws: Ints) -> Bools:
-            streams = random_words(_SEED, ids[some], draws[:, None])
-            labels = row_words(streams, sizes[some]) < threshold[rows]
-            return tests.extreme(some, rows, labels)
+        some = which[open_]
+        pieces = [some[piece] for piece in Groups(sizes[some]).slices(_ROWS)]
+        return np.concatenate(list(ordered_map(some_draws, pieces)), axis=1)
 
-        pieces = [open_[some] for some in Groups(sizes[open_]).slices(_ROWS)]
-        for some, is_extreme in zip(pieces, ordered_map(draw, pieces), strict=True):
-            count = found[some] + np.cumsum(is_extreme, axis=0)
-            found[some] = count[-1]
-            enough = count[-1] >= _EXTREME
-            at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
-            p_values[some[enough]] = _EXTREME / at[enough]
-        drawn, open_ = until, open_[np.isnan(p_values[open_])]
-    return p_values[which]
+    return settled_p_values(len(which), draw, most)
+
+
+def settled_p_values(
+    number: int, draw: Callable[[Ints, int, int], Bools], most: int = _MOST_DRAWS
+) -> Floats:
+    """`sequential_p_values` of J problems, by a function that draws labels.
+
+    It takes numbers of problems (j,), and of the first draw and the one behind the last, and
+    returns which of these draws are extreme, (R, j).
+    """
+    found, p_values = np.zeros(number, np.int64), np.full(number, np.nan)
+    open_, drawn = np.arange(number), 0
+    while len(open_) and drawn < most:
+        until = min(max(_FIRST_DRAWS, 2 * drawn), most)
+        count = found[open_] + np.cumsum(draw(open_, drawn, until), axis=0)
+        found[open_] = count[-1]
+        enough = count[-1] >= _EXTREME
+        at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
+        p_values[open_[enough]] = _EXTREME / at[enough]
+        drawn, open_ = until, open_[~enough]
+    return p_values
 
 
 def thresholds(proba: Floats) -> NDArray[np.uint32]:

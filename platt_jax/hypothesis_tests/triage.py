@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,18 +12,25 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.clusters import clusters_of_segment_rows
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
+from platt_jax.execution.predicted_rows import are_there, places, with_predictions
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, row_arrays, segment_rows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
+from platt_jax.hypothesis_tests.device_tests import RowFacts, judged_there
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.segment_tests import COLUMNS, FreshRows, judged, shock_variance
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.hashing import hashes
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.objective import Array
+from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import (
+    SegmentCalibrator,
+    parameters,
+    require_segment_calibrator,
+)
 from platt_jax.results.tables import Table
 
 # Largest margin: wider ones allow all that this one does.
@@ -175,11 +183,14 @@ def triage(
         if have_no_rows(scores, labels):
             return tables.by_class(triage(calibrator.by_class, [], [], []))
         given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
-        pairs = row_arrays(given, "weights")
+        pairs: Any = given, None, None, None
+        if given.device is None or clusters is not None:
+            *pairs, _, offset = row_arrays(given, "weights")
+            pairs.append(offset)
         of_classes = triage(
             calibrator.by_class,
             *pairs[:3],
-            offset=pairs.offset,
+            offset=pairs[3],
             clusters=given.repeat_rows(clusters),
             cluster_sd=cluster_sd,
             against=against,
@@ -205,6 +216,9 @@ def triage(
         return _table(calibrator.keys[:0], none, none > 0, untested, fdr)
     caller = Caller()
     rows = segment_rows(scores, labels, segments, None, offset=offset)
+    if against == "predictions" and clusters is None and are_there(calibrator, rows):
+        with jax.default_device(rows.device):
+            return _tested_there(calibrator, rows, min(float(margin), _WIDEST), fdr, non_finite)
     keys, groups, (f, y, _, o) = laid_out(rows, "weights")
     sizes, owner = groups.sizes, groups.owner
     cluster = None
@@ -216,7 +230,7 @@ def triage(
         )
     finite = np.isfinite(f) if o is None else np.isfinite(f) & np.isfinite(o)
     if non_finite == "raise" and not finite.all():
-        _raise_non_finite(keys, owner[~finite])
+        _raise_non_finite(keys, np.unique(owner[~finite]))
     if non_finite == "omit":
         o = None if o is None else o[finite]
         cluster = None if cluster is None else cluster[finite]
@@ -251,6 +265,29 @@ def triage(
     return _table(keys, sizes, tested, tests, fdr)
 
 
+def _tested_there(
+    calibrator: SegmentCalibrator, rows: Any, margin: float, fdr: float, non_finite: str
+) -> Table:
+    """The tests against the predictions of rows on a device."""
+    rows.require_without("weights")
+    calibrator = fetched(calibrator)
+    keys, sizes = rows.keys[rows.largest_first], rows.sizes
+    known = np.isfinite(parameters(calibrator)[places(rows, calibrator)]).all(1)
+    rows = with_predictions(rows, calibrator)
+    facts = RowFacts(rows)
+    if non_finite == "raise" and facts.bad.any():
+        _raise_non_finite(keys, np.flatnonzero(facts.bad))
+    if non_finite == "omit":
+        sizes = sizes - facts.bad
+    tested = known & (sizes > 0) & ((facts.bad == 0) | (non_finite == "omit"))
+    tests: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
+    if not tested.all():
+        _warn_untested(Caller(), keys, tested, tested, non_finite)
+    if (some := np.flatnonzero(tested)).size:
+        tests = judged_there(rows, some, facts, hashes(keys[some]), margin)
+    return _table(keys, sizes, tested, tests, fdr)
+
+
 def _table(
     keys: NDArray[Any], sizes: Ints, tested: Bools, tests: dict[str, Array], fdr: float
 ) -> Table:
@@ -267,12 +304,11 @@ def _table(
     return Table({name: x[order] for name, x in table.items()})
 
 
-def _raise_non_finite(keys: NDArray[Any], owner: Ints) -> None:
-    """Raises, given the segments of the rows that are not finite."""
+def _raise_non_finite(keys: NDArray[Any], bad: Ints) -> None:
+    """Raises, given the segments with rows that are not finite."""
     raise ValueError(
         f"scores, labels, offset: expected finite values, found NaN or infinite numbers in "
-        f"{len(np.unique(owner)):,} of {len(keys):,} segments, the largest "
-        f"{tables.name(keys, owner[0])}"
+        f"{len(bad):,} of {len(keys):,} segments, the largest {tables.name(keys, bad[0])}"
     )
 
 

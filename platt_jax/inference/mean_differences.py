@@ -93,7 +93,8 @@ def compare_means(
     # SegmentRows do not keep the order of the rows.
     validation.refuse_held(scores, "scores")
     validation.refuse_held(pool, "pool")
-    rows = read_rows(calibrator, scores, labels, segments, pool, pool_segments, probability)
+    given_rows = scores, labels, segments, pool, pool_segments, probability
+    rows = read_rows(calibrator, *given_rows, with_pool_rows=pool_items is not None)
     found = estimated(rows)
     given = ids.read(first, "first")
     one = _places(rows.keys, given, "first")
@@ -155,6 +156,7 @@ def _correlation(
             sd = np.sqrt(found.label_variance)
             covariance += common * r * sd[one] * sd[other] / (found.rows[one] * found.rows[other])
     if pool_items is not None:
+        assert rows.pool_proba is not None and rows.pool_owner is not None
         off = rows.pool_proba - found.model_mean[rows.pool_owner]
         shared = _products(rows.pool_owner, off, pool_items, "pool_items", pairs, len(rows.keys))
         weight = found.power / np.maximum(found.pool, 1)

@@ -10,12 +10,15 @@ segment's variance is shrunk to that of all, with Wilson's interval instead of a
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.columns import Column
+from platt_jax.execution.predicted_rows import are_there, unlabelled_rows, with_predictions
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
@@ -23,6 +26,8 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.joining import join
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.inference.leave_one_out import leave_one_out
+from platt_jax.passes.columns import Columns
+from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.probabilities import band, critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
@@ -145,19 +150,49 @@ class MeanRows(NamedTuple):
     owner: Integers  # (n,) the segment of each row with labels
     labels: Floats  # (n,) NaN where a label is missing
     left_out: Floats  # (n,) predictions by fits without the row
-    pool_owner: Integers  # (N,)
-    pool_scores: Floats  # (N,)
-    pool_proba: Floats  # (N,) predictions
+    pool: "PoolSums"
+    pool_owner: Integers | None  # (N,) None if the rows of the pool are on a device
+    pool_proba: Floats | None  # (N,) their predictions
 
     def sums(self, x: Floats) -> Floats:
         """(S,) sums over the rows with labels."""
         total: Any = np.bincount(self.owner, x, len(self.keys))
         return total
 
-    def pool_sums(self, x: Floats) -> Floats:
-        """(S,) sums over the rows of the pool."""
-        total: Any = np.bincount(self.pool_owner, x, len(self.keys))
-        return total
+
+class PoolSums(NamedTuple):
+    """Sums over the rows of the pool in each segment (S,), with p their predictions."""
+
+    rows: Floats
+    proba: Floats
+    squares: Floats  # of p minus their mean
+    by_A: Floats  # p (1 - p) times the score
+    by_B: Floats  # p (1 - p)
+
+    @classmethod
+    def of(cls, owner: Integers, scores: Floats, p: Floats, number: int) -> "PoolSums":
+        """Of rows in NumPy arrays, of so many segments."""
+
+        def total(x: Floats) -> Floats:
+            summed: Any = np.bincount(owner, x, number)
+            return summed
+
+        rows, proba, by_logit = total(np.ones(len(owner))), total(p), p * (1 - p)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            squares = total((p - (proba / rows)[owner]) ** 2)
+            return cls(rows, proba, squares, total(by_logit * scores), total(by_logit))
+
+
+def _sums_there(rows: Columns, inside: jax.Array) -> jax.Array:
+    """(k, 5) the fields of `PoolSums`, of rows as by `with_predictions`."""
+    p, number = rows.offset, jnp.sum(inside, -1, dtype=np.float64)
+
+    def total(x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(inside, x, 0), -1)
+
+    proba, by_logit = total(p), p * (1 - p)
+    squares = total((p - (proba / number)[:, None]) ** 2)
+    return jnp.stack([number, proba, squares, total(by_logit * rows.scores), total(by_logit)], -1)
 
 
 def read_rows(
@@ -168,32 +203,50 @@ def read_rows(
     pool: Column,
     pool_segments: Column,
     probability: Column,
+    with_pool_rows: bool = False,
 ) -> MeanRows:
-    """The rows, with their predictions."""
+    """The rows, with their predictions; a pool on a device stays there unless rows are needed."""
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     without = "weights", "offset"
     if isinstance(scores, SegmentRows):
         beside = {"labels": labels, "segments": segments, "probability": probability}
         given = row_arrays(scores, *without, **beside)
         scores, labels, segments = given.scores, given.labels, given.segments
-    if isinstance(pool, SegmentRows):
+    if there := not with_pool_rows and are_there(calibrator, pool):
+        in_pool: Any = unlabelled_rows(pool, pool_segments, "pool", "pool_segments")
+    elif isinstance(pool, SegmentRows):
         given = row_arrays(pool, *without, pool_segments=pool_segments)
         pool, pool_segments = given.scores, given.segments
     validation.require_each(scores, labels=labels, segments=segments)
     scores = validation.numbers(scores, "scores")
     validation.require_flat(scores, "scores")
-    validation.require_each(pool, "pool", pool_segments=pool_segments)
-    pool = validation.numbers(pool, "pool").astype(float)
-    validation.require_flat(pool, "pool")
+    if not there:
+        validation.require_each(pool, "pool", pool_segments=pool_segments)
+        pool = validation.numbers(pool, "pool").astype(float)
+        validation.require_flat(pool, "pool")
     y = validation.labelled_rows(scores, labels, None, "scores").labels
     owner, own = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
-    pool_owner, others = distinct(
-        ids.read_like(calibrator.keys, pool_segments, len(pool), "pool_segments")
-    )
+    if there:
+        pool_owner, others = None, in_pool.keys[in_pool.largest_first]
+    else:
+        pool_owner, others = distinct(
+            ids.read_like(calibrator.keys, pool_segments, len(pool), "pool_segments")
+        )
     for found, name in ((own, "segments"), (others, "pool_segments")):
         get_indexer(calibrator.keys, split_columns(found), name)  # refuses ids of another kind
     place, keys = distinct(split_columns(join([own, others])))
-    owner, pool_owner = place[: len(own)][owner], place[len(own) :][pool_owner]
+    owner, pool_place = place[: len(own)][owner], place[len(own) :]
+    pool_proba = None
+    if there:
+        with jax.default_device(in_pool.device):
+            found = with_predictions(in_pool, fetched(calibrator)).map(_sums_there)
+        by_key = np.zeros((5, len(keys)))
+        by_key[:, pool_place] = found.T
+        sums = PoolSums(*by_key)
+    else:
+        pool_owner = pool_place[pool_owner]
+        pool_proba = np.asarray(calibrator.predict_proba(pool, keys[pool_owner]), float)
+        sums = PoolSums.of(pool_owner, pool, pool_proba, len(keys))
     if probability is not None:
         left_out = validation.numbers(probability, "probability").astype(float)
         left_out = validation.broadcast(left_out, scores.shape, "probability")
@@ -207,9 +260,9 @@ def read_rows(
         owner,
         np.where(y == validation.BAD_LABEL, np.nan, y > 0),
         left_out,
+        sums,
         pool_owner,
-        pool,
-        np.asarray(calibrator.predict_proba(pool, keys[pool_owner]), float),
+        pool_proba,
     )
 
 
@@ -244,11 +297,10 @@ class Means(NamedTuple):
 
 def estimated(rows: MeanRows) -> Means:
     """The means of all segments."""
-    n, N = rows.sums(np.ones(len(rows.owner))), rows.pool_sums(np.ones(len(rows.pool_owner)))
-    p = rows.pool_proba
+    n, N = rows.sums(np.ones(len(rows.owner))), rows.pool.rows
     with np.errstate(invalid="ignore", divide="ignore"):
-        labels_only, model_mean = rows.sums(rows.labels) / n, rows.pool_sums(p) / N
-        spread = rows.pool_sums((p - model_mean[rows.pool_owner]) ** 2) / np.maximum(N - 1, 1)
+        labels_only, model_mean = rows.sums(rows.labels) / n, rows.pool.proba / N
+        spread = rows.pool.squares / np.maximum(N - 1, 1)
     status = _status(rows, n, N, model_mean)
     used = status == "OK"
     power = np.where(used, _power(rows, used, n, N), 0)
@@ -280,7 +332,7 @@ def estimated(rows: MeanRows) -> Means:
 
 
 def _status(rows: MeanRows, n: Floats, N: Floats, model_mean: Floats) -> NDArray[np.str_]:
-    finite = np.isfinite(rows.sums(rows.labels + rows.left_out) + rows.pool_sums(rows.pool_proba))
+    finite = np.isfinite(rows.sums(rows.labels + rows.left_out) + rows.pool.proba)
     with np.errstate(invalid="ignore"):
         few = ~(n * np.minimum(model_mean, 1 - model_mean) >= _LEAST_EXPECTED)
     return np.select(
@@ -342,12 +394,10 @@ def _model_interval(
         return np.full(len(rows.keys), np.nan), np.full(len(rows.keys), np.nan)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     covariance = posteriors(calibrator, rows.keys, place).covariance
-    p, mean = rows.pool_proba, found.model_mean
-    by_logit = p * (1 - p)
+    mean = found.model_mean
     with np.errstate(invalid="ignore", divide="ignore"):
-        g = np.stack([rows.pool_sums(by_logit * x) for x in (rows.pool_scores, np.ones(len(p)))])
-        g = g / found.pool
-        off = rows.pool_sums((p - mean[rows.pool_owner]) ** 2) / found.pool**2
+        g = np.stack([rows.pool.by_A, rows.pool.by_B]) / found.pool
+        off = rows.pool.squares / found.pool**2
         variance = np.einsum("as,sab,bs->s", g, covariance, g) + off
         unit = mean * (1 - mean)
         return band(np.log(mean) - np.log1p(-mean), variance / unit**2, critical)

@@ -15,7 +15,6 @@ from platt_jax.execution.caller import Caller
 from platt_jax.execution.row_sums import SumTerms, row_sums
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.objective import Row
-from platt_jax.results.probabilities import expit
 
 
 class _RatedRow(NamedTuple):
@@ -133,21 +132,20 @@ class LikelihoodHere(RateLikelihood):
 
 
 class RowsOnDevice:
-    """The rows of segments (K,) on a device with their curves, in the order of the keys.
+    """The rows of segments (K,) on a device, as by `with_predictions`, in the order of the keys.
 
     Attributes:
         rows: (K,) numbers of rows.
-        expected: (K,) sums of the probabilities; NaN where not all rows are finite.
+        expected: (K,) sums of the probabilities.
         usable: (K,) whether all rows and probabilities are finite.
     """
 
-    def __init__(self, rows: SegmentRows, A: Floats, B: Floats, caller: Caller) -> None:
-        self._problems, self._caller, self._curves = rows.problems, caller, (A, B)
+    def __init__(self, rows: SegmentRows, caller: Caller) -> None:
+        self._problems, self._caller = rows.problems, caller
         self.rows = np.empty(len(rows.keys), np.int64)
         self.rows[rows.largest_first] = rows.sizes
-        finite, expected = row_sums(self._problems, _EXPECTED, self._curves, caller)
-        self.usable: Bools = (finite == self.rows) & np.isfinite(A + B)
-        self.expected = np.where(self.usable, expected, np.nan)
+        finite, self.expected = row_sums(self._problems, _EXPECTED, (), caller)
+        self.usable: Bools = (finite == self.rows) & np.isfinite(self.expected)
 
     def sums(self, terms: SumTerms, base: Floats, rate: Floats) -> list[Floats]:
         """(S,) the sums over rows of the usable segments, given numbers (S,)."""
@@ -155,8 +153,7 @@ class RowsOnDevice:
         each = [np.full(len(self.rows), 0.5) for _ in range(2)]
         for into, x in zip(each, (base, rate), strict=True):
             into[which] = x
-        numbers = (*self._curves, *each)
-        return [x[which] for x in row_sums(self._problems, terms, numbers, self._caller)]
+        return [x[which] for x in row_sums(self._problems, terms, tuple(each), self._caller)]
 
 
 class LikelihoodThere(RateLikelihood):
@@ -170,9 +167,8 @@ class LikelihoodThere(RateLikelihood):
         return self._there.sums(_TERMS[terms], self.base, rate)
 
 
-def _expected(row: Row, finite: Any, curve: Any) -> list[Any]:
-    A, B = curve
-    return [finite.astype(np.float64), expit(-(A * row.f + B))]
+def _expected(row: Row, finite: Any, _: Any) -> list[Any]:
+    return [finite.astype(np.float64), row.offset]
 
 
 _EXPECTED = SumTerms(_expected, 2)
@@ -180,8 +176,8 @@ _EXPECTED = SumTerms(_expected, 2)
 
 def _on_device(terms: _Terms, number: int) -> SumTerms:
     def function(row: Row, finite: Any, numbers: Any) -> list[Any]:
-        A, B, base, rate = numbers
-        rated = _RatedRow.of(row.f, expit(-(A * row.f + B)), base)
+        base, rate = numbers
+        rated = _RatedRow.of(row.f, row.offset, base)
         return terms(rated._replace(rate=rate))
 
     return SumTerms(function, number)

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows, row_arrays
+from platt_jax.execution.predicted_rows import are_there, unlabelled_rows, with_predictions
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
@@ -111,8 +111,8 @@ def estimate_rates(
     """
     require_segment_calibrator(calibrator, "calibrator")
     calibrator, critical = fetched(calibrator), critical_value(level, False) ** 2
-    there = _rows_there(calibrator, scores, segments)
-    if there is not None:
+    if are_there(calibrator, scores):
+        there = unlabelled_rows(scores, segments)
         with jax.default_device(there.device):
             return _rates_there(calibrator, there, from_rate, critical)
     if isinstance(scores, SegmentRows):
@@ -135,38 +135,13 @@ def estimate_rates(
     return _table(keys, rows, base, expected, usable, found)
 
 
-def _rows_there(
-    calibrator: SegmentCalibrator, scores: Column, segments: Column
-) -> SegmentRows | None:
-    """The rows if they are on a device and their probabilities are sigmoids of (A, B)."""
-    held = isinstance(scores, SegmentRows)
-    there = scores.device is not None if held else accelerators.holds(scores)
-    if not there or calibrator.predictive() is not None or calibrator.levels is not None:
-        return None
-    if not held:
-        validation.require_each(scores, segments=segments)
-        validation.require_flat(scores, "scores")
-        one = not accelerators.holds(segments) and np.ndim(segments) == 0
-        each = np.full(len(scores), segments) if one else segments
-        return DeviceSegmentRows(scores, False, each, doubt=False)
-    validation.require_none_beside(scores, segments=segments)
-    scores.require_without("weights", "offset")
-    found: SegmentRows = scores
-    return found
-
-
 def _rates_there(
     calibrator: SegmentCalibrator, rows: SegmentRows, from_rate: Column | None, critical: float
 ) -> Table:
     """The rates of rows on a device."""
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     base = _base_rates(calibrator, place, from_rate)
-    fit, fallback = calibrator.fit, calibrator.fallback
-    A, B = (
-        np.append(np.asarray(x, float), default)[place]
-        for x, default in ((fit.A, fallback.A), (fit.B, fallback.B))
-    )
-    known = RowsOnDevice(rows, A, B, Caller())
+    known = RowsOnDevice(with_predictions(rows, calibrator), Caller())
     usable = known.usable
     mixture = LikelihoodThere(known, base.rate[usable])
     found = _estimated(mixture, _joint(calibrator, rows.keys, place, base, usable), critical)

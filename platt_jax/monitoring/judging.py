@@ -27,7 +27,7 @@ Against = Literal["fit", "predictions"]
 # Against the fit, the margin is wider by this number of standard errors. A normal variable leaves
 # them with probability 6e-5: fewer segments than e-BH reports by mistake.
 STANDARD_ERRORS = 4.0
-_LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
+LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 FARTHEST = 53 * np.log(2)  # the log-odds there
 WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 _READ_AT_ONCE = 1 << 24  # rows on disk
@@ -189,7 +189,7 @@ class _UnlabelledRows(NamedTuple):
     def log_odds(self, rows: NightRows, part: slice) -> Floats:
         """The predicted log-odds of a part of the rows; NaN without a prediction."""
         if self.proba is not None:
-            proba = np.clip(self.proba[part].astype(float), _LEAST, 1 - _LEAST)
+            proba = np.clip(self.proba[part].astype(float), LEAST, 1 - LEAST)
             return np.log(proba) - np.log1p(-proba)
         A, B = (x[rows.owner[part]] for x in self.curves)
         log_odds = -(A * rows.scores[part] + B)

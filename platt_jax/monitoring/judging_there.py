@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.predicted_rows import are_there, with_predictions
 from platt_jax.execution.row_sums import SumTerms, row_sums
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.model.objective import Row
@@ -26,6 +26,7 @@ from platt_jax.monitoring.evidence import (
 )
 from platt_jax.monitoring.judging import (
     FARTHEST,
+    LEAST,
     STANDARD_ERRORS,
     WIDEST,
     Against,
@@ -46,18 +47,14 @@ def rows_there(
     offset: Column,
     reported: Column,
 ) -> SegmentRows | None:
-    """The rows of a night if they are on a device, and predicted by sigmoids of (A, B).
+    """The rows of a night if they are on a device, and the calibrator can predict them there.
 
     Shares take the place of weights, as on the host.
     """
-    by_sigmoid = calibrator.curves is None and calibrator.levels is None
-    if not by_sigmoid or calibrator.predictive() is not None:
-        return None
-    held = scores.device is not None if isinstance(scores, SegmentRows) else False
-    if not (held or accelerators.holds(scores)):
+    if not are_there(calibrator, scores):
         return None
     share = None if reported is None else shares(reported, scores)
-    if not held:
+    if not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels, segments=segments)
     rows: Any = segment_rows(scores, labels, segments, share, offset=offset)
     if reported is None:
@@ -77,6 +74,7 @@ def judge_night_there(
 ) -> tuple[NDArray[Any], Night]:
     """`judge_night` for rows on a device."""
     order, shared = rows.largest_first, shocks_of(night_sd)
+    averaged = calibrator.predictive() is not None
     known = before_night(calibrator, rows.keys, against)
     covariance = np.zeros((3, len(rows.keys))) if known.covariance is None else known.covariance
     numbers = (
@@ -86,8 +84,10 @@ def judge_night_there(
         known.usable.astype(float),
         np.full(len(rows.keys), margin),
     )
+    terms = _night_terms(night_sd, averaged)
     with jax.default_device(rows.device):
-        *sums, left_out = row_sums(rows.problems, _night_terms(night_sd), numbers, caller)
+        given = with_predictions(rows, calibrator) if averaged else rows
+        *sums, left_out = row_sums(given.problems, terms, numbers, caller)
     tell_left_out(rows.keys[order], left_out[order], known.usable[order], non_finite, caller)
     night = night_of_sums(np.stack(sums, 1)[order].astype(np.int64), shared)
     some = night.rows > 0
@@ -95,15 +95,22 @@ def judge_night_there(
 
 
 @cache
-def _night_terms(night_sd: float) -> SumTerms:
-    """What is added up of each row, and last whether it is left out as not finite."""
+def _night_terms(night_sd: float, averaged: bool) -> SumTerms:
+    """What is added up of each row, and last whether it is left out as not finite.
+
+    If predictions are averages over a population, rows have them as by `with_predictions`.
+    """
     shared = shocks_of(night_sd)
 
     def function(row: Row, finite: Any, numbers: Any) -> Sequence[Any]:
         A, B, c_AA, c_AB, c_BB, pivot, usable, margin = numbers
-        log_odds = -(A * row.f + B)
-        if row.offset is not None:
-            log_odds += row.offset
+        if averaged:
+            proba: Any = jnp.clip(row.offset, LEAST, 1 - LEAST)
+            log_odds = jnp.log(proba) - jnp.log1p(-proba)
+        else:
+            log_odds = -(A * row.f + B)
+            if row.offset is not None:
+                log_odds += row.offset
         finite &= jnp.isfinite(log_odds)
         judged = finite & (usable > 0)
         variance = variance_of_logit(row.f, c_AA, c_AB, c_BB)

@@ -49,8 +49,12 @@ def random_words(
 
     The arguments broadcast against each other.
     """
-    words = mixed(np.full(1, seed, np.uint64))
-    return mixed(mixed(words ^ problems) + replicates.astype(np.uint64))
+    return mixed(problem_words(seed, problems) + replicates.astype(np.uint64))
+
+
+def problem_words(seed: int, problems: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A random word for each problem, to which `random_words` adds the replicate's number."""
+    return mixed(mixed(np.full(1, seed, np.uint64)) ^ problems)
 
 
 def draw(kind: str, stream: Stream, row: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
@@ -81,8 +85,11 @@ def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
     return replace(tiles, weights=jnp.where(jnp.isnan(tiles.scores), 0, weights))
 
 
-def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of 64-bit words that looks random: splitmix64 (Steele, Lea & Flood 2014)."""
+def mixed(words: Any) -> Any:
+    """A bijection of 64-bit words that looks random: splitmix64 (Steele, Lea & Flood 2014).
+
+    For arrays of NumPy or of JAX.
+    """
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -234,13 +234,17 @@ def test_updates(monkeypatch, rng, dtype, pooling):
         assert_rows_stay(monkeypatch, job, there, 5_000)
 
 
-def test_rates(monkeypatch, rng, dtype):
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_rates(monkeypatch, rng, dtype, pooling):
     scores, labels, segments, weights = made(rng, dtype, FEW)
-    before = fit(scores, labels, np.where(segments > 30, 1, segments))
+    before = fit(scores, labels, np.where(segments > 30, 1, segments), pooling=pooling)
     later = scores + np.float32(0.5)
     later[np.flatnonzero(segments == -6)[3]] = np.nan
-    found = pj.estimate_rates(before, *map(jnp.asarray, (later, segments)))
-    expected = pj.estimate_rates(before, later, segments)
+    later[np.flatnonzero(segments == 8)[:2]] = np.inf, -np.inf
+    rate = 0.4 if pooling == "partial" else None
+    found = pj.estimate_rates(before, *map(jnp.asarray, (later, segments)), from_rate=rate)
+    expected = pj.estimate_rates(before, later, segments, from_rate=rate)
+    assert np.isfinite(expected["expected"]).sum() == 9
     assert found.keys() == expected.keys() and len(set(expected["status"])) == 2
     for name, column in expected.items():
         if column.dtype.kind == "f":
@@ -252,15 +256,15 @@ def test_rates(monkeypatch, rng, dtype):
         pj.estimate_rates(before, held)
 
     def job(*arrays):
-        return pj.estimate_rates(before, *arrays)["rate"]
+        return pj.estimate_rates(before, *arrays, from_rate=rate)["rate"]
 
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, (later, segments))), 5_000)
 
 
-@pytest.mark.parametrize("night_sd", [0, 0.3])
-def test_monitors(monkeypatch, rng, dtype, night_sd):
+@pytest.mark.parametrize(("night_sd", "pooling"), [(0, "none"), (0.3, "none"), (0, "partial")])
+def test_monitors(monkeypatch, rng, dtype, night_sd, pooling):
     scores, labels, segments, _ = made(rng, dtype, FEW)
-    before = fit(scores, labels, np.where(segments > 30, 1, segments))
+    before = fit(scores, labels, np.where(segments > 30, 1, segments), pooling=pooling)
     later = scores + np.float32(0.5)
     later[np.flatnonzero(segments == -6)[3]] = np.nan
     against = "fit" if night_sd else "predictions"
