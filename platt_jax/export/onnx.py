@@ -15,11 +15,13 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
     rounding; with a population the error is at most 1e-7 where the standard deviation of the
     log-odds is up to 2. `logit` is then the mean of the log-odds, not the log-odds of
     `probability`. Segments that were not fitted get the fallback, or the population's mean, given
-    what the levels say of their values.
+    what the levels say of their values. Other curves than sigmoids are tables of their pieces, in
+    which each row's is found by bisection; `logit` is then as by `platt_jax.logit` where a curve
+    has probabilities.
 
     Args:
-        calibrator: a SegmentCalibrator with sigmoids, whose ids are columns of text or integers; a
-            Sigmoid; or a Fit of one problem.
+        calibrator: a SegmentCalibrator with any curves, whose ids are columns of text or integers;
+            a Sigmoid; or a Fit of one problem.
         dtype: the type of `score`. A model of ONNX has inputs of one type each, and a runtime
             refuses all others: take "float32" behind a classifier of float32. Everything is
             computed in float64 nevertheless.
@@ -29,7 +31,7 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
 
     Raises:
         ValueError: an argument is not as above; or the calibrator has integer ids of more than 64
-            bits, or text that UTF-8 cannot hold.
+            bits, text that UTF-8 cannot hold, or curves that consist of no polynomials.
         ImportError: onnx is missing.
 
     Example:
@@ -41,4 +43,4 @@ def to_onnx(calibrator: Exportable, *, dtype: Literal["float32", "float64"] = "f
     from platt_jax.export.onnx_graph import DTYPES, model_of
 
     validation.require_one_of(dtype, tuple(DTYPES), "dtype")
-    return model_of(curves(calibrator), dtype)
+    return model_of(curves(calibrator, any_curve=True), dtype)
