@@ -20,11 +20,13 @@ def to_onnx(
     rounding; with a population the error is at most 1e-7 where the standard deviation of the
     log-odds is up to 2. `logit` is then the mean of the log-odds, not the log-odds of
     `probability`. Segments that were not fitted get the fallback, or the population's mean, given
-    what the levels say of their values.
+    what the levels say of their values. Other curves than sigmoids are tables of their pieces, in
+    which each row's is found by bisection; `logit` is then as by `platt_jax.logit` where a curve
+    has probabilities.
 
     Args:
-        calibrator: a SegmentCalibrator with sigmoids, whose ids are columns of text or integers; a
-            Sigmoid; or a Fit of one problem.
+        calibrator: a SegmentCalibrator with any curves, whose ids are columns of text or integers;
+            a Sigmoid; or a Fit of one problem.
         dtype: the type of `score`. A model of ONNX has inputs of one type each, and a runtime
             refuses all others: take "float32" behind a classifier of float32. Everything is
             computed in float64 nevertheless.
@@ -38,8 +40,8 @@ def to_onnx(
 
     Raises:
         ValueError: an argument is not as above; the calibrator has integer ids of more than 64
-            bits, or text that UTF-8 cannot hold; or a threshold is given beside levels, or without
-            segments.
+            bits, text that UTF-8 cannot hold, or curves that consist of no polynomials; or a
+            threshold is given beside levels, or without segments.
         ImportError: onnx is missing.
 
     Example:
@@ -51,6 +53,6 @@ def to_onnx(
     from platt_jax.export.onnx_graph import DTYPES, model_of
 
     validation.require_one_of(dtype, tuple(DTYPES), "dtype")
-    found = curves(calibrator)
+    found = curves(calibrator, any_curve=True)
     cuts = None if threshold is None else reached(calibrator, threshold)
     return model_of(found, dtype, cuts)

@@ -1,4 +1,7 @@
-"""The graph of an ONNX model: the parameters of each row's curve, and its probability."""
+"""The graph of an ONNX model: the parameters of each row's curve, and its probability.
+
+Curves that are no sigmoids are in pieces: each row's is found by bisection in a table of all.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.export.curves import Curves, Reached, column_types
+from platt_jax.export.curves import Curves, Reached, column_types, numbers_used
 from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
+from platt_jax.results.pieces import Pieces
+from platt_jax.results.probabilities import FARTHEST
 from platt_jax.version import __version__
 
 with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
@@ -24,6 +29,8 @@ DTYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
 _KEY_TYPES: dict[type, tuple[str, str]] = {str: ("strings", "STRING"), int: ("int64s", "INT64")}
 _MOST_COMBINATIONS = 2**63
 _COLUMNS = "slope", "intercept", "AA", "twice_AB", "BB"  # slope and intercept are -A and -B
+# Scores beyond are taken as this one; infinite ones would make a constant NaN.
+_LARGEST = 1e300
 
 
 def model_of(found: Curves, dtype: str, cuts: Reached | None = None) -> Any:
@@ -63,17 +70,22 @@ def model_of(found: Curves, dtype: str, cuts: Reached | None = None) -> Any:
 class _Graph:
     """Nodes, inputs and constants as they are added.
 
-    The tensor `parameters` describes each row's curve. Its last axis has the `_COLUMNS`.
+    The tensor `parameters` describes each row's curve. Its last axis has the `_COLUMNS`; or the
+    numbers of the curve's first and last piece.
     """
 
     def __init__(self, found: Curves, dtype: str) -> None:
         self._found = found
         self.nodes: list[Any] = []
         self.inputs = {"score": DTYPES[dtype]}
-        self.constants = {
+        self.constants: dict[str, NDArray[Any]] = {
             "zero": np.zeros(()),
             "one": np.ones(()),
-            "of_segments_table": _stored([*found.parameters, found.fallback]),
+            "of_segments_table": (
+                _stored([*found.parameters, found.fallback])
+                if found.pieces is None
+                else _first_and_last(found.pieces)
+            ),
         }
         if found.segments is None:
             self.add("Constant", [], "place", value_int=0)
@@ -86,6 +98,9 @@ class _Graph:
             else:
                 self.nodes[-1].output[0] = "parameters"
         self.add("Cast", ["score"], "wide_score", to=TensorProto.DOUBLE)
+        if found.pieces is not None:
+            self._add_pieces(found.pieces)
+            return
         self._add_logit()
         if found.averaged:
             self._add_mean()
@@ -206,6 +221,97 @@ class _Graph:
         self.add("Mul", ["slope", "wide_score"], "product")
         self.add("Add", ["product", "intercept"], "logit")
 
+    def _add_pieces(self, pieces: Pieces) -> None:
+        """The log-odds and the probability by the piece that a row's score lies in."""
+        names = [*numbers_used(pieces), "is_log_odds", "odds"]
+        table = [np.asarray(getattr(pieces, name), float) for name in names]
+        self.constants |= {
+            "pieces_table": np.stack(table, 1),
+            "nan": np.array(np.nan),
+            "least_score": np.array(-_LARGEST),
+            "largest_score": np.array(_LARGEST),
+        }
+        self.add("Clip", ["wide_score", "least_score", "largest_score"], "within")
+        self.add("Gather", ["pieces_table", self._piece(pieces)], "pieces")
+        for i, name in enumerate(names):
+            self.constants[f"number_{name}"] = np.array(i)
+            self.add("Gather", ["pieces", f"number_{name}"], name, axis=-1)
+        self.add("IsNaN", ["wide_score"], "is_lost")
+        self.add("Where", ["is_lost", "nan", self._value(names)], "value")
+        self.add("Cast", ["is_log_odds"], "has_log_odds", to=TensorProto.BOOL)
+        # As `platt_jax.logit`, of a value that rounding has left in [0, 1].
+        self.constants |= {"lowest": np.array(-FARTHEST), "highest": np.array(FARTHEST)}
+        self.add("Clip", ["value", "zero", "one"], "inside")
+        self.add("Sub", ["one", "inside"], "against")
+        for name in ("inside", "against", "odds"):
+            self.add("Log", [name], f"log_{name}")
+        self.add("Sub", ["log_inside", "log_against"], "exact")
+        self.add("Clip", ["exact", "lowest", "highest"], "clipped")
+        self.add("Add", ["clipped", "log_odds"], "shifted")
+        self.add("Where", ["has_log_odds", "value", "shifted"], "logit")
+        # A probability that was not shifted stays as it is, also 0 and 1.
+        self._add_sigmoid("logit", "by_logit")
+        self.add("Equal", ["odds", "one"], "is_unshifted")
+        self.add("Not", ["has_log_odds"], "has_probability")
+        self.add("And", ["is_unshifted", "has_probability"], "is_value")
+        self.add("Where", ["is_value", "value", "by_logit"], "probability")
+
+    def _piece(self, pieces: Pieces) -> str:
+        """The number of each row's piece: the last of its curve that starts by its score."""
+        self.constants |= {"number_first": np.array(0), "number_last": np.array(1)}
+        low, high = "first", "last"
+        for name in (low, high):
+            self.add("Gather", ["parameters", f"number_{name}"], name, axis=-1)
+        first, last = _first_and_last(pieces).T
+        steps = int((last - first).max()).bit_length()
+        if steps:
+            self.constants |= {
+                "starts": pieces.start,
+                "int_one": np.array(1, np.int64),
+                "int_two": np.array(2, np.int64),
+            }
+        for i in range(steps):
+            self.add("Add", [low, high], f"ends_{i}")
+            self.add("Add", [f"ends_{i}", "int_one"], f"twice_{i}")
+            self.add("Div", [f"twice_{i}", "int_two"], f"middle_{i}")
+            self.add("Gather", ["starts", f"middle_{i}"], f"start_{i}")
+            self.add("LessOrEqual", [f"start_{i}", "within"], f"right_{i}")
+            self.add("Sub", [f"middle_{i}", "int_one"], f"before_{i}")
+            self.add("Where", [f"right_{i}", f"middle_{i}", low], f"low_{i}")
+            self.add("Where", [f"right_{i}", high, f"before_{i}"], f"high_{i}")
+            low, high = f"low_{i}", f"high_{i}"
+        return low
+
+    def _value(self, names: Sequence[str]) -> str:
+        """The polynomial of each row's piece by Horner's scheme, and its bend."""
+        if "scale" in names:
+            at = "within"
+            if "origin" in names:
+                self.add("Sub", [at, "origin"], "apart")
+                at = "apart"
+            self.add("Mul", ["scale", at], "x")
+        degrees = [name for name in ("c3", "c2", "c1", "c0") if name in names]
+        value = degrees[0]
+        for degree in range(int(value[1]) - 1, -1, -1):
+            self.add("Mul", ["x", value], f"risen_{degree}")
+            value = f"risen_{degree}"
+            if f"c{degree}" in degrees:
+                self.add("Add", [f"c{degree}", value], f"polynomial_{degree}")
+                value = f"polynomial_{degree}"
+        if "bend" not in names:
+            return value
+        self.constants["two"] = np.array(2.0)
+        self.add("Abs", ["within"], "size")
+        self.add("Neg", ["size"], "minus_size")
+        self.add("Exp", ["minus_size"], "tail")
+        self.add("Add", ["one", "tail"], "one_and_tail")
+        self.add("Log", ["one_and_tail"], "log_tail")
+        self.add("Div", ["size", "two"], "half_size")
+        self.add("Add", ["half_size", "log_tail"], "log_cosh")
+        self.add("Mul", ["bend", "log_cosh"], "bent")
+        self.add("Add", [value, "bent"], "bent_value")
+        return "bent_value"
+
     def _add_sigmoid(self, logit: str, probability: str) -> None:
         """`expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0."""
         self.add("Abs", [logit], "distance")
@@ -233,6 +339,12 @@ class _Graph:
         self.add("Add", ["middle", "off"], "logits")
         self._add_sigmoid("logits", "probabilities")
         self.add("MatMul", ["probabilities", "weights"], "probability")
+
+
+def _first_and_last(pieces: Pieces) -> NDArray[np.int64]:
+    """(K, 2), the numbers of the first and last piece of each curve."""
+    first = np.flatnonzero(np.append(True, np.diff(pieces.curve) != 0))
+    return np.stack([first, np.append(first[1:], len(pieces)) - 1], 1)
 
 
 def _stored(parameters: Sequence[Sequence[float]]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Ids of segments as text: shortened, and in a font that has their characters."""
+"""Names in figures: of curves, and ids of segments, shortened, in a font of their characters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
+from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 # The font that has a box for every character.
 _BOXES = "Last Resort"
@@ -19,6 +21,12 @@ def text(key: Any) -> str:
     """An id as text; the columns of an id of several are separated by commas."""
     parts = key.tolist() if isinstance(key, np.void) else key
     return ", ".join(map(str, parts)) if isinstance(parts, tuple) else str(key)
+
+
+def kind_of_curve(calibrator: SegmentCalibrator) -> str:
+    """What kind of curve the segments have."""
+    kind = "sigmoid" if calibrator.curves is None else calibrator.curves.label
+    return {"venn_abers": "Venn-Abers"}.get(kind, kind)
 
 
 def printable(whole: str) -> str:

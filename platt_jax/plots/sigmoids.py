@@ -18,7 +18,7 @@ from platt_jax.plots.axes import panel_below, probability_limits
 from platt_jax.plots.points import central, intervals
 from platt_jax.plots.rows import PlottedRows, scored
 from platt_jax.results.fit import Fit, named_with_part
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, pooled_proba
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,7 +174,7 @@ def segment_sigmoids(
 ) -> NDArray[Any]:
     """Plot the curves of some segments with their bands and binned rates, as small multiples.
 
-    Each panel also has the sigmoid of all rows pooled, dashed. Isotonic curves, bins and Venn-Abers
+    Each panel also has the curve of all rows pooled, dashed. Isotonic curves, bins and Venn-Abers
     predictors have no bands.
 
     Args:
@@ -217,14 +217,15 @@ def segment_sigmoids(
     axes = _grid_of_axes(axes, len(places))
     low, high = np.array([_scores_to_draw(each)[[0, -1]] for each in rows]).T
     grid = np.linspace(low.min(), high.max(), _POINTS)
+    pooled = pooled_proba(calibrator, grid)
     drawn = []
     for ax, name, note, each in zip(axes.flat, chosen_ids, notes, rows, strict=False):
         bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
         curve, label = _curve_of(calibrator, name)
         drawn.append(_draw_sigmoid(ax, curve, each, grid, bins, "quantile", level, label))
-        pooled = calibrator.fallback.predict_proba(grid)
         looks: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "zorder": 1}
-        ax.plot(grid, pooled, label="all rows pooled", **looks)
+        if np.isfinite(pooled).any():
+            ax.plot(grid, pooled, label="all rows pooled", **looks)
         _set_title(ax, names.text(name), float(each.weights.sum()), note)
         ax.tick_params(labelsize=style.SMALL)
     lows, highs = zip(*drawn, strict=True)
@@ -237,9 +238,8 @@ def segment_sigmoids(
 
 def _curve_of(calibrator: SegmentCalibrator, key: Any) -> tuple[Fit | _SegmentCurve, str]:
     """The curve of a segment, and what it is called."""
-    if calibrator.curves is None:
-        return calibrator[key], "sigmoid"
-    return _SegmentCurve(calibrator, key), calibrator.curves.label
+    curve = calibrator[key] if calibrator.curves is None else _SegmentCurve(calibrator, key)
+    return curve, names.kind_of_curve(calibrator)
 
 
 def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:

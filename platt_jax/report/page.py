@@ -69,8 +69,8 @@ def to_html(
             rows, and segments that were not fitted, are allowed.
         before: what the calibrator is compared with: probabilities, as many as scores (not beside
             SegmentRows, which do not keep their order); or "logits", the scores taken as log-odds.
-            None for the scores themselves if all lie in [0, 1]; else for segments the sigmoid of
-            all rows pooled, and for classes "logits". The page says which.
+            None for the scores themselves if all lie in [0, 1]; else for segments the curve of all
+            rows pooled, and for classes "logits". The page says which.
         title: title of the page, such as the name and the dates of the rows.
 
     Raises:
@@ -136,6 +136,7 @@ def _page(
         "tests": _resource("tests.html" if calibrator.curves is None else "one_test.html"),
         "scaling": _scaling(calibrator),
         "curve": _drawn(calibrator),
+        "dashed": _dashed(calibrator),
         "about": shown.about,
     }
     for i, block in enumerate(shown.blocks):
@@ -148,7 +149,7 @@ def _scaling(calibrator: SegmentCalibrator) -> str:
     """What the page is about."""
     if calibrator.curves is None:
         return "Platt scaling by segment"
-    return f"Calibration by segment, {calibrator.curves.label} curves"
+    return f"Calibration by segment, {names.kind_of_curve(calibrator)} curves"
 
 
 def _drawn(calibrator: SegmentCalibrator) -> str:
@@ -157,6 +158,13 @@ def _drawn(calibrator: SegmentCalibrator) -> str:
     if curves is not None and not curves.has_errors:
         return "curve"
     return f"{'sigmoid' if curves is None else 'curve'} with its 95&nbsp;% band"
+
+
+def _dashed(calibrator: SegmentCalibrator) -> str:
+    """What the dashed line beside it is, where it is drawn: classes have none."""
+    if np.isnan(calibrator.fallback.B):
+        return ""
+    return f" Dashed: the {rows.pooled_name(calibrator)} pooled."
 
 
 def _reliability(predicted: ReportRows) -> str:

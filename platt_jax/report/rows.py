@@ -14,11 +14,11 @@ from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.rows import read_predictions
+from platt_jax.plots import names
 from platt_jax.plots.explorer import JudgedSegments, PredictedRows, judged_rows
 from platt_jax.results.probabilities import expit
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, pooled_proba
 
-_BY_POOLED = "the sigmoid of all fitted rows pooled, as the scores do not all lie in [0, 1]"
 # What the calibrator is compared with.
 _BEFORE, _POOLED = "before calibration", "one curve for all"
 _BINS = 10  # of the expected calibration error
@@ -56,7 +56,8 @@ class ReportRows(NamedTuple):
             finite.
         before: (N,) probabilities without the calibrator's segments.
         source: what `before` is, in words.
-        pooled: (N,) probabilities by one curve for all; None if these are `before`, or NaN.
+        pooled: (N,) probabilities by one curve for all, which may be `before` itself; None if they
+            are not finite.
     """
 
     rows: PredictedRows
@@ -72,8 +73,8 @@ class ReportRows(NamedTuple):
         """
         rows, some = self.rows, self.rows.usable
         others = {_BEFORE: self.before, _POOLED: self.pooled}
-        if self.pooled is None and self.source == _BY_POOLED:
-            others = {_POOLED: self.before}
+        if self.pooled is self.before:
+            del others[_BEFORE]
         if not some.any():
             return {}
         calibrated = rows.proba[some], rows.segments[some]
@@ -173,17 +174,24 @@ def read(
     if isinstance(scores, SegmentRows) and not isinstance(before, str):
         validation.require_none_beside(scores, before=before)
     rows, judged = judged_rows(calibrator, scores, labels, segments, fdr)
-    earlier, source = _before(calibrator, rows.scores, before)
+    one_curve = pooled_proba(calibrator, rows.scores)
+    earlier, source = _before(rows.scores, before) or (
+        one_curve,
+        f"the {pooled_name(calibrator)} pooled, as the scores do not all lie in [0, 1]",
+    )
     rows = rows._replace(usable=rows.usable & np.isfinite(earlier))
-    pooled = None
-    if source != _BY_POOLED:
-        pooled = calibrator.fallback.predict_proba(rows.scores)
-        pooled = pooled if np.isfinite(pooled[rows.usable]).all() else None
+    pooled = one_curve if np.isfinite(one_curve[rows.usable]).all() else None
     return ReportRows(rows, earlier, source, pooled), judged
 
 
-def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[Floats, str]:
-    """The probabilities before, and what they are."""
+def pooled_name(calibrator: SegmentCalibrator) -> str:
+    """What the curve is called to which others are compared."""
+    kind = names.kind_of_curve(calibrator)
+    return f"{kind if calibrator.curves is None else f'{kind} curve'} of all fitted rows"
+
+
+def _before(f: Floats, before: Column) -> tuple[Floats, str] | None:
+    """The probabilities before, and what they are; None for those by one curve for all."""
     if isinstance(before, str):
         validation.require_one_of(before, ("logits",), "before")
         return expit(f), "the scores, taken as log-odds"
@@ -196,4 +204,4 @@ def _before(calibrator: SegmentCalibrator, f: Floats, before: Column) -> tuple[F
     finite = f[np.isfinite(f)]
     if len(finite) > 0 and 0 <= finite.min() and finite.max() <= 1:
         return f, "the scores, taken as probabilities, as all lie in [0, 1]"
-    return calibrator.fallback.predict_proba(f), _BY_POOLED
+    return None

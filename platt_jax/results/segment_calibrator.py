@@ -359,6 +359,13 @@ def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
     return np.column_stack([np.append(*pair) for pair in pairs]).astype(np.float64)
 
 
+def pooled_proba(calibrator: SegmentCalibrator, scores: NDArray[Any]) -> NDArray[Any]:
+    """P(y=1) of scores (N,) by the curve of all fitted rows; NaN for classes, which have none."""
+    if calibrator.curves is None or np.isnan(calibrator.fallback.B):
+        return calibrator.fallback.predict_proba(scores)
+    return calibrator._curve_proba(scores, np.full(len(scores), -1), None, None)[0]
+
+
 def require_segment_calibrator(value: object, name: str, *, any_curve: bool = False) -> None:
     """Refuses anything but a SegmentCalibrator, and other curves than sigmoids if not any."""
     if not isinstance(value, SegmentCalibrator):

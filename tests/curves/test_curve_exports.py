@@ -11,7 +11,7 @@ from data import curved
 from sql_engines import InDuckDB, InSQLite
 
 import platt_jax as pj
-from platt_jax.export import to_python, to_sql
+from platt_jax.export import to_onnx, to_python, to_sql
 from platt_jax.results.mixed_curves import MixedCurves
 
 KINDS = ["quadratic", "beta", "spline", "isotonic", "bins", "venn_abers", "mixed"]
@@ -57,6 +57,39 @@ def test_the_python_module_has_any_curve(name, shifted, exported):
     rows = zip(*(x.tolist() for x in scores_and_segments()), strict=True)
     assert_predicted([module["predict_proba"](f, s) for f, s in rows], calibrator)
     assert math.isnan(module["predict_proba"](math.nan, 6))
+
+
+@pytest.mark.parametrize("name", [*KINDS, "shifted", "failed", "none"])
+def test_an_onnx_model_has_any_curve(name, exported):
+    failed = exported["isotonic"].curves
+    status = np.where(np.arange(8) == 4, 99, failed.status)
+    probabilities = np.where(np.repeat(status, failed.sizes) == 99, np.nan, failed.probabilities)
+    calibrator = (
+        exported
+        | {
+            "shifted": exported["mixed"].shift_prior(0.3, 0.05),
+            "failed": replace(
+                exported["isotonic"], curves=replace(failed, probabilities=probabilities)
+            ),
+            "none": exported["venn_abers"].only(np.zeros(7, bool)),
+        }
+    )[name]
+    scores, segments = scores_and_segments()
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(to_onnx(calibrator).SerializeToString())
+    rows = {"score": np.append(scores, np.nan), "segment": np.append(segments, 6).astype(np.int64)}
+    logit, p = session.run(["logit", "probability"], rows)
+    assert np.isnan(logit[-1]) and np.isnan(p[-1])
+    with np.errstate(invalid="ignore"):
+        expected = calibrator.predict_proba(scores, segments)
+    known = np.isfinite(expected)
+    np.testing.assert_allclose(p[:-1][known], expected[known], rtol=1e-11, atol=1e-300)
+    moderate = known & (abs(pj.logit(np.where(known, expected, 0.5))) < 20)
+    np.testing.assert_allclose(logit[:-1][moderate], pj.logit(expected[moderate]), atol=1e-7)
+    sure = known & np.isin(expected, [0, 1]) & (name != "shifted")
+    assert (abs(logit[:-1][sure]) > 27.6).all()
+    if name == "failed":
+        assert np.isnan(p[:-1][segments == 4]).all() and not known.all()
 
 
 def run_rows(run, rows, made):

@@ -349,10 +349,17 @@ def test_a_curve_that_is_no_sigmoid_is_drawn(opened, rows, tmp_path):
     mine = scores[some], labels[some], shops[some]
     to_html(tmp_path / "page.html", pj.fit_segments(*mine, curve="isotonic"), *mine)
     page = opened(tmp_path / "page.html")
+    up = np.array(page.eval_on_selector_all(".chosen svg .up", READ))
+    across = np.array(page.eval_on_selector_all(".chosen svg .across", READ))
+    pooled = points(page, "polyline.pooled")
+    at = np.polyval(np.polyfit(across[:, 1], across[:, 0], 1), pooled[:, 0])
+    rates = np.polyval(np.polyfit(up[:, 2], up[:, 0] / 100, 1), pooled[:, 1])
+    one = pj.fit(*mine[:2], curve="isotonic").predict_proba(at)
+    assert np.quantile(abs(rates - one), 0.8) < 0.02  # kept at 49 scores
     chosen = page.locator(part("chosen"))
-    points = chosen.locator("polyline.fit").get_attribute("points").split()
-    assert len(points) > 70 and not any("NaN" in point for point in points)
-    heights = [float(point.split(",")[1]) for point in points]
+    corners = chosen.locator("polyline.fit").get_attribute("points").split()
+    assert len(corners) > 70 and not any("NaN" in corner for corner in corners)
+    heights = [float(point.split(",")[1]) for point in corners]
     assert heights == sorted(heights, reverse=True)  # it never falls
     assert "isotonic" in chosen.locator(".key").inner_text()
     assert "A ± error" not in chosen.inner_text()

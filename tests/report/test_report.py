@@ -166,6 +166,21 @@ def test_before_is_the_scores_only_where_they_are_probabilities(calibrator, tmp_
     assert f">{pj.metrics.log_loss(labels, p):.4f}<" in second.source
 
 
+def test_one_curve_for_all_is_of_the_segments_kind(tmp_path):
+    rows = made_up()
+    scores, labels, _ = rows
+    calibrator = pj.fit_segments(*rows, curve="venn_abers")
+    one = pj.fit(scores, labels, curve="venn_abers").predict_proba(scores)
+    to_html(tmp_path / "a.html", calibrator, *rows)
+    page = Page(tmp_path / "a.html")
+    assert "Before: the Venn-Abers curve of all fitted rows pooled, as the scores" in page.source
+    assert "Dashed: the Venn-Abers curve of all fitted rows pooled." in page.source
+    assert f">{pj.metrics.log_loss(labels, one):.4f}<" in page.source
+    classes = scores[:80].reshape(40, 2), np.arange(40) % 2
+    to_html(tmp_path / "c.html", pj.fit_one_vs_rest(*classes, curve="bins"), *classes)
+    assert "Dashed" not in (tmp_path / "c.html").read_text()
+
+
 @pytest.mark.parametrize("pooling", ["nested", "crossed"])
 def test_a_line_for_each_level(pooling, tmp_path, undrawn, page):
     assert "levels" not in page.ids and "Levels" not in page.texts["h2"]

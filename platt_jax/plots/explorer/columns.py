@@ -21,7 +21,7 @@ from platt_jax.model.objective import Array
 from platt_jax.plots import names
 from platt_jax.plots.explorer.rows import JudgedSegments
 from platt_jax.results.fit import inspected
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, pooled_proba
 from platt_jax.status import Status
 
 _LONGEST_NAME = 120
@@ -140,6 +140,16 @@ def _sigmoids(calibrator: SegmentCalibrator, order: Order, window: list[float]) 
         "center": Column(order.values_of_fits(center, np.nan), "f4", 11),
         "certainty": Column(order.values_of_fits(certainty, np.nan), "f4", 11),
     }
+
+
+def pooled(calibrator: SegmentCalibrator, window: list[float]) -> list[float] | None:
+    """The curve of all rows pooled, in the numbers that a segment's has; None without one."""
+    if calibrator.curves is not None:
+        numbers = pooled_proba(calibrator, np.linspace(window[0], window[1], SAMPLES))
+    else:
+        A, B = float(calibrator.fallback.A), float(calibrator.fallback.B)
+        numbers = np.array([A, B + A * (window[0] + window[1]) / 2])
+    return numbers.tolist() if np.isfinite(numbers).all() else None
 
 
 def _sampled(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
 from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
-from platt_jax.plots import funnels, rates
+from platt_jax.plots import funnels, names, rates
 from platt_jax.plots.explorer import columns
 from platt_jax.plots.explorer.columns import Column, Ids, packed
 from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, bins
@@ -105,14 +105,12 @@ def contents(
         columns.packed_texts(ids.texts()),
         packed(binned_columns | bin_columns),
     )
-    pooled = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
-    pooled[1] += pooled[0] * (window[0] + window[1]) / 2
     meanings = dict(MEANINGS)
     if calibrator.population is None:
         del meanings["shrinkage"]
-    curve, samples = "sigmoid", 0
+    curve, samples = names.kind_of_curve(calibrator), 0
     if calibrator.curves is not None:
-        curve, samples = calibrator.curves.label, columns.SAMPLES
+        samples = columns.SAMPLES
         meanings["curve"] = meanings["curve"].replace("sigmoid", f"curve ({curve})")
         del meanings["A"], meanings["B"]
     about: dict[str, Any] = {
@@ -126,7 +124,7 @@ def contents(
         "window": window,
         "curve": curve,
         "samples": samples,
-        "pooled": pooled.tolist() if np.isfinite(pooled).all() else None,
+        "pooled": columns.pooled(calibrator, window),
         "statuses": columns.STATUSES,
         "flags": {flag.name: int(flag) for flag in Flag},
         "fdr": fdr,

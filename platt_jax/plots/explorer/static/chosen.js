@@ -50,8 +50,9 @@ function chosen(data, i, width) {
   const said = element("p", verdict(data, i), { class: columns.off[i] ? "said off" : "said" });
   const legend = element("p", undefined, { class: "key" });
   const marks = { fit: "sigmoid, 95 % band", rate: "observed, 95 % interval", pooled: "all rows pooled" };
-  if (about.samples) Object.assign(marks, { fit: about.curve, pooled: "sigmoid of all rows pooled" });
+  if (about.samples) marks.fit = about.curve;
   if (!own.fitted) delete marks.fit;
+  if (!about.pooled) delete marks.pooled;
   const binned = binsOf(data, i);
   if (!binned) delete marks.rate;
   for (const [kind, text] of Object.entries(marks)) {

@@ -17,7 +17,7 @@ const sigmoid = (logit) => 1 / (1 + Math.exp(-logit));
 
 // The segment's curve: its probability at a score, and its band there; that of all rows pooled where it has no fit.
 function curveOf(data, segment) {
-  if (data.about.samples && Number.isFinite(data.columns.p0[segment])) return sampledOf(data, segment);
+  if (data.about.samples) return sampledOf(data, segment);
   const logit = logitOf(data, segment);
   return {
     fitted: logit.fitted,
@@ -28,23 +28,26 @@ function curveOf(data, segment) {
 
 // A curve that is no sigmoid, between the scores at which it is kept; it has no band, and ends with the window.
 function sampledOf({ about, columns }, segment) {
+  const fitted = Number.isFinite(columns.p0[segment]);
+  const at = (score) => between(about, (i) => columns[`p${i}`][segment], score);
+  return { fitted, at: fitted ? at : (score) => pooledAt(about, score), band: () => [NaN, NaN] };
+}
+
+function between(about, sample, score) {
   const [low, high] = about.window;
   const last = about.samples - 1;
-  const at = (score) => {
-    const place = (last * (score - low)) / (high - low);
-    if (place < -ROUNDING || place > last + ROUNDING) return NaN;
-    const before = Math.min(Math.max(Math.floor(place), 0), last - 1);
-    const [p, q] = [before, before + 1].map((i) => columns[`p${i}`][segment]);
-    return p + (place - before) * (q - p);
-  };
-  return { fitted: true, at, band: () => [NaN, NaN] };
+  const place = (last * (score - low)) / (high - low);
+  if (place < -ROUNDING || place > last + ROUNDING) return NaN;
+  const before = Math.min(Math.max(Math.floor(place), 0), last - 1);
+  const [p, q] = [sample(before), sample(before + 1)];
+  return p + (place - before) * (q - p);
 }
 
 // The segment's log-odds at a score, and their standard error; of all rows pooled where it has no sigmoid.
 function logitOf({ about, columns }, segment) {
   const [low, high] = about.window;
   const middle = (low + high) / 2;
-  const fitted = !about.samples && Number.isFinite(columns.A[segment]);
+  const fitted = Number.isFinite(columns.A[segment]);
   const [A, level] = fitted ? [columns.A[segment], columns.level[segment]] : about.pooled ?? [NaN, NaN];
   const [steepness, center, certainty] = ["steepness", "center", "certainty"].map((name) => columns[name]?.[segment] ?? NaN);
   return {
@@ -55,6 +58,8 @@ function logitOf({ about, columns }, segment) {
 }
 
 function pooledAt(about, score) {
+  if (!about.pooled) return NaN;
+  if (about.samples) return between(about, (i) => about.pooled[i], score);
   const [low, high] = about.window;
   return sigmoid(-(about.pooled[1] + about.pooled[0] * (score - (low + high) / 2)));
 }
@@ -96,7 +101,7 @@ function sparkline(data, segment) {
   return drawn;
 }
 
-// The curve with its band, the sigmoid of all rows pooled, and the rates with their intervals.
+// The curve with its band, that of all rows pooled, and the rates with their intervals.
 function curve(data, segment, width) {
   const { about } = data;
   const own = curveOf(data, segment);
@@ -112,7 +117,8 @@ function curve(data, segment, width) {
   const [WIDE, HIGH, LEFT, BOTTOM] = [Math.max(width, 240), 270, 48, 232];
   const x = (score) => (LEFT + ((WIDE - LEFT - 10) * (score - low)) / (high - low)).toFixed(1);
   const y = (rate) => (BOTTOM - ((BOTTOM - 10) * rate) / top).toFixed(1);
-  const path = (ends) => ends.map(([score, rate]) => `${x(score)},${y(Math.min(rate, top))}`).join(" ");
+  const known = ([, rate]) => Number.isFinite(rate);
+  const path = (ends) => ends.filter(known).map(([score, rate]) => `${x(score)},${y(Math.min(rate, top))}`).join(" ");
   const drawn = shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said(about, own, bins) });
   for (const rate of linearTicks(0, top, 5)) {
     drawn.append(
@@ -131,8 +137,7 @@ function curve(data, segment, width) {
     const ends = grid.map((score, i) => [score, band[i][1]]);
     if (banded) ends.push(...grid.map((score, i) => [score, band[i][0]]).reverse());
     if (banded) drawn.append(shape("polygon", { class: "band", points: path(ends) }));
-    const ownPoints = grid.map((f) => [f, own.at(f)]).filter(([, p]) => Number.isFinite(p));
-    drawn.append(shape("polyline", { class: "fit", points: path(ownPoints) }));
+    drawn.append(shape("polyline", { class: "fit", points: path(grid.map((f) => [f, own.at(f)])) }));
   }
   for (const bin of bins) {
     drawn.append(
@@ -146,6 +151,7 @@ function curve(data, segment, width) {
 function said(about, own, bins) {
   const rates = bins.map(({ score, rate }) => `${percent(rate)} at ${short(score)}`);
   const ofSegment = about.samples ? "The segment's curve" : "The segment's sigmoid with its 95 % band";
-  const fit = own.fitted ? ofSegment : "The sigmoid of all rows";
+  const pooled = about.pooled ? `The ${about.samples ? "curve" : "sigmoid"} of all rows` : "No curve";
+  const fit = own.fitted ? ofSegment : pooled;
   return `${fit}. ${rates.length ? `Observed rates by score: ${rates.join(", ")}` : "No observed rates"}.`;
 }
