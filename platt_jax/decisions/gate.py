@@ -3,9 +3,9 @@
 With s the probability of a row at the mean of (A, B), and d = s (1 - s), the precision of the rows
 at a threshold or above is m = mean of s. Its derivative by (A, B) is minus (mean of d f, mean of
 d): the mean of d times (F, 1), with F the mean score weighted by d. So its variance is (mean of
-d)^2 times that of the log-odds at F, and by the delta method the log-odds of m have a standard
-error of its root over m (1 - m). With the mean over (A, B) in place of s, the uncertainty would
-count twice.
+d)^2 times the variance of the log-odds at F, and by the delta method the log-odds of m have a
+standard error of its root over m (1 - m). With the mean over (A, B) in place of s, the
+uncertainty would count twice.
 """
 
 from statistics import NormalDist

@@ -285,7 +285,7 @@ class Monitor:
         unknown = (place < 0) & (get_indexer(self._segments.keys, read, "segments") < 0)
         if unknown.any():
             raise ValueError(
-                "segments: expected those of the monitor, or of its calibrator, got "
+                "segments: expected segments of the monitor, or of its calibrator, got "
                 f"{np.count_nonzero(unknown):,} others, the first at {unknown.argmax()}"
             )
         keep = np.ones(len(self.state.keys), bool)
