@@ -38,7 +38,7 @@ class Curves(NamedTuple):
 
 
 def curves() -> Curves:
-    """Fit the flights of even days and judge on those of odd days."""
+    """Fit the flights of even days and judge on the flights of odd days."""
     flights = load_flights()
     rows = flights.score, flights.outcome, flights.aircraft
     even = flights.day % 2 == 0

@@ -177,7 +177,7 @@ def check_text(path: str, calibrator: Sigmoid | SegmentCalibrator | OneVsRestCal
     for column in ids.fields(calibrator.keys):
         if column.dtype.kind not in "UO":
             raise ValueError(
-                f"{path} was fitted on segments of type {column.dtype}, and those of a CSV file "
+                f"{path} was fitted on segments of type {column.dtype}, and a CSV file's segments "
                 "are text"
             )
 

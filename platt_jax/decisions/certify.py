@@ -1,7 +1,7 @@
 """Which gates hold on fresh labels, for a curve of any shape.
 
 Of n accepted rows k are right. If they are independent and at most a share q of them is right in
-expectation, P(k or more right) is at most that of a binomial variable (Hoeffding 1956, "On the
+expectation, P(k or more right) is at most as for a binomial variable (Hoeffding 1956, "On the
 distribution of the number of successes in independent trials", theorem 4: rows of different
 probabilities vary less). Benjamini and Hochberg's procedure (1995) selects R of S segments at a
 false discovery rate. Bounds of those selected hold on average if each has the level 1 - R fdr / S
@@ -69,7 +69,7 @@ def certify(
             ClassRows, which have labels and segments. Rows below the thresholds, and of segments
             without a gate, are not used.
         labels: (N,) labels as in `fit_segments`.
-        segments: (N,) ids of segments, or of classes if the gates are those of classes; or one id.
+        segments: (N,) ids of segments, or of classes if the gates are of classes; or one id.
         fdr: false discovery rate of the certified segments, in (0, 1).
 
     Returns:

@@ -158,7 +158,7 @@ SegmentRows._kind_there = DeviceSegmentRows
 
 
 class LaidOutRows(NamedTuple):
-    """All rows of S segments in memory, those of the largest segment first."""
+    """All rows of S segments in memory, the largest segment first."""
 
     keys: NDArray[Any]  # (S,)
     groups: Groups

@@ -41,13 +41,13 @@ def compare_means(
     probability: Column = None,
     level: float = 0.95,
 ) -> Table:
-    """By how much the mean label of a first segment is above that of a second one.
+    """By how much the mean label of a first segment is above a second one's.
 
-    The means are those of `estimate_means`. Segments may have items in common, such as the
+    The means are as by `estimate_means`. Segments may have items in common, such as the
     questions that two models answered: then the means depend on each other, and their difference is
     known better than from other items. The interval is Newcombe's (1998, Statistics in Medicine 17,
     2635, method 10), from both means' intervals and their correlation. The correlation of labels is
-    shrunk to that of all pairs.
+    shrunk to the correlation of all pairs.
 
     Args:
         calibrator: as in `estimate_means`.

@@ -5,7 +5,8 @@ the many rows is corrected by the mean error of predictions on the few. The pred
 a power from 0 to 1 that makes the variance smallest (Angelopoulos, Duchi & Zrnic 2023, arXiv
 2311.01453). With few labels in a segment three things differ from the papers: predictions of rows
 with labels come from fits without the row, the power is one number for all segments, and a
-segment's variance is shrunk to that of all, with Wilson's interval instead of a normal one.
+segment's variance is shrunk to the variance of all rows, with Wilson's interval instead of a
+normal one.
 """
 
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ def estimate_means(
 ) -> Table:
     """The mean label of each segment, from rows with labels and a pool of rows with scores only.
 
-    The mean is that of the labels which the rows of the segment have, or would have. It is right
+    It is the mean of the labels which the rows of the segment have, or would have. It is right
     for every curve, as long as a segment's rows with labels are a random sample of its rows: a
     wrong curve costs width. `model_mean`, the mean prediction, is right only if the curves are.
 
@@ -269,7 +270,7 @@ def read_rows(
 class Means(NamedTuple):
     """Estimated means of segments (S,), and the parts of their variances.
 
-    The variance of a mean is `label_variance` / n + `pool_variance`; `unit` is that of one label.
+    The variance of a mean is `label_variance` / n + `pool_variance`; of one label it is `unit`.
     """
 
     rows: Integers  # n
@@ -389,7 +390,7 @@ def _more_labels(found: Means, width: float, critical: float) -> Floats:
 def _model_interval(
     calibrator: SegmentCalibrator, rows: MeanRows, found: Means, critical: float
 ) -> tuple[Floats, Floats]:
-    """(S,) intervals of the mean prediction: the curves' variance, and that of the pool's rows."""
+    """(S,) intervals of the mean prediction, by the variances of the curves and of the pool."""
     if calibrator.curves is not None:
         return np.full(len(rows.keys), np.nan), np.full(len(rows.keys), np.nan)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")

@@ -142,7 +142,7 @@ def _segments_with_sandwich(
 ) -> SegmentCalibrator:
     if calibrator.pooling not in ("none", "complete"):
         raise ValueError(
-            "calibrator: expected one without a population, whose bands are those of posteriors, "
+            "calibrator: expected one without a population, whose bands are by posteriors, "
             f"got pooling={calibrator.pooling!r}; for clusters such as days, fit the ids "
             '(segment, day) with pooling="nested"'
         )

@@ -68,7 +68,7 @@ def union(parts: Sequence[ScoreRanges]) -> ScoreRanges:
 
 
 def joined(each: ScoreRanges) -> ScoreRanges:
-    """The ranges of all rows, from those of parts, which are the leading axis."""
+    """The ranges of all rows, from the ranges of parts, which are the leading axis."""
     return ScoreRanges(
         bad=each.bad.any(0),
         low_pos=each.low_pos.min(0),

@@ -1,14 +1,16 @@
-"""When a segment changed, and by how much."""
+"""When a segment changed, and by how much; and the table of the evidence."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Ints
 from platt_jax.monitoring.evidence import SHIFTS, SLOPES, UNIT
-from platt_jax.monitoring.state import EvidenceState
+from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted
+from platt_jax.results import tables
 from platt_jax.results.probabilities import expit
+from platt_jax.results.tables import Table
 
 # By how much the log-odds of the rows that tell of a shift may differ from their mean: a normal
 # prior with the first as its standard deviation, on a grid. The second is the standard deviation of
@@ -29,6 +31,33 @@ class Changes(NamedTuple):
     since: Ints  # the night of the start, 0 for none
     intercept: Floats  # the shift of the log-odds, NaN for none
     se_intercept: Floats
+
+
+def evidence_table(state: EvidenceState) -> Table:
+    """`Monitor.table` of segments: those with the most evidence first."""
+    highest, log_e = state.highest, state.log_e()
+    expected = state.expected * UNIT
+    with np.errstate(divide="ignore", invalid="ignore"):  # expected may be rounded to 0
+        ratio = state.positives / expected
+    found = changes(state)
+    columns: dict[str, Any] = {
+        "nights": state.nights,
+        "rows": state.rows,
+        "positives": state.positives,
+        "expected": expected,
+        "ratio": ratio,
+        "q_value": e_q_values(log_e),
+        "change": found.kind,
+        "since": found.since,
+        "intercept": found.intercept,
+        "se_intercept": found.se_intercept,
+        "log_e_value": log_e,
+        "highest": highest,
+        "q_value_ever": e_q_values(lifted(highest)),
+    }
+    order = np.argsort(-log_e, kind="stable")
+    table = tables.keyed("segment", state.keys, columns)
+    return Table({name: x[order] for name, x in table.items()})
 
 
 def changes(state: EvidenceState) -> Changes:

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from platt_jax.monitoring.evidence import ALTERNATIVES, Night, shocks_of, terms_of
 from platt_jax.monitoring.history import History
-from platt_jax.monitoring.judging import Against
+from platt_jax.monitoring.judging import Settings
 from platt_jax.monitoring.shocks import LARGEST
 from platt_jax.monitoring.state import COLUMNS, EvidenceState
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
@@ -31,14 +31,6 @@ _FLOATS = "log_sums", "highest"
 _COUNTS = "since", "nights", "rows", "positives", "tonight_rows", "tonight_positives"
 
 _Contents: TypeAlias = list[tuple[str, int, int]] | None  # names, checksums, sizes; None: no file
-
-
-class Settings(NamedTuple):
-    """What a monitor keeps from its start."""
-
-    against: Against
-    margin: float
-    night_sd: float
 
 
 def save(

@@ -16,7 +16,14 @@ from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
-from platt_jax.monitoring.evidence import ROWS_AT_ONCE, JudgedRows, Night, night_sums, terms_of
+from platt_jax.monitoring.evidence import (
+    ROWS_AT_ONCE,
+    JudgedRows,
+    Night,
+    night_sums,
+    shocks_of,
+    terms_of,
+)
 from platt_jax.monitoring.shocks import Shocks
 from platt_jax.results import tables
 from platt_jax.results.probabilities import UPPER, variance_of_logit
@@ -31,6 +38,19 @@ LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 FARTHEST = 53 * np.log(2)  # the log-odds there
 WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 _READ_AT_ONCE = 1 << 24  # rows on disk
+
+
+class Settings(NamedTuple):
+    """What a monitor keeps from its start."""
+
+    against: Against
+    margin: float
+    night_sd: float
+
+    @property
+    def shocks(self) -> Shocks | None:
+        """What the rows of a night have in common; None for nothing."""
+        return shocks_of(self.night_sd)
 
 
 class NightRows(NamedTuple):
@@ -98,14 +118,13 @@ def shares(reported: Column, scores: Any) -> Floats:
 def judge_night(
     calibrator: SegmentCalibrator,
     rows: NightRows,
-    against: Against,
-    margin: float,
-    shared: Shocks | None,
+    settings: Settings,
     non_finite: Literal["omit", "raise"],
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
     """The segments (S,) with rows that can be judged, and their sums."""
-    known = _UnlabelledRows.of(calibrator, rows, against, margin)
+    known = _UnlabelledRows.of(calibrator, rows, settings)
+    shared = settings.shocks
 
     def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
         part_rows, log_odds = rows.where(part), known.log_odds(rows, part)
@@ -177,14 +196,14 @@ class _UnlabelledRows(NamedTuple):
 
     @classmethod
     def of(
-        cls, calibrator: SegmentCalibrator, rows: NightRows, against: Against, margin: float
+        cls, calibrator: SegmentCalibrator, rows: NightRows, settings: Settings
     ) -> "_UnlabelledRows":
         proba = None
-        segments = before_night(calibrator, rows.keys, against)
+        segments = before_night(calibrator, rows.keys, settings.against)
         if calibrator.predictive() is not None:
             segments_of_rows = rows.keys[rows.owner]
             proba = calibrator.predict_proba(rows.scores, segments_of_rows, offset=rows.offset)
-        return cls(segments, curves_at(calibrator, segments.place), proba, margin)
+        return cls(segments, curves_at(calibrator, segments.place), proba, settings.margin)
 
     def log_odds(self, rows: NightRows, part: slice) -> Floats:
         """The predicted log-odds of a part of the rows; NaN without a prediction."""

@@ -29,7 +29,7 @@ from platt_jax.monitoring.judging import (
     LEAST,
     STANDARD_ERRORS,
     WIDEST,
-    Against,
+    Settings,
     before_night,
     curves_at,
     shares,
@@ -66,30 +66,28 @@ def rows_there(
 def judge_night_there(
     calibrator: SegmentCalibrator,
     rows: SegmentRows,
-    against: Against,
-    margin: float,
-    night_sd: float,
+    settings: Settings,
     non_finite: Literal["omit", "raise"],
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
     """`judge_night` for rows on a device."""
-    order, shared = rows.largest_first, shocks_of(night_sd)
+    order = rows.largest_first
     averaged = calibrator.predictive() is not None
-    known = before_night(calibrator, rows.keys, against)
+    known = before_night(calibrator, rows.keys, settings.against)
     covariance = np.zeros((3, len(rows.keys))) if known.covariance is None else known.covariance
     numbers = (
         *curves_at(calibrator, known.place),
         *covariance,
         known.pivot,
         known.usable.astype(float),
-        np.full(len(rows.keys), margin),
+        np.full(len(rows.keys), settings.margin),
     )
-    terms = _night_terms(night_sd, averaged)
+    terms = _night_terms(settings.night_sd, averaged)
     with jax.default_device(rows.device):
         given = with_predictions(rows, calibrator) if averaged else rows
         *sums, left_out = row_sums(given.problems, terms, numbers, caller)
     tell_left_out(rows.keys[order], left_out[order], known.usable[order], non_finite, caller)
-    night = night_of_sums(np.stack(sums, 1)[order].astype(np.int64), shared)
+    night = night_of_sums(np.stack(sums, 1)[order].astype(np.int64), settings.shocks)
     some = night.rows > 0
     return rows.keys[order][some], night.of(some)
 

@@ -10,28 +10,21 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
-from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
-from platt_jax.execution.segment_rows import SegmentRows, row_arrays
+from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring import files
-from platt_jax.monitoring.changes import changes
-from platt_jax.monitoring.evidence import UNIT, Night, shocks_of, terms_of
+from platt_jax.monitoring.changes import evidence_table
+from platt_jax.monitoring.evidence import Night, terms_of
 from platt_jax.monitoring.history import History, known, require_successor
-from platt_jax.monitoring.judging import Against, has_no_rows, judge_night, read_night
-from platt_jax.monitoring.judging_there import judge_night_there, rows_there
-from platt_jax.monitoring.shocks import LARGEST, Shocks
-from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted, merged
+from platt_jax.monitoring.judged_night import by_segment, judged_night
+from platt_jax.monitoring.judging import Against, Settings
+from platt_jax.monitoring.shocks import LARGEST
+from platt_jax.monitoring.state import EvidenceState, merged
 from platt_jax.monitoring.summaries import from_table, to_table
-from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import (
-    SegmentCalibrator,
-    require_segment_calibrator,
-    require_sigmoids,
-)
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 from platt_jax.results.tables import Table
 
 _FDR = 0.05
@@ -124,7 +117,7 @@ class Monitor:
         Raises:
             ValueError: an argument is not as above.
         """
-        segments = _by_segment(calibrator)
+        segments = by_segment(calibrator)
         validation.require_one_of(against, ("fit", "predictions"), "against")
         if against == "fit":
             require_sigmoids(calibrator, "calibrator")
@@ -132,12 +125,13 @@ class Monitor:
         validation.require_not_negative(night_sd, "night_sd")
         if night_sd > LARGEST:
             raise ValueError(f"night_sd: expected a number from 0 to {LARGEST:g}, got {night_sd}")
-        state = EvidenceState.empty(segments.keys[:0], terms_of(shocks_of(float(night_sd))))
-        return cls(calibrator, against, float(margin), float(night_sd), History(), state)
+        settings = Settings(against, float(margin), float(night_sd))
+        state = EvidenceState.empty(segments.keys[:0], terms_of(settings.shocks))
+        return cls(calibrator, *settings, History(), state)
 
     @property
     def _segments(self) -> SegmentCalibrator:
-        return _by_segment(self.calibrator)
+        return by_segment(self.calibrator)
 
     @property
     def night(self) -> int:
@@ -249,40 +243,9 @@ class Monitor:
         get_indexer(self._segments.keys, split_columns(keys))  # refuses ids of another type
         return self._after(keys, total, night)
 
-    def _judged(
-        self,
-        scores: Any,
-        labels: Any,
-        segments: Any,
-        offset: Any,
-        reported: Any,
-        non_finite: Literal["omit", "raise"],
-    ) -> tuple[NDArray[Any], Night]:
-        """The segments of a night's rows and their sums."""
-        validation.require_one_of(non_finite, ("omit", "raise"), "non_finite")
-        of_classes = isinstance(self.calibrator, OneVsRestCalibrator)
-        none = have_no_rows(scores, labels) if of_classes else has_no_rows(scores, labels, segments)
-        if none:
-            return self._segments.keys[:0], Night.without_rows(0, self.state.terms)
-        if isinstance(self.calibrator, OneVsRestCalibrator):
-            given = rows_of_classes(self.calibrator, scores, labels, segments, offset=offset)
-            if given.device is not None and reported is None:
-                scores, labels, segments, offset = given, None, None, None
-            else:
-                pairs = row_arrays(given, "weights")
-                (scores, labels, segments), offset = pairs[:3], pairs.offset
-                reported = given.repeat_rows(reported)
-        caller = Caller()
-        calibrator = fetched(self._segments)
-        there = rows_there(calibrator, scores, labels, segments, offset, reported)
-        if there is not None:
-            by = self.against, self.margin, self.night_sd
-            return judge_night_there(calibrator, there, *by, non_finite, caller)
-        settings = self.against, self.margin, self._shocks, non_finite
-        parts = read_night(scores, labels, segments, offset, reported)
-        judged = [judge_night(self._segments, part, *settings, caller) for part in parts]
-        keys, sums = zip(*judged, strict=True)
-        return np.concatenate(keys), Night(*map(np.concatenate, zip(*sums, strict=True)))
+    def _judged(self, *rows: Any) -> tuple[NDArray[Any], Night]:
+        """The segments of a night's rows, as the arguments of `sums`, and their sums."""
+        return judged_night(self.calibrator, self._settings, *rows)
 
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""
@@ -304,7 +267,7 @@ class Monitor:
                 that the calibrator before it knew.
         """
         before = known(self._segments, self.state.keys)
-        require_successor(_by_segment(calibrator), self.state.keys, before)
+        require_successor(by_segment(calibrator), self.state.keys, before)
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
@@ -322,7 +285,7 @@ class Monitor:
         unknown = (place < 0) & (get_indexer(self._segments.keys, read, "segments") < 0)
         if unknown.any():
             raise ValueError(
-                "segments: expected those of the monitor, or of its calibrator, got "
+                "segments: expected segments of the monitor, or of its calibrator, got "
                 f"{np.count_nonzero(unknown):,} others, the first at {unknown.argmax()}"
             )
         keep = np.ones(len(self.state.keys), bool)
@@ -358,11 +321,11 @@ class Monitor:
     @cached_property
     def _before_next(self) -> EvidenceState:
         """The state with all nights so far."""
-        return self.state.after(self.night, self._shocks)
+        return self.state.after(self.night, self._settings.shocks)
 
     @property
-    def _shocks(self) -> Shocks | None:
-        return shocks_of(self.night_sd)
+    def _settings(self) -> Settings:
+        return Settings(self.against, self.margin, self.night_sd)
 
     def alarms(self, fdr: float = _FDR, *, ever: bool = False) -> Table:
         """The lines of `table` of the segments with an alarm.
@@ -402,32 +365,9 @@ class Monitor:
               e-value; and `highest`, its maximum over the nights;
             - `q_value_ever`: like `q_value`, for alarms until now.
         """
-        state = self._before_next
-        highest, log_e = state.highest, state.log_e()
-        expected = state.expected * UNIT
-        with np.errstate(divide="ignore", invalid="ignore"):  # expected may be rounded to 0
-            ratio = state.positives / expected
-        found = changes(state)
-        columns: dict[str, Any] = {
-            "nights": state.nights,
-            "rows": state.rows,
-            "positives": state.positives,
-            "expected": expected,
-            "ratio": ratio,
-            "q_value": e_q_values(log_e),
-            "change": found.kind,
-            "since": found.since,
-            "intercept": found.intercept,
-            "se_intercept": found.se_intercept,
-            "log_e_value": log_e,
-            "highest": highest,
-            "q_value_ever": e_q_values(lifted(highest)),
-        }
-        order = np.argsort(-log_e, kind="stable")
-        table = tables.keyed("segment", state.keys, columns)
-        made = Table({name: x[order] for name, x in table.items()})
-        of_classes = isinstance(self.calibrator, OneVsRestCalibrator)
-        return tables.by_class(made) if of_classes else made
+        table = evidence_table(self._before_next)
+        classes = isinstance(self.calibrator, OneVsRestCalibrator)
+        return tables.by_class(table) if classes else table
 
     def save(self, path: str | os.PathLike[str], *, new: bool = False) -> None:
         """Write what the monitor remembers to one .npz file, atomically, without the calibrator.
@@ -445,10 +385,9 @@ class Monitor:
             ValueError: path is not a path, or names something other than a file; or the file has
                 changed, or exists, as above.
         """
-        settings = files.Settings(self.against, self.margin, self.night_sd)
         by = known(self._segments, self.state.keys)
         with self._versions.replacing(path, new=new):
-            files.save(path, settings, self.history, by, self.state)
+            files.save(path, self._settings, self.history, by, self.state)
 
     @classmethod
     def load(
@@ -468,7 +407,7 @@ class Monitor:
         versions = files.Versions()
         versions.note(path)
         settings, history, by, state = files.load(path)
-        require_successor(_by_segment(calibrator), state.keys, by)
+        require_successor(by_segment(calibrator), state.keys, by)
         return cls(calibrator, *settings, history, state, versions)
 
     def __repr__(self) -> str:
@@ -482,16 +421,3 @@ class Monitor:
             return text
         alarms = len(self.alarms()["rows"])
         return f"{text}\n  alarms: {alarms:,} at a false discovery rate of {_FDR:g}"
-
-
-def _by_segment(calibrator: Any) -> SegmentCalibrator:
-    """The calibrator of segments, which are the classes of one of classes.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if isinstance(calibrator, OneVsRestCalibrator):
-        return calibrator.by_class
-    require_segment_calibrator(calibrator, "calibrator", any_curve=True)
-    made: SegmentCalibrator = calibrator
-    return made

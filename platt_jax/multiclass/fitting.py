@@ -57,9 +57,9 @@ def fit_multiclass(
     All is computed in float64, on the host.
 
     Args:
-        logits: (N, C) log-odds or logits, a column per class: for a classifier all those of its
-            last layer; for a choice among options one for each option. -inf means that a class is
-            no option in its row: it has probability 0, and the row says nothing of it. For
+        logits: (N, C) log-odds or logits, a column per class: for a classifier all logits of
+            its last layer; for a choice among options one for each option. -inf means that a class
+            is no option in its row: it has probability 0, and the row says nothing of it. For
             model="ordinal" (N,) scores, higher for higher classes; or (N, C), whose score is the
             expected number of the class, 0 ... C-1, by their softmax.
         labels: (N,) class ids.

@@ -27,7 +27,7 @@ class SoftmaxLikelihood:
     Attributes:
         start: (k, P) where the search begins.
         bounded: (P,) whether a parameter is >= 0.
-        original: (k, P, P) maps parameters to those of the logits as given.
+        original: (k, P, P) maps parameters to parameters of the logits as given.
         unbounded: (k,) whether there is no optimum, because no row's label is beaten.
     """
 

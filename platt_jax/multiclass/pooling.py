@@ -224,7 +224,7 @@ def _likeliest(nodes: _Nodes, start: _Normal) -> _Normal:
         length, improved = 1.0, False
         while length > 1e-4 and not improved:
             trial = _Normal(here.mean + length * step[0], float(here.sd * np.exp(length * step[1])))
-            # The nodes are those of the start.
+            # The nodes stay where they were at the start.
             near = abs(np.log(trial.sd / start.sd)) <= 1
             new = at(trial)
             improved = near and new.log_likelihood > found.log_likelihood

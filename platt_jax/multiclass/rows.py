@@ -51,7 +51,7 @@ class MulticlassRows:
 
     @property
     def all(self) -> PaddedRows:
-        """All rows as those of one segment."""
+        """All rows as the rows of one segment."""
         return PaddedRows(np.arange(len(self.codes))[None], np.ones((1, len(self.codes)), bool))
 
     def without_bad(self) -> "MulticlassRows":
@@ -108,7 +108,7 @@ def bad_rows_error(rows: MulticlassRows) -> ValueError:
     first = int(np.flatnonzero(rows.bad)[0])
     return ValueError(
         "logits, labels, weights: expected finite weights, and in each row logits that are finite "
-        f"or -inf and that of the label finite; row {first} is not so"
+        f"or -inf and the label's finite; row {first} is not so"
     )
 
 

@@ -134,7 +134,7 @@ def rows_left(size: Any, length: int, xp: Any) -> Any:
 
     Args:
         size: an integer with a dtype.
-        length: that of the columns, padding included.
+        length: length of the columns, padding included.
         xp: numpy or jax.numpy.
     """
     before = shapes.BLOCK_TILE * xp.arange(length // shapes.BLOCK_TILE, dtype=size.dtype)

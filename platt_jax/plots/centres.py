@@ -55,7 +55,7 @@ def forest(
         centres: result of `summarize_centres`.
         parameter: "ratio", "in_the_large", "intercept" or "slope".
         level: confidence level of the centres' intervals, in (0, 1); the other two intervals are
-            those of `centres.overall`.
+            the intervals of `centres.overall`.
         most: maximum number of centres drawn.
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure, whose height grows with the centres.

@@ -18,7 +18,7 @@ _PAD = 0.08  # share of the height
 def decision_curve(
     curve: DecisionCurve, *, title: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Plot net benefits before and after calibration by threshold, with those of treating all.
+    """Plot net benefits before and after calibration by threshold, with treating all.
 
     The band is of the probabilities after calibration. The axis ends a little below 0: what is
     lower is worse than calling no row positive.

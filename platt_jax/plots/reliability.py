@@ -107,7 +107,7 @@ class ReliabilityDisplay:
             X: (N, F) rows, or any input of the classifier.
             y: (N,) class labels.
             pos_label: the class whose probability is judged; None means the second of two.
-            name: name of the model; None means that of its class.
+            name: name of the model; None means the name of its class.
             **options: as in `from_predictions`.
 
         Raises:

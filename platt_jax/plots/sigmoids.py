@@ -82,7 +82,7 @@ def sigmoid(
     if not isinstance(fit, Fit):
         raise ValueError(f"fit: expected a Fit of one problem, got {named_with_part(fit)}")
     if np.ndim(fit.A) != 0:
-        raise ValueError(f"fit: expected that of one problem, got a batch {np.shape(fit.A)}")
+        raise ValueError(f"fit: expected a fit of one problem, got a batch {np.shape(fit.A)}")
     validation.require_one_of(strategy, ("quantile", "uniform"), "strategy")
     rows = scored(scores, labels, weights)
     ax = style.axes_or_new(ax)

@@ -61,7 +61,7 @@ def band_by_segment(
 ) -> tuple[jax.Array, jax.Array]:
     """`SegmentCalibrator.band` for scores (N,) on an accelerator, as `proba_by_segment`.
 
-    `normal` (K + 1, 5) are means and covariances of (A, B), last those of unseen segments.
+    `normal` (K + 1, 5) are means and covariances of (A, B), last of unseen segments.
     """
     scores = accelerators.taken(scores)
     program = partial(_band, critical=critical, dtype=_result_dtype(scores, A))
@@ -77,7 +77,7 @@ def _by_segment(
     segments: Column,
     offset: Column | None,
 ) -> Any:
-    """Runs a program of rows and of the numbers of segments, last those of unseen ones."""
+    """Runs a program of rows and of the numbers of segments, last of unseen segments."""
     validation.require_flat(scores, "scores")
     offset = _offset(offset, scores)
     segments, keys, which = _ids(keys, segments, len(scores))

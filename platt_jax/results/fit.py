@@ -1,11 +1,10 @@
-"""The result of a fit: parameters, statuses, uncertainty, and a text description.
+"""The result of a fit: parameters, statuses and uncertainty.
 
 `Fit` is a pytree. Its arrays are NumPy's from the host functions and JAX's from `solve`.
 """
 
 import math
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, ClassVar, Self
 
 import jax
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
-from platt_jax.results import curves, tables
+from platt_jax.results import descriptions, tables
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import (
+    UPPER,
     band,
     critical_value,
     inverse_interval,
@@ -55,15 +55,15 @@ class Inspectable:
         With a population the standard errors come from the segments' posteriors, which know the
         population no better than all rows tell.
         """
-        return _table(*self._inspected())
+        return descriptions.fit_table(*self._inspected())
 
     def __repr__(self) -> str:
         fit, *_ = self._inspected()
-        return describe(type(self).__name__, fit, self._shared_rows)
+        return descriptions.describe(type(self).__name__, fit, self._shared_rows)
 
     def _repr_html_(self) -> str:
         fit, *_ = self._inspected()
-        return _describe_html(type(self).__name__, fit, self._shared_rows, self.table())
+        return descriptions.describe_html(type(self).__name__, fit, self._shared_rows, self.table())
 
 
 def inspected(fits: Any, *, any_curve: bool = False) -> tuple["Fit", str, NDArray[Any]]:
@@ -307,7 +307,7 @@ class Fit(ComparedByValue, Inspectable):
 
     def _covariance_by_row(self, rows: Column, name: str) -> tuple[Any, ...]:
         """Rows (..., N), and the covariance's entries AA, AB and BB, broadcastable to them."""
-        entries = (self.covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
+        entries = (self.covariance[..., i, j] for i, j in UPPER)
         return self.sigmoid._by_row(rows, name, *entries)
 
     def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
@@ -346,80 +346,3 @@ def problem_names(batch: tuple[int, ...]) -> NDArray[Any]:
     names = np.empty(math.prod(batch), object)
     names[:] = list(np.ndindex(batch))
     return names
-
-
-def _table(fit: Fit, kind: str, names: NDArray[Any]) -> Table:
-    """The fits line by line, after one or more columns of names; status and flags as text."""
-    fit = jax.device_get(fit)
-    flat = {key: np.ravel(getattr(fit, key)) for key in ("A", "B", "status", "flags")}
-    errors = np.asarray(fit.standard_errors).reshape(-1, 2)
-    counts = {key: np.ravel(getattr(fit, key)) for key in ("n_pos", "n_neg", "nll", "iterations")}
-    columns = dict(
-        A=flat["A"],
-        B=flat["B"],
-        se_A=errors[:, 0],
-        se_B=errors[:, 1],
-        status=tables.texts(flat["status"], lambda code: Status(code).name),
-        flags=tables.texts(flat["flags"], tables.flag_names),
-        **counts,
-    )
-    return tables.keyed(kind, names, columns)
-
-
-def describe(kind: str, fit: Fit, shared_rows: bool) -> str:
-    """Lines of text: what was fitted, how the fits ended, and their flags; of one fit A and B too.
-
-    `kind` is the class name of the result, `shared_rows` whether all problems have the same rows.
-    """
-    if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
-        fit.status, jax.core.Tracer
-    ):
-        return f"{kind}: traced, of {fit.status}"
-    fit = jax.device_get(fit)
-    lines = [*_parameters(fit), *_outcome(fit)]
-    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in lines)])
-
-
-def _describe_html(kind: str, fit: Fit, shared_rows: bool, table: Table) -> str:
-    """The three lines, and a table of the first rows: failed fits first, then flagged ones."""
-    fit = jax.device_get(fit)
-    urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
-    shown = urgency[: tables.ROWS_SHOWN]
-    lines = "<br>".join(escape(line) for line in [*_parameters(fit), *_outcome(fit)])
-    A, B, covariance = np.ravel(fit.A), np.ravel(fit.B), np.reshape(fit.covariance, (-1, 2, 2))
-    drawings = curves.drawn(A, B, covariance, shown)
-    more = {} if drawings is None else {"curve": drawings.drawings}
-    notes = [] if drawings is None else [drawings.axes]
-    if rest := len(urgency) - len(shown):
-        notes.insert(0, f"and {rest:,} more; see <code>table()</code>")
-    note = f"<div>{'<br>'.join(notes)}</div>" if notes else ""
-    return (
-        f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
-        f"{tables.html_rows(table, shown, more)}{note}"
-    )
-
-
-def _headline(kind: str, fit: Fit, shared_rows: bool) -> str:
-    n = np.size(fit.A)
-    row_counts = np.asarray(fit.n_pos, float) + fit.n_neg
-    # A class with non-finite scores has fewer rows.
-    rows = float(np.max(row_counts, initial=0) if shared_rows else np.sum(row_counts))
-    count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
-    return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
-
-
-def _parameters(fit: Fit) -> list[str]:
-    """A and B of a single fit, with their standard errors where these are known."""
-    if np.shape(fit.A) != ():
-        return []
-    parameters = []
-    for name, value, error in zip("AB", (fit.A, fit.B), fit.standard_errors, strict=True):
-        plus_minus = f" ± {error:.2g}" if error > 0 else ""
-        parameters.append(f"{name} = {value:.4g}{plus_minus}")
-    return [", ".join(parameters)]
-
-
-def _outcome(fit: Fit) -> list[str]:
-    statuses = ", ".join(f"{n:,} {name}" for name, n in tables.status_counts(fit.status).items())
-    flags = ", ".join(f"{n:,} {name}" for name, n in tables.flag_counts(fit.flags).items())
-    return [f"status: {statuses or 'none'}", f"flags:  {flags or 'none'}"]

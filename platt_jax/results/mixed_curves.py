@@ -111,7 +111,7 @@ def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
     """The curves of a file: what `about` and `arrays` returned.
 
     Raises:
-        ValueError, KeyError, TypeError: they are not those of curves.
+        ValueError, KeyError, TypeError: they describe no curves.
     """
     kind = _KINDS[about["kind"]]
     if kind is MixedCurves:

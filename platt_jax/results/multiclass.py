@@ -101,7 +101,7 @@ class _Parts(NamedTuple):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class MulticlassCalibrator(ComparedByValue):
-    """Probabilities of C classes: parameters for each of K segments, and those of all rows.
+    """Probabilities of C classes: parameters for each of K segments, and for all rows.
 
     Every array of a property has the segments as its first axis, in the order of `keys`.
 

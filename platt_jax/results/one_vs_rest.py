@@ -39,7 +39,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         by_class: the same curves with the classes as segments, ascending. Functions of segments
             take it beside `ClassRows`.
         multilabel: whether a row may be of several classes, or of none. Its probabilities are then
-            not divided by their sum, unless `predict_proba` is told to.
+            not divided by their sum, unless by `predict_proba(normalize=True)`.
     """
 
     classes: NDArray[Any]

@@ -18,6 +18,7 @@ from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.published import published_fits
+from platt_jax.results.segment_curves import ShiftedCurves
 from platt_jax.results.segment_predictions import PredictsBySegment
 from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
@@ -363,7 +364,8 @@ def pooled_proba(calibrator: SegmentCalibrator, scores: NDArray[Any]) -> NDArray
     """P(y=1) of scores (N,) by the curve of all fitted rows; NaN for classes, which have none."""
     if calibrator.curves is None or np.isnan(calibrator.fallback.B):
         return calibrator.fallback.predict_proba(scores)
-    return calibrator._curve_proba(scores, np.full(len(scores), -1), None, None)[0]
+    unseen = np.full(len(scores), -1)
+    return ShiftedCurves(calibrator.curves, calibrator.shift).proba(scores, unseen, None)
 
 
 def require_segment_calibrator(value: object, name: str, *, any_curve: bool = False) -> None:

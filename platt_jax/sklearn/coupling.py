@@ -114,7 +114,7 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
     else:
         Caller().warn(
             f"pairwise: the search for the probabilities of {len(open_):,} rows did not converge: "
-            "those of its last iteration are used"
+            "the probabilities of its last iteration are used"
         )
     return p
 

@@ -26,8 +26,8 @@ class ColumnRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         a_, b_: the parameters of method="sigmoid".
-        beta_: the inverse temperature of method="temperature"; of two classes with a decision
-            function f that of the logits (-f, f), as in scikit-learn.
+        beta_: the inverse temperature of method="temperature"; for two classes with a decision
+            function f it multiplies the logits (-f, f), as in scikit-learn.
     """
 
     def __init__(

@@ -208,7 +208,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         if X.shape[1] < fewest:
             raise ValueError(
                 f"X: found {X.shape[1]} feature(s) (shape={X.shape}) while a minimum of {fewest} "
-                "is required: those of segments, and others to learn from."
+                "is required: columns of segments, and features to learn from."
             )
         positions = [_position(X, x) for x in (self.segments if several else [self.segments])]
         ids = _safe_indexing(X, positions if several else positions[0], axis=1)

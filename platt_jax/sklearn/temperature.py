@@ -72,7 +72,7 @@ def fit_temperature(
 ) -> TemperatureCalibrator:
     """The temperature by maximum likelihood (Guo, Pleiss, Sun & Weinberger 2017, section 4.2).
 
-    It is that of one segment of `fit_multiclass`.
+    It is the temperature of one segment by `fit_multiclass`.
 
     Args:
         logits: (N, C) logits.

@@ -63,7 +63,7 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
     check_columns(columns, names)
     _check_kinds(columns, calibrator, names.segment)
     if name in columns:
-        raise ValueError(f"name: expected that of a new column, {name!r} is there")
+        raise ValueError(f"name: expected a new column's name, {name!r} is there")
     each, by_level = parameters(calibrator), calibrator.by_level
     root, parts = (each[-1], []) if by_level is None else by_level.parts()
     number = len(ids.fields(calibrator.keys))
@@ -159,7 +159,7 @@ def _points(names: RelationColumns, known: list[Part]) -> pa.Table:
             columns[f"p_{place}"] = _keys(place, known)
         except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
             raise ValueError(
-                "calibrator: expected segments of one type, that of a column of a table, got "
+                "calibrator: expected segments of one type, as in a column of a table, got "
                 f"Python's objects of several ({error})"
             ) from error
     columns |= {"known": np.ones(rows.rows, int), "level": rows.owner}

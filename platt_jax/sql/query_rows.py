@@ -197,7 +197,7 @@ def _check_same_rows(
         if (off > 2 * (good[place] + 2) * _EPS * size[place]).any():
             raise ValueError(
                 "relation: expected the same rows in every pass, but rows changed: a segment's "
-                f"sums of {_name_in_words(name)} differ from those of the first pass; {_ADVICE}"
+                f"sums of {_name_in_words(name)} differ from the first pass's; {_ADVICE}"
             )
 
 

@@ -119,7 +119,7 @@ def broadcast(
         hint = as_flat(name, got, shape) or as_flat(of or "scores", shape, got)
         if not hint and len(shape) == 2 and got == shape[:1]:
             hint = f"; {advice}"
-        expected = f"the scores' {shape}" if of is None else f"{shape}, that of {of}"
+        expected = f"the scores' {shape}" if of is None else f"{shape}, the shape of {of}"
         raise ValueError(
             f"{name}: expected a shape that broadcasts to {expected}, got {got}{hint}"
         ) from None

@@ -343,7 +343,7 @@ def test_an_option_of_apply_given_twice_is_refused(capsys, option):
     [
         ("segments", "", "name their column by --segment"),
         ("one", "--segment id", "leave out --segment"),
-        ("numbers", "--segment id", "segments of type int64, and those of a CSV file are text"),
+        ("numbers", "--segment id", "segments of type int64, and a CSV file's segments are text"),
         ("many", "", "of many problems, not one"),
         ("classes", "", "c.npz has one sigmoid per class: name the columns of scores"),
         ("junk", "", "c.npz"),

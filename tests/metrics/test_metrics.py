@@ -234,11 +234,11 @@ BAD = {
     "proba: expected .*rows, got shape .0,.": dict(proba=[], labels=[]),
     "proba: expected .*rows, got shape ..": dict(proba=0.5, labels=1),
     "proba: expected numbers": dict(proba=["a", "b", "c"]),
-    "labels: expected a shape that broadcasts to .3,., that of proba, got .2,.": dict(
+    "labels: expected a shape that broadcasts to .3,., the shape of proba, got .2,.": dict(
         labels=[0, 1]
     ),
     "labels: expected bool, .0, 1. or .-1, .1., got 2": dict(labels=[0, 1, 2]),
-    "weights: expected a shape that broadcasts to .3,., that of proba, got .4,.": dict(
+    "weights: expected a shape that broadcasts to .3,., the shape of proba, got .4,.": dict(
         weights=[1] * 4
     ),
     "weights: expected >= 0, got -1": dict(weights=[1, -1, 1]),

@@ -573,7 +573,7 @@ def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
         (lambda: plots.reliability_diagram(labels, p, method="corp"), "method: expected one of"),
         (lambda: plots.reliability_diagram(labels, p, strategy="x"), "strategy: expected"),
         (lambda: plots.reliability_diagram(labels, p, weights=0 * p), "weights: expected some"),
-        (lambda: plots.sigmoid(calibrator.fit, scores, labels), "fit: expected that of one"),
+        (lambda: plots.sigmoid(calibrator.fit, scores, labels), "fit: expected a fit of one"),
         (lambda: plots.sigmoid(one, bad, labels), "scores: expected finite numbers"),
         (lambda: plots.sigmoid(one, scores, labels, level=2), "level: expected"),
         (lambda: plots.segment_sigmoids(*grid, chosen=[99]), "chosen: 99 was not among"),

@@ -502,7 +502,7 @@ def test_an_engine_predicts_the_mean_over_a_population(put):
 def test_what_an_engine_does_not_predict():
     columns = plain()
     plain_one = pj.fit_segments(columns["f"], columns["y"], columns["s"])
-    with pytest.raises(ValueError, match="name: expected that of a new column, 'y' is there"):
+    with pytest.raises(ValueError, match="name: expected a new column's name, 'y' is there"):
         predict_relation(
             **in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name="y"
         )

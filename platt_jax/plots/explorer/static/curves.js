@@ -15,7 +15,7 @@ function shape(kind, attributes, ...children) {
 
 const sigmoid = (logit) => 1 / (1 + Math.exp(-logit));
 
-// The segment's curve: its probability at a score, and its band there; that of all rows pooled where it has no fit.
+// The segment's curve: its probability at a score, and its band there; the curve of all rows pooled where it has no fit.
 function curveOf(data, segment) {
   if (data.about.samples) return sampledOf(data, segment);
   const logit = logitOf(data, segment);

@@ -38,7 +38,7 @@ function decimalsOf(values) {
   return Math.min(Math.max(2 - Math.floor(Math.log10(sizes[sizes.length >> 1])), 1), 8);
 }
 
-// A text whose order is that of the numbers in it: shop 9 before shop 10. A collator takes ten times as long.
+// A text that is sorted by the numbers in it: shop 9 before shop 10. A collator takes ten times as long.
 function sortable(text) {
   return text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(20, "0"));
 }
