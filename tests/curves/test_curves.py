@@ -1,5 +1,7 @@
 """Curves other than the sigmoid, of ragged segments: against a loop, SciPy and scikit-learn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from data import CURVED_SIZES as SIZES
@@ -192,7 +194,7 @@ def test_bad_rows_cost_their_segment_only(name):
     np.testing.assert_allclose(p[5], whole.predict_proba([0.3], 5), rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["quadratic", "beta", "spline"])
+@pytest.mark.parametrize("name", ["beta", "spline"])
 def test_an_offset_is_known_log_odds(name):
     f, y, s, _ = world()
     offset = np.random.default_rng(1).normal(size=len(f))
@@ -294,14 +296,14 @@ def test_rows_elsewhere_refuse_curves_that_need_them_here():
 @pytest.mark.parametrize("name", NAMES)
 def test_classes_are_segments(name):
     rng = np.random.default_rng(3)
-    scores = rng.normal(size=(300, 3))
-    labels = np.array(["b", "c", "a"])[(scores + rng.normal(size=(300, 3))).argmax(1)]
+    scores = rng.normal(size=(200, 3))
+    labels = np.array(["b", "c", "a"])[(scores + rng.normal(size=(200, 3))).argmax(1)]
     kwargs = dict(classes=["b", "c", "a"], curve=name)
     found = pj.fit_one_vs_rest(scores, labels, **kwargs)
     each = found.predict_proba(scores, normalize=False)
     if name != "spline":
         for i, class_ in enumerate("bca"):
-            one = pj.fit_segments(scores[:, i], labels == class_, np.zeros(300, int), curve=name)
+            one = pj.fit_segments(scores[:, i], labels == class_, np.zeros(200, int), curve=name)
             np.testing.assert_allclose(each[:, i], one.predict_proba(scores[:, i], 0), rtol=1e-7)
     rows = found.predict_proba(scores)
     np.testing.assert_allclose(rows.sum(1), 1)
@@ -311,11 +313,18 @@ def test_classes_are_segments(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_gives_float32_and_nearly_the_same(name, calibrators):
     f, y, s, w = world(dtype=np.float32)
-    found = pj.fit_segments(f, y, s, weights=w, curve=name)
     at = np.linspace(-2, 2, 9, dtype=np.float32)
-    p = found.predict_proba(at, 6)
+    if name == "quadratic":
+        found = pj.fit_segments(f, y, s, weights=w, curve=name)
+        p, expected = (x.predict_proba(at, 6) for x in (found, calibrators[name]))
+    else:  # one problem compiles one program instead of four
+        mine = s == 6
+        rows, weights = (f[mine], y[mine]), w[mine]
+        p = pj.fit(*rows, weights=weights, curve=name).predict_proba(at)
+        wide = pj.fit(rows[0].astype(float), y[mine], weights=weights.astype(float), curve=name)
+        expected = wide.predict_proba(at.astype(float))
     assert p.dtype == np.float32
-    np.testing.assert_allclose(p, calibrators[name].predict_proba(at, 6), atol=2e-4)
+    np.testing.assert_allclose(p, expected, atol=2e-4)
 
 
 def test_a_quadratic_goes_on_along_its_tangent(calibrators):
@@ -326,13 +335,15 @@ def test_a_quadratic_goes_on_along_its_tangent(calibrators):
     assert z[2] - z[1] == pytest.approx((z[1] - z[0]) * 1e5, rel=1e-4)
 
 
-def test_without_platts_targets_a_separable_segment_has_no_optimum():
-    f, y, s = np.arange(6.0), np.array([0, 0, 0, 1, 1, 1]), np.zeros(6, int)
-    plain = pj.fit_segments(f, y, s, curve="quadratic", options=pj.Options(targets="none"))
-    assert plain.curves.status[0] == Status.MAX_ITERATIONS
+def test_without_platts_targets_a_separable_segment_has_no_optimum(calibrators):
+    f, y = np.arange(6.0), np.array([0, 0, 0, 1, 1, 1])
+    plain = pj.fit(f, y, curve="quadratic", options=pj.Options(targets="none"))
+    assert plain.status == Status.MAX_ITERATIONS
+    assert pj.fit(f, y, curve="quadratic").status == Status.CONVERGED
+    found = calibrators["quadratic"]
+    failed = np.where(np.arange(len(found.curves)) == 3, plain.status, found.curves.status)
     with pytest.raises(RuntimeError, match="MAX_ITERATIONS"):
-        plain.raise_if_failed()
-    assert pj.fit_segments(f, y, s, curve="quadratic").curves.status[0] == Status.CONVERGED
+        replace(found, curves=replace(found.curves, status=failed)).raise_if_failed()
 
 
 def test_a_problem_larger_than_a_call_is_read_in_blocks():
@@ -374,11 +385,11 @@ def test_options_of_curves_are_checked():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_of_problems_is_its_segments(name):
     rng = np.random.default_rng(5)
-    f = rng.normal(size=(2, 3, 50))
+    f = rng.normal(size=(2, 3, 40))
     y = rng.random(f.shape) < 1 / (1 + np.exp(-f))
     found = pj.fit(f, y, curve=name)
     assert found.status.shape == (2, 3) and found.converged.all()
-    segments = np.repeat(np.arange(6), 50)
+    segments = np.repeat(np.arange(6), 40)
     each = pj.fit_segments(f.ravel(), y.ravel(), segments, curve=name)
     expected = each.predict_proba(f.ravel(), segments).reshape(f.shape)
     np.testing.assert_allclose(found.predict_proba(f), expected, rtol=1e-9)
@@ -406,7 +417,7 @@ def test_a_curve_is_chosen_by_left_out_rows(tmp_path):
 
 def test_segments_that_differ_clearly_get_their_own_kind(tmp_path):
     rng = np.random.default_rng(0)
-    s, f = np.arange(40_000) % 8, rng.normal(size=40_000)
+    s, f = np.arange(16_000) % 8, rng.normal(size=16_000)
     curvature = np.where(np.arange(8) < 2, 1.5, 0.0)[s]
     y = rng.random(len(f)) < 1 / (1 + np.exp(1 - f - curvature * f * f))
     choice = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic"))
