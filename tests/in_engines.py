@@ -102,6 +102,19 @@ def check_triage(ways: Ways) -> None:
     np.testing.assert_allclose(found.q_value.to_numpy(float), tested.q_value, rtol=1e-9)
 
 
+def check_curves(ways: Ways) -> None:
+    """Isotonic curves predict as those of memory do, also for unseen segments."""
+    frame = made_frame(20)
+    fitted = cluster.fit_segments(ways.rows(frame), **NAMES, curve="isotonic")
+    expected = pj.fit_segments(frame.f.to_numpy(), frame.y.to_numpy(), frame.s, curve="isotonic")
+    fresh = frame.assign(s=frame.s.where(frame.s != "shop 5", "unseen"))
+    found = ways.frame(fitted.predict(ways.rows(fresh)))
+    p = expected.predict_proba(found.f.to_numpy(), found.s)
+    np.testing.assert_allclose(found.probability.to_numpy(float), p, rtol=1e-9)
+    table = ways.frame(fitted.table())
+    assert sorted(table.s) == expected.keys.tolist() and table.monotone.all()
+
+
 def check_errors(ways: Ways, raises: Any, monkeypatch: Any) -> None:
     """Invalid labels and ids are the ValueErrors of a fit in memory."""
     frame = made_frame(20)

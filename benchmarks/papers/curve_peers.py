@@ -1,7 +1,7 @@
 """Curves of other packages: ``python -m benchmarks.papers.curve_peers --data DIR``.
 
 A part of `benchmarks.papers.curves`: 300 calibration rows in some of its problems.
-It needs venn-abers, betacal and netcal.
+It needs venn-abers, betacal, netcal, probmetrics and calibre.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _SETS = (
     "covertype, high",
 )
 _ROWS = 300
+_PACKAGES = "venn-abers", "betacal", "netcal", "probmetrics", "calibre"
 
 
 def main() -> None:
@@ -36,28 +37,35 @@ def main() -> None:
     arguments = parser.parse_args()
     about = machine.describe()
     scored = list(binary(Path(arguments.data), 0, _SETS))
-    losses = []
+    losses, briers = [], []
     for x in scored:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            losses.append(of_all(x.scores[:_ROWS], x.labels[:_ROWS], x.test_scores, x.test_labels))
+            made = probabilities(x.scores[:_ROWS], x.labels[:_ROWS], x.test_scores)
+        losses.append({name: log_loss(p, x.test_labels).mean() for name, p in made.items()})
+        briers.append({name: np.mean((p - x.test_labels) ** 2) for name, p in made.items()})
     told = {
         "machine": about,
-        "packages": {x: metadata.version(x) for x in ("venn-abers", "betacal", "netcal")},
+        "packages": {x: metadata.version(x) for x in _PACKAGES},
         "experiments": len(scored),
         "rows": _ROWS,
-        "log loss": {
-            name: round(float(np.mean([x[name] for x in losses])), 5) for name in losses[0]
-        },
+        "log loss": means(losses),
+        "Brier": means(briers),
     }
     _RESULTS.write_text(json.dumps(told, indent=1) + "\n")
     print(json.dumps(told, indent=1))
 
 
-def of_all(f: np.ndarray, y: np.ndarray, at: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """The log loss on other rows of our curves and of other packages'."""
+def means(each: list[dict[str, float]]) -> dict[str, float]:
+    return {name: round(float(np.mean([x[name] for x in each])), 5) for name in each[0]}
+
+
+def probabilities(f: np.ndarray, y: np.ndarray, at: np.ndarray) -> dict[str, np.ndarray]:
+    """Of other rows, by our curves and by other packages'."""
+    import calibre
     from betacal import BetaCalibration
     from netcal import binning, scaling
+    from probmetrics.calibrators import get_calibrator
     from venn_abers import VennAbers
 
     q, q_at = (1 / (1 + np.exp(-x)) for x in (f, at))
@@ -78,7 +86,19 @@ def of_all(f: np.ndarray, y: np.ndarray, at: np.ndarray, labels: np.ndarray) -> 
         one = kind()
         one.fit(q, y.astype(int))
         p[name] = np.ravel(one.transform(q_at))
-    return {name: float(log_loss(x, labels).mean()) for name, x in p.items()}
+    for kind in ("affine-scaling", "quadratic-scaling", "beta", "ivap"):
+        one = get_calibrator(kind)
+        one.fit(both, y.astype(int))
+        p[f"{kind}: probmetrics"] = one.predict_proba(both_at)[:, 1]
+    for kind in (
+        calibre.NearlyIsotonicRegression,
+        calibre.RelaxedPAVA,
+        calibre.ISplineCalibrator,
+        calibre.SmoothedIsotonicRegression,
+    ):
+        one = kind().fit(q, y.astype(float))
+        p[f"{kind.__name__}: calibre"] = np.clip(np.ravel(one.transform(q_at)), 0, 1)
+    return {name: np.asarray(x, float) for name, x in p.items()}
 
 
 if __name__ == "__main__":

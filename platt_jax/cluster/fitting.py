@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,24 @@ from platt_jax import validation
 from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.local import Local
 from platt_jax.cluster.results import ClusterCalibrator
-from platt_jax.cluster.tasks import Call, EngineColumns, check_columns, fit_part, read_ids
+from platt_jax.cluster.tasks import (
+    Call,
+    EngineColumns,
+    check_columns,
+    fit_part,
+    read_ids,
+    segment_rows_of,
+)
+from platt_jax.curves import Curve, Spline, read_curve
+from platt_jax.curves.base import pooled
+from platt_jax.curves.fitting import (
+    SHIFT_PRIOR,
+    require_alone,
+    require_no_offset,
+    temperature_options,
+)
+from platt_jax.execution.caller import Caller
+from platt_jax.execution.problems import Context
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
@@ -22,6 +39,8 @@ _POOLINGS = "none", "partial", "complete"
 _SAMPLED = 100_000  # rows
 # A segment is large if it has at least this share of the mean number of rows of a part.
 _LARGE = 1.0
+_NO_ROWS = "rows: expected rows to fit, got none"
+_POOLED_ROWS = 1_000_000  # for the curve of unseen segments, if it is no sigmoid
 
 
 def fit_segments(
@@ -35,10 +54,11 @@ def fit_segments(
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     pooling: Pooling = "none",
+    curve: str | Curve = "sigmoid",
     options: Options = Options(),
     partitions: int | None = None,
 ) -> ClusterCalibrator:
-    """Fit one sigmoid to the rows of each segment, where the rows are.
+    """Fit one curve to the rows of each segment, where the rows are.
 
     The engine moves the rows once, so that a segment's rows meet in one of its workers, which
     fits them as `platt_jax.fit_segments` does. The workers exchange totals: the sums of the curve
@@ -57,6 +77,10 @@ def fit_segments(
         pos_label: as in `platt_jax.fit_segments`.
         prior: as in `platt_jax.fit_segments`, the same for all segments.
         pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
+        curve: as in `platt_jax.fit_segments`, but for splines, whose knots depend on the rows of
+            all segments. With other curves than sigmoids each segment is fitted by one worker,
+            however large it is, and the curve of unseen segments is fitted on this machine to
+            1,000,000 rows at most, drawn at random.
         options: as in `platt_jax.fit_segments`.
         partitions: number of parts, which run at the same time; None for as many as the engine has
             places for tasks.
@@ -83,15 +107,28 @@ def fit_segments(
     validation.pooling(pooling, prior, None, options)
     if prior is not None and np.ndim(prior.mean) > 1:
         raise ValueError("prior: expected one for all segments, got one for each")
+    other = None
+    if curve == "temperature":
+        options = temperature_options(options)
+    elif curve != "sigmoid":
+        other = _other_curve(curve, pooling, prior, offset)
+        prior = SHIFT_PRIOR if other == "shift" else None
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = EngineColumns(score, segments, label, weight, offset)
     schema = engine.schema(rows)
     check_columns(schema, names)
     rows = engine.select(rows, names.used)
-    sample = engine.collect(rows, list(segments), _SAMPLED)
-    names = names._replace(large=_large(sample, segments, engine.partitions))
-    call = Call(names, pos_label, prior, pooling, options)
+    one_curve = None
+    if isinstance(other, Curve):
+        drawn = segment_rows_of(engine.collect(rows, names.used, _POOLED_ROWS), names, pos_label)
+        if drawn is None:
+            raise ValueError(_NO_ROWS)
+        one_curve = other.fit(drawn.pooled, pooled(Context(options, Caller())))
+    else:
+        sample = engine.collect(rows, list(segments), _SAMPLED)
+        names = names._replace(large=_large(sample, segments, engine.partitions))
+    call = Call(names, pos_label, prior, pooling, options, other, one_curve)
     fitted = engine.fit(rows, names, partial(fit_part, call))
     found = [pickle.loads(summary) for summary in engine.results(fitted, "summary")]
     for each in found:
@@ -99,6 +136,23 @@ def fit_segments(
             raise each
     ids = [schema.field(name) for name in segments]
     return ClusterCalibrator(engine, fitted, names, ids, found)
+
+
+def _other_curve(
+    curve: Any, pooling: Pooling, prior: GaussianPrior | None, offset: str | None
+) -> Curve | Literal["shift"]:
+    """A curve that is no sigmoid of two parameters, or one."""
+    if curve == "shift":
+        require_alone(curve, pooling, prior=prior)
+        return "shift"
+    other = read_curve(curve)
+    require_alone(other, pooling, prior=prior)
+    require_no_offset(other, offset is not None)
+    if isinstance(other, Spline):
+        raise ValueError(
+            f"curve: expected one without knots, which depend on the rows of all parts, got {other}"
+        )
+    return other
 
 
 def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
@@ -131,7 +185,7 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
 def _large(sample: pa.Table, segment: Sequence[str], partitions: int) -> NDArray[Any]:
     """The ids of segments with more rows than a part's share, found in a sample."""
     if not sample.num_rows:
-        raise ValueError("rows: expected rows to fit, got none")
+        raise ValueError(_NO_ROWS)
     rows = factorize(read_ids(sample, segment))
     counts = np.bincount(rows.of(slice(None)))
     share = _LARGE * sample.num_rows / partitions

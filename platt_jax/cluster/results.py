@@ -28,12 +28,15 @@ from platt_jax.cluster.tasks import (
 )
 from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.results.population import SHAPES, Population
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import (
+    SegmentCalibrator,
+    require_segment_calibrator,
+)
 from platt_jax.results.sigmoid import Sigmoid, change_of_B
 
 
 class ClusterCalibrator:
-    """One sigmoid per segment, kept in the engine that has the rows.
+    """One curve per segment, kept in the engine that has the rows.
 
     Attributes:
         fallback: the sigmoid fitted to all finite rows, for unseen segments.
@@ -96,8 +99,8 @@ class ClusterCalibrator:
 
         Returns:
             A DataFrame of Spark or Dask, a Dataset of Ray, or an Arrow table for rows in memory,
-            with the columns of `SegmentCalibrator.table`, the covariance `cov_AB` of A and B, and
-            `shrinkage` with a population.
+            with the columns of `SegmentCalibrator.table`, for sigmoids the covariance `cov_AB` of A
+            and B, and `shrinkage` with a population.
         """
         task = partial(table_part, shifts=self._shifts, segment=self._names.segment)
         made = task(pickle.dumps(self._summaries[0].large)).schema
@@ -151,6 +154,7 @@ class ClusterCalibrator:
         """
         if against not in ("fit", "predictions"):
             raise ValueError(f"against: expected 'fit' or 'predictions', got {against!r}")
+        require_segment_calibrator(self._of_large, "calibrator", any_curve=against == "predictions")
         if not 0 < fdr < 1:
             raise ValueError(f"fdr: expected a number between 0 and 1, got {fdr!r}")
         # The rows of large segments, too, must meet in one place.
@@ -206,4 +210,9 @@ def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
             if per_segment
         }
         population = replace(population, **fields)
-    return replace(parts[0], keys=keys, fit=fit, population=population)
+    curves = parts[0].curves
+    if curves is not None:
+        own: list[Any] = [x.curves and x.curves.only(np.arange(len(x.keys))) for x in parts]
+        one_curve = curves.only([len(parts[0].keys)])
+        curves = own[0].joined(*own[1:], one_curve).only(np.append(order, len(keys)))
+    return replace(parts[0], keys=keys, fit=fit, population=population, curves=curves)

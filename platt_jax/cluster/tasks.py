@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,9 +11,12 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.cluster.segments import PartSegments
+from platt_jax.curves import Curve
+from platt_jax.curves.fitting import shifted
 from platt_jax.distributed.exchange import agree
 from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.execution.caller import Caller
+from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.ids.factorize import split_columns
@@ -20,6 +24,8 @@ from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import fit_by_segment
+from platt_jax.results.fit import inspected
+from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table, flag_counts, status_counts
 
@@ -67,6 +73,8 @@ class Call(NamedTuple):
     prior: GaussianPrior | None
     pooling: Pooling
     options: Options
+    curve: Curve | Literal["shift"] | None  # None for sigmoids
+    one_curve: FittedCurves | None  # of all rows, beside a Curve
 
 
 class Summary(NamedTuple):
@@ -107,27 +115,49 @@ def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> Fitted
     calibrator = fit_by_segment(
         segments, call.prior, None, call.pooling, call.options, False, caller
     )
+    if call.curve == "shift":
+        calibrator = shifted(calibrator)
+    elif call.curve is not None:
+        calibrator = _with_curves(calibrator, own, call, call.curve, caller)
     return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, names.large)))
+
+
+def _with_curves(
+    calibrator: SegmentCalibrator,
+    own: SegmentRows | None,
+    call: Call,
+    curve: Curve,
+    caller: Caller,
+) -> SegmentCalibrator:
+    """The part's calibrator, predicting by curves of its own segments."""
+    curves: Any = call.one_curve
+    if calibrator.pooling == "complete":
+        curves = curves.only(np.zeros(len(calibrator.keys) + 1, np.int64))
+    elif own is not None:
+        curves = curve.fit(own.problems, Context(call.options, caller)).joined(curves)
+    return replace(calibrator, curves=curves)
 
 
 def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, SegmentRows | None]:
     """The rows of the part's own segments, and its share of the large segments' rows."""
-    names = call.names
+    own, share = (
+        segment_rows_of(some, call.names, call.pos_label)
+        for some in split_large(table, call.names.segment, call.names.large)
+    )
+    return own, share
 
-    def rows_of(some: pa.Table) -> SegmentRows | None:
-        if not some.num_rows:
-            return None
-        label, weight, offset = (
-            None if name is None else some[name]
-            for name in (names.label, names.weight, names.offset)
-        )
-        segments = id_columns(some, names.segment)
-        return SegmentRows(
-            some[names.score], label, segments, weight, offset=offset, pos_label=call.pos_label
-        )
 
-    own, share = split_large(table, names.segment, names.large)
-    return rows_of(own), rows_of(share)
+def segment_rows_of(table: pa.Table, names: EngineColumns, pos_label: Any) -> SegmentRows | None:
+    """The rows of a table; None if it has none."""
+    if not table.num_rows:
+        return None
+    label, weight, offset = (
+        None if name is None else table[name] for name in (names.label, names.weight, names.offset)
+    )
+    segments = id_columns(table, names.segment)
+    return SegmentRows(
+        table[names.score], label, segments, weight, offset=offset, pos_label=pos_label
+    )
 
 
 def split_large(
@@ -156,7 +186,8 @@ def read_ids(table: pa.Table, segment: Sequence[str]) -> Any:
 
 
 def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
-    fit, is_large = calibrator.fit, np.zeros(len(calibrator.keys), bool)
+    fit, *_ = inspected(calibrator, any_curve=True)
+    is_large = np.zeros(len(calibrator.keys), bool)
     if len(large) and len(calibrator.keys):
         is_large = get_indexer(large, split_columns(calibrator.keys)) >= 0
     return Summary(
@@ -235,7 +266,8 @@ def table_part(calibrator: bytes, shifts: Shifts, segment: Sequence[str]) -> pa.
     table = own.table()
     columns: dict[str, Any] = dict(zip(segment, list(table.values())[: len(segment)], strict=True))
     columns |= {name: table[name] for name in list(table)[len(segment) :]}
-    columns["cov_AB"] = np.ascontiguousarray(own.fit.covariance[:, 0, 1])
+    if own.curves is None:
+        columns["cov_AB"] = np.ascontiguousarray(own.fit.covariance[:, 0, 1])
     if own.shrinkage is not None:
         columns["shrinkage"] = own.shrinkage
     return Table(columns).to_arrow()

@@ -2,7 +2,7 @@
 
 `to_json` and `from_json` keep everything. `to_python`, `to_sql` and `to_onnx` export the
 computation of probabilities: one sigmoid, or one for each segment and the fallback for all others;
-`to_python` and `to_sql` write other curves too.
+other curves are written in pieces.
 `to_sql` needs `pip install 'platt-jax[sql]'`, and `to_onnx` `pip install 'platt-jax[onnx]'`.
 """
 

@@ -90,6 +90,63 @@ def test_answers_are_those_of_memory(rng, threads, pooling, share):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("curve", "pooling"),
+    [
+        *(("isotonic", "none"), ("venn_abers", "none"), ("beta", "none"), ("bins", "complete")),
+        *(("shift", "none"), ("temperature", "partial")),
+    ],
+)
+def test_other_curves_are_those_of_memory(rng, threads, curve, pooling):
+    columns = made(rng, rows=3_000, segments=12, share=0.5)
+    chosen = {"curve": curve, "pooling": pooling}
+    if pooling == "partial":
+        with pytest.raises(ValueError, match="pooling"):
+            cluster.fit_segments(pa.table(columns), **NAMES, **chosen, partitions=3)
+        chosen["pooling"] = "none"
+    found = cluster.fit_segments(pa.table(columns), **NAMES, **chosen, partitions=3)
+    expected = in_memory(columns, **chosen)
+    p = found.predict(pa.table(columns))["probability"].to_numpy()
+    mine = columns["f"], columns["s"]
+    np.testing.assert_allclose(p, expected.predict_proba(*mine), rtol=1e-9)
+    unseen = pa.table({"f": [0.3, -1.0], "s": [-1, 10_000]})
+    p = found.predict(unseen, out="p")["p"].to_numpy()
+    np.testing.assert_allclose(p, expected.predict_proba([0.3, -1.0], [-1, 10_000]), rtol=1e-6)
+    together = found.collect()
+    np.testing.assert_allclose(
+        together.predict_proba(*mine), expected.predict_proba(*mine), rtol=1e-9
+    )
+    table, own = found.table().sort_by("s"), expected.table()
+    assert table["status"].to_pylist() == own["status"].tolist()
+    assert len(found) == sum(found.summary()["statuses"].values()) == 12
+    rarer = found.shift_prior(0.5, 0.1).predict(pa.table(columns))["probability"].to_numpy()
+    exact = expected.shift_prior(0.5, 0.1).predict_proba(*mine)
+    np.testing.assert_allclose(rarer, exact, rtol=1e-9)
+    tested = found.triage(pa.table(columns), label="y", against="predictions").sort_by("s")
+    exact = pj.triage(expected, columns["f"], columns["y"], columns["s"], against="predictions")
+    p_values = exact["p_value"][np.argsort(exact["segment"])]
+    np.testing.assert_allclose(tested["p_value"].to_numpy(), p_values, rtol=1e-6)
+    if expected.curves is not None:
+        with pytest.raises(
+            ValueError, match="calibrator: expected sigmoids, got a calibrator with"
+        ):
+            found.triage(pa.table(columns), label="y")
+
+
+def test_curves_that_parts_cannot_fit_are_refused(rng):
+    rows = pa.table(made(rng, rows=20))
+    for given, message in (
+        ({"curve": "spline"}, "curve: expected one without knots, which depend on the rows of"),
+        ({"curve": "isotonic", "offset": "w"}, "offset: expected None beside curve=Isotonic"),
+        ({"curve": "beta", "pooling": "partial"}, 'pooling: expected "none" or "complete" beside'),
+        ({"curve": "bends"}, "curve: expected one of 'sigmoid', 'shift'"),
+        ({"curve": "shift", "prior": pj.GaussianPrior(np.zeros(2), np.eye(2))}, "prior: expected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cluster.fit_segments(rows, **NAMES, **given, partitions=1)
+
+
+@pytest.mark.slow
 def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
     columns = made(rng, rows=400, segments=3)
     columns["t"] = np.where(columns["s"] == 0, "a", "b")

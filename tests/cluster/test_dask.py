@@ -52,6 +52,10 @@ def test_most_rows_in_one_segment(client):
     in_engines.check_skew(WAYS)
 
 
+def test_other_curves(client):
+    in_engines.check_curves(WAYS)
+
+
 def test_triage(client):
     in_engines.check_triage(WAYS)
 
