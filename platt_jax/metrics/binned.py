@@ -104,7 +104,8 @@ def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
 def distinct(rows: Predictions) -> Binned:
     """The rows with a bin for each distinct probability of a problem."""
     order, first = _sorted(rows.probabilities()[0])
-    which = _unsorted(order, np.cumsum(first, axis=-1) - 1)
+    first[:, 0] = False  # bins count from 0
+    which = _unsorted(order, np.cumsum(first, axis=-1))
     return Binned(rows, which, which.shape[1])
 
 
@@ -112,7 +113,7 @@ def mass_below(values: Floats, weights: Floats) -> Floats:
     """(K, N) weight of the problem's smaller values plus half the weight of equal ones."""
     order, first = _sorted(values)
     cumulative = np.zeros((len(values), values.shape[1] + 1))
-    np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1, out=cumulative[:, 1:])
+    np.cumsum(weights.take(order), axis=-1, out=cumulative[:, 1:])
     column = np.arange(values.shape[1])
     start = np.maximum.accumulate(np.where(first, column, 0), axis=-1)
     last = np.roll(first, -1, axis=-1)  # each line starts with True, which wraps around
@@ -122,15 +123,16 @@ def mass_below(values: Floats, weights: Floats) -> Floats:
 
 
 def _sorted(values: Floats) -> tuple[NDArray[np.intp], Bools]:
-    """The sort order of each line, and where a new value begins in that order."""
+    """Places among all values, ascending on each line, and where a new value begins."""
     order = np.argsort(values, axis=-1, kind="stable")
-    ascending = np.take_along_axis(values, order, axis=-1)
+    order += values.shape[1] * np.arange(len(values))[:, None]
+    ascending = values.take(order)
     first = np.ones(values.shape, bool)
     first[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
     return order, first
 
 
 def _unsorted(order: NDArray[np.intp], x: NDArray[Any]) -> NDArray[Any]:
-    out = np.empty_like(x)
-    np.put_along_axis(out, order, x, axis=-1)
-    return out
+    out = np.empty(x.size, x.dtype)
+    out[order] = x
+    return out.reshape(x.shape)

@@ -125,7 +125,7 @@ def brier_decomposition(
     each = distinct(rows) if n_bins is None else binned(rows, n_bins, strategy)
 
     mass = np.where(each.rows > 0, each.rows, 1)
-    mean_p, frequency = ((x / mass).ravel()[each.codes] for x in (each.p, each.positive))
+    mean_p, frequency = ((x / mass).take(each.codes) for x in (each.p, each.positive))
     off_p, off_y = rows.probabilities()[0] - mean_p, rows.positive - frequency
     base_rate = rows.mean(rows.positive)
     parts = (

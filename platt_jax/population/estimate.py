@@ -52,7 +52,7 @@ def estimate_population(
     number = segments.total(np.array([len(segments.keys)], float))[0]
     if number < 2 or not estimable(pooled):
         return None, Population.not_estimated(len(segments.keys))
-    options = replace(options, targets="none")
+    options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
@@ -64,8 +64,9 @@ def estimate_population(
         standardized, mean, found.at.log_likelihood
     ):
         return None, Population.not_estimated(len(segments.keys), found.status)
-    likelihoods, known = _integrated(standardized, found, mean, progress)
-    start = _means(found.at.likelihoods, found.population, len(segments.keys))
+    near = found.at.likelihoods
+    start = _means(near, found.population, len(segments.keys))
+    likelihoods, known = _integrated(standardized, found, near, start, mean, progress)
     fit = standardized.modes(found.population, start, Stage.of(progress))
     return fit, _result(found, likelihoods, known, coordinates, len(segments.keys))
 
@@ -82,6 +83,8 @@ def is_better_than_one_curve(
 def _integrated(
     segments: StandardizedSegments,
     found: Estimate,
+    likelihoods: Likelihoods,
+    start: NDArray[np.float64],
     center: NDArray[np.float64],
     progress: bool | Listener,
 ) -> tuple[Likelihoods, PosteriorMoments]:
@@ -91,26 +94,33 @@ def _integrated(
     uncertain, others are plausible, up to much wider ones. So a pass is made under the widest, but
     spreads grow little by little: far from a narrow population its normal likelihoods promise far
     too much to segments with rare positives.
+
+    Args:
+        segments: the segments.
+        found: the estimate.
+        likelihoods: of the segments, as made under the estimate.
+        start: (K, 2), the means of the posteriors under it.
+        center: (2,), mean of the prior of the population's mean.
+        progress: see `fit_segments`.
     """
     integrated = partial(
         plausible_populations, center=center, certain=found.certain, total=segments.total
     )
-    population, at = found.population, found.at
-    populations = integrated(at.likelihoods, population)
-    start = _means(at.likelihoods, population, len(segments.segments.keys))
+    population = found.population
+    populations = integrated(likelihoods, population)
     limit = population.covariance + START_SPREAD**2 * np.eye(2)
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
         covariance, within = _at_most(populations.new_covariance, limit)
         wide = normals(population.mean, covariance)
         nodes = _placed(segments.around(segments.modes(wide, start), wide))
-        grid = fine(at.posteriors.segments)
-        at = Position.of(segments, grid, wide, nodes, stage)
-        populations = integrated(at.likelihoods, population)
+        grid = fine(found.at.posteriors.segments)
+        likelihoods = Position.of(segments, grid, wide, nodes, stage).likelihoods
+        populations = integrated(likelihoods, population)
         if within:
             break
         limit = 4 * limit
-    likelihoods, known = at.likelihoods, populations.posterior_moments()
+    known = populations.posterior_moments()
     if not found.certain:
         known = _recentred(segments, likelihoods, known, center, stage)
     return likelihoods, known

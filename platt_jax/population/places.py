@@ -41,9 +41,8 @@ def program(function: Function) -> Function:
 
     @wraps(function)
     def run(*arguments: Any) -> Any:
-        leaves = jax.tree.leaves(arguments)
-        within = any(isinstance(x, jax.core.Tracer) for x in leaves)
-        if within or not is_there(leaves):
+        there = [x for x in jax.tree.leaves(arguments) if isinstance(x, jax.Array)]
+        if not there or any(isinstance(x, jax.core.Tracer) for x in there):
             return function(*arguments)
         return run_programs(partial(_as_numpy, compiled, *arguments), x64=True)
 

@@ -53,8 +53,9 @@ class Normals(NamedTuple):
     @property
     def factor(self) -> NDArray[Any]:
         """The factors F, (..., 2, 2)."""
-        rows = [[self.factor_AA, np.zeros_like(self.factor_AA)], [self.factor_BA, self.factor_BB]]
-        return np.stack([np.stack(row, -1) for row in rows], -2)
+        factor = np.zeros((*np.shape(self.factor_AA), 2, 2))
+        factor[..., 0, 0], factor[..., 1, 0], factor[..., 1, 1] = self[2:]
+        return factor
 
     @property
     def covariance(self) -> NDArray[Any]:
@@ -82,19 +83,15 @@ class Grid(NamedTuple):
 
     axis: NDArray[np.float64]  # (n,)
     log_weight: NDArray[np.float64]  # (n,)
+    z: NDArray[np.float64]  # (J, 2), the nodes
     losses: Task  # computes the losses of segments at their nodes
-
-    @property
-    def z(self) -> NDArray[np.float64]:
-        """The nodes, (J, 2)."""
-        return _pairs(self.axis)
 
 
 def _grid(per_axis: int) -> Grid:
     axis, weight = np.polynomial.hermite_e.hermegauss(per_axis)
     z, log_weight = _pairs(axis), np.log(weight / np.sqrt(2 * np.pi))
     functions = _losses, _losses_on_host, _losses_by_kernel
-    return Grid(axis, log_weight, Task(*(partial(function, z) for function in functions)))
+    return Grid(axis, log_weight, z, Task(*(partial(function, z) for function in functions)))
 
 
 def _pairs(axis: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,7 +172,8 @@ def fine(segments: float) -> Grid:
 _MIDDLE = np.abs(COARSE.axis) < 2
 _SIDE = 1 / (2 * COARSE.axis[_MIDDLE].max() ** 2)
 _ROUGH_WEIGHT = np.where(COARSE.axis[_MIDDLE] == 0, 1 - 2 * _SIDE, _SIDE)
-ROUGH = COARSE._replace(axis=COARSE.axis[_MIDDLE], log_weight=np.log(_ROUGH_WEIGHT))
+_ROUGH_AXIS = COARSE.axis[_MIDDLE]
+ROUGH = COARSE._replace(axis=_ROUGH_AXIS, log_weight=np.log(_ROUGH_WEIGHT), z=_pairs(_ROUGH_AXIS))
 
 
 @program

@@ -114,14 +114,11 @@ class Position(NamedTuple):
         """The prior of the population, around the mean `center` (2,)."""
         return population_log_prior(self.population.mean - center, self.population.factor)
 
-    def log_density(self, center: NDArray[np.float64]) -> float:
-        """The log posterior density of the population, up to a constant."""
-        return self.log_likelihood + self.prior(center).value
-
 
 class _Step(NamedTuple):
-    """A step of the population's parameters."""
+    """A step of the population's parameters, from a position."""
 
+    log_density: float  # of the population before the step, up to a constant
     parameters: NDArray[np.float64]  # (5,)
     decrement: float  # its length in standard errors
     free: NDArray[np.bool_]  # (5,), False for parameters held at the smallest spread
@@ -210,8 +207,8 @@ def _most_probable(
         if done and (at.grid is not COARSE or _is_fine_enough(at)):
             at, step = (origin, left) if many else (at, step)
             break
-        if at.log_density(center) > best + _LITTLE_GAIN:
-            best, since = at.log_density(center), 0
+        if step.log_density > best + _LITTLE_GAIN:
+            best, since = step.log_density, 0
         since += 1
         if since > _PLATEAU and step.decrement <= _NEAR_ON_PLATEAU and at.grid is not COARSE:
             break
@@ -224,11 +221,11 @@ def _most_probable(
             continue
         short = np.abs(way).max() <= _SHORT
         trial = origin.under(segments, at.grid, _moved(origin, way), stage)
+        after = _newton_step(trial, center)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is not COARSE] if short else 0
-        if trial.log_density(center) >= at.log_density(center) - lost:
-            at = trial
-            step, part = _newton_step(at, center), 1.0
+        if after.log_density >= step.log_density - lost:
+            at, step, part = trial, after, 1.0
         else:
             part /= 2
     on_plateau = part < 1 or since > _PLATEAU
@@ -270,7 +267,7 @@ def _polished(
         after = _newton_step(trial, center)
         # Away from the nodes the quadrature may invent a ridge.
         invented = after.curvature < 0 <= step.curvature
-        if invented or trial.log_density(center) < at.log_density(center):
+        if invented or after.log_density < step.log_density:
             break
         at, step = trial, after
         way += np.abs(step.parameters).max()
@@ -303,7 +300,8 @@ def _newton_step(at: Position, center: NDArray[np.float64]) -> _Step:
     step /= max(1, np.abs(step[[_a, _c]]).max() / _LONGEST)
     for spread, i in ((population.factor_AA, _a), (population.factor_BB, _c)):
         step[i] = max(step[i], min(np.log(_NO_SPREAD / spread), 0))
-    return _Step(step, float(np.sqrt(np.sum(along**2 / values))), free, curvature)
+    decrement = float(np.sqrt(np.sum(along**2 / values)))
+    return _Step(at.log_likelihood + prior.value, step, decrement, free, curvature)
 
 
 def _moved(at: Position, step: NDArray[np.float64]) -> Normals:

@@ -102,8 +102,10 @@ class UpdatedSegments(Segments):
             n_pos=self._counted(together.n_pos, self._earlier.n_pos),
             n_neg=self._counted(together.n_neg, self._earlier.n_neg),
         )
-        self.together = chosen(kept, _at(prior, self._earlier), together)
-        return self.together
+        if kept.any():
+            together = chosen(kept, _at(prior, self._earlier), together)
+        self.together = together
+        return together
 
     def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`; of the new rows."""
