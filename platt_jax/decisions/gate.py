@@ -11,19 +11,31 @@ count twice.
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.class_rows import ClassRows
+from platt_jax.execution.predicted_rows import (
+    are_there,
+    places,
+    unlabelled_rows,
+    with_predictions,
+)
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
+from platt_jax.passes.columns import Columns
+from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import UPPER, expit, variance_of_logit
@@ -109,17 +121,12 @@ def gate(
     validation.require_fraction(precision, "precision")
     validation.require_fraction(level, "level")
     validation.require_one_of(side, (POSITIVE, NEGATIVE, BOTH), "side")
-    if isinstance(scores, SegmentRows):
-        rows = row_arrays(scores, "weights", "offset", segments=segments)
-        scores, segments = rows.scores, rows.segments
-    validation.require_each(scores, segments=segments)
-    scores = validation.numbers(scores, "scores").astype(np.float64)
-    validation.require_flat(scores, "scores")
-    owner, keys = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
-    known = _known(calibrator, scores, owner, keys)
     sides = [POSITIVE, NEGATIVE] if side == BOTH else [side]
-    quantile = NormalDist().inv_cdf(level)
-    found = [_side(known, x, precision, quantile, side == BOTH) for x in sides]
+    asked = _Asked(precision, NormalDist().inv_cdf(level), side == BOTH)
+    if are_there(calibrator, scores):
+        keys, found = _sides_there(calibrator, unlabelled_rows(scores, segments), sides, asked)
+    else:
+        keys, found = _sides_here(calibrator, scores, segments, sides, asked)
     order = np.argsort(np.tile(np.arange(len(keys)), len(sides)), kind="stable")
     columns: dict[str, Any] = {
         name: np.concatenate([x[name] for x in found])[order] for name in found[0]
@@ -130,22 +137,48 @@ def gate(
     return tables.keyed("segment", np.tile(keys, len(sides))[order], columns)
 
 
-def _pairs(
-    calibrator: OneVsRestCalibrator, scores: Column, segments: Column
-) -> tuple[NDArray[Any], NDArray[Any]]:
+class _Asked(NamedTuple):
+    """What is asked of the rows that are accepted."""
+
+    precision: float
+    quantile: float  # of the normal distribution, for the bounds
+    halves: bool  # whether no row is accepted as a class less probable than one half
+
+
+def _sides_here(
+    calibrator: SegmentCalibrator, scores: Column, segments: Column, sides: list[str], asked: _Asked
+) -> tuple[NDArray[Any], list[dict[str, NDArray[Any]]]]:
+    """The segments, and the columns of each side, of rows on the host."""
+    if isinstance(scores, SegmentRows):
+        rows = row_arrays(scores, "weights", "offset", segments=segments)
+        scores, segments = rows.scores, rows.segments
+    validation.require_each(scores, segments=segments)
+    scores = validation.numbers(scores, "scores").astype(np.float64)
+    validation.require_flat(scores, "scores")
+    owner, keys = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
+    known = _known(calibrator, scores, owner, keys)
+    return keys, [_side(known, side, asked) for side in sides]
+
+
+def _pairs(calibrator: OneVsRestCalibrator, scores: Column, segments: Column) -> tuple[Any, Any]:
     """Scores and class ids of all pairs of a row and a class."""
     if isinstance(scores, ClassRows):
+        if scores.device is not None:
+            return scores, segments
         rows = row_arrays(scores, "weights", "offset", segments=segments)
         return rows.scores, rows.segments
     if segments is not None:
         raise ValueError("segments: expected none for a calibrator of classes")
-    table = validation.numbers(scores, "scores")
+    there = accelerators.holds(scores)
+    table = accelerators.taken(scores) if there else validation.numbers(scores, "scores")
     number = len(calibrator.classes)
     if table.ndim != 2 or table.shape[1] != number:
         raise ValueError(
             f"scores: expected shape (N, {number}), a column per class, got {table.shape}"
         )
-    return table.T.reshape(-1), np.repeat(calibrator.classes, len(table))
+    with accelerators.precision_of(table):
+        flat = table.T.reshape(-1)
+    return flat, np.repeat(calibrator.classes, len(table))
 
 
 class _Known(NamedTuple):
@@ -183,9 +216,7 @@ def _known(
     )
 
 
-def _side(
-    known: _Known, side: str, target: float, quantile: float, halves: bool
-) -> dict[str, NDArray[Any]]:
+def _side(known: _Known, side: str, asked: _Asked) -> dict[str, NDArray[Any]]:
     """The columns of one side; rows are accepted from the last one of a segment on downwards."""
     groups, scores, covariance = known.groups, known.scores, known.covariance
     proba, mode = known.proba, known.mode
@@ -194,34 +225,124 @@ def _side(
         scores, proba, mode = -scores[back], (1 - proba)[back], (1 - mode)[back]
         covariance = covariance * np.array([[1.0], [-1.0], [1.0]])
     expected = _tail_means(groups, proba)
-    lower, error = _lower(groups, scores, mode, covariance, quantile)
+    lower, error = _lower(groups, scores, mode, covariance, asked.quantile)
     lower = np.minimum(lower, expected)
-    allowed = lower >= target
-    if halves:
+    allowed = lower >= asked.precision
+    if asked.halves:
         allowed &= proba >= 0.5 if side == POSITIVE else proba > 0.5
     # Rows of one score are accepted together.
     first_of_score = np.append(True, scores[1:] != scores[:-1])[: groups.rows]
     first_of_score[groups.starts[groups.sizes > 0]] = True
     place = np.where(allowed & first_of_score, groups.place, groups.by_row(groups.sizes))
     first = groups.minima(place)
+    row = groups.starts + np.minimum(first, groups.sizes - 1).astype(np.int64)
+    at = _AtGate(first, scores[row], expected[row], error[row], lower[row])
+    return _columns(side, groups.sizes, known, at)
+
+
+class _AtGate(NamedTuple):
+    """What is known at the first row that may be accepted, of segments (S,)."""
+
+    first: Floats  # its number from below; the number of rows if there is none
+    score: Floats  # times -1 with side "negative", and so for the others below
+    expected: Floats
+    error: Floats
+    lower: Floats
+
+
+def _columns(side: str, sizes: NDArray[Any], known: Any, at: _AtGate) -> dict[str, NDArray[Any]]:
+    """The columns of one side; `known` has fields of `_Known`."""
     status = np.select(
-        [~known.finite, ~known.usable, known.slope > 0, first >= groups.sizes],
+        [~known.finite, ~known.usable, known.slope > 0, at.first >= sizes],
         ["NON_FINITE", "TOO_FEW", "REVERSED", "UNREACHED"],
         "OK",
     )
     good = status == "OK"
-    row = (groups.starts + np.where(good, first, 0)).astype(np.int64)
     sign = 1.0 if side == POSITIVE else -1.0
     return {
         "side": np.full(len(good), side),
-        "rows": groups.sizes,
-        "threshold": np.where(good, sign * scores[row], sign * np.inf),
-        "share": np.where(good, 1 - first / groups.sizes, 0.0),
-        "precision": np.where(good, expected[row], np.nan),
-        "standard_error": np.where(good, error[row], np.nan),
-        "lower": np.where(good, lower[row], np.nan),
+        "rows": sizes,
+        "threshold": np.where(good, sign * at.score, sign * np.inf),
+        "share": np.where(good, 1 - at.first / sizes, 0.0),
+        "precision": np.where(good, at.expected, np.nan),
+        "standard_error": np.where(good, at.error, np.nan),
+        "lower": np.where(good, at.lower, np.nan),
         "status": status,
     }
+
+
+class _KnownThere(NamedTuple):
+    """`_Known` of segments alone."""
+
+    slope: Floats
+    finite: Bools
+    usable: Bools
+
+
+def _sides_there(
+    calibrator: SegmentCalibrator, rows: Any, sides: list[str], asked: _Asked
+) -> tuple[NDArray[Any], list[dict[str, NDArray[Any]]]]:
+    """`_sides_here` of rows on a device, where they are sorted."""
+    calibrator, order = fetched(calibrator), np.argsort(rows.largest_first)
+    keys = rows.keys[rows.largest_first]
+    posterior = posteriors(calibrator, keys, places(rows, calibrator))
+    covariance = np.stack([posterior.covariance[:, i, j] for i, j in UPPER], -1)
+    given = np.concatenate([posterior.mean, covariance.astype(np.float64)], -1)
+    each = [np.full(len(keys), float(x)) for x in asked]
+    found = []
+    with jax.default_device(rows.device):
+        rows = with_predictions(rows, calibrator)
+        for side in sides:
+            signs = np.full(len(keys), 1.0 if side == POSITIVE else -1.0)
+            finite, *at = rows.map(_at_gate, given, signs, *each).T[:, order]
+            known = _KnownThere(posterior.mean[order, 0], finite > 0, posterior.usable[order])
+            found.append(_columns(side, rows.sizes[order], known, _AtGate(*at)))
+    return rows.keys, found
+
+
+def _at_gate(
+    rows: Columns,
+    inside: jax.Array,
+    curve: jax.Array,
+    sign: jax.Array,
+    precision: jax.Array,
+    quantile: jax.Array,
+    halves: jax.Array,
+) -> jax.Array:
+    """(k, 6) whether all rows are finite, and the fields of `_AtGate`; see `_side`."""
+    finite = jnp.all(~inside | jnp.isfinite(rows.scores + rows.offset), -1)
+    # The rows that may be accepted come first: a sum up to each is of all beyond.
+    key = jnp.where(inside & finite[:, None], sign * rows.scores, -np.inf)
+    key, proba = lax.sort((-key, rows.offset), num_keys=1)
+    number = jnp.sum(inside, -1, keepdims=True)
+    place = jnp.arange(key.shape[1])[None]
+    there = finite[:, None] & (place < number)
+    score = jnp.where(there, -key, 0)
+    A, B, c_AA, c_AB, c_BB = jnp.moveaxis(curve, -1, 0)
+    positive = expit(-(A * sign * score + B))
+    mode = jnp.where(sign > 0, positive, 1 - positive)
+    proba = jnp.where(sign > 0, proba, 1 - proba)
+
+    def means(x: jax.Array) -> jax.Array:
+        return jnp.cumsum(jnp.where(there, x, 0), -1) / (place + 1).astype(np.float64)
+
+    center = jnp.take_along_axis(means(score), number - 1, 1)
+    away = jnp.where(there, jnp.abs(score - center), 0)
+    unit = jnp.maximum(jnp.max(away, -1, keepdims=True), _TINY)
+    expected, d = means(proba), mode * (1 - mode)
+    m, rest, weight, moment = map(means, (mode, 1 - mode, d, d * (score - center) / unit))
+    variance = variance_of_logit(center + unit * moment / weight, c_AA, sign * c_AB, c_BB)
+    error = jnp.where(weight > 0, weight * jnp.sqrt(variance), 0)
+    lower = expit(jnp.log(m) - jnp.log(rest) - quantile * error / (m * rest))
+    lower = jnp.minimum(jnp.where(rest > 0, lower, 1), expected)
+    half = jnp.where(sign > 0, proba >= 0.5, proba > 0.5) | (halves == 0)
+    # Rows of one score are accepted together.
+    apart = jnp.pad(score[:, 1:] != score[:, :-1], ((0, 0), (0, 1))) | (place == number - 1)
+    last = jnp.max(jnp.where(there & (lower >= precision) & half & apart, place, -1), -1)
+    row = jnp.maximum(last, 0)[:, None]
+    at = [jnp.take_along_axis(x, row, 1)[:, 0] for x in (score, expected, error, lower)]
+    first = jnp.where(last < 0, number[:, 0], number[:, 0] - 1 - last).astype(np.float64)
+    return jnp.stack([finite.astype(np.float64), first, *at], -1)
 
 
 def _lower(

@@ -100,6 +100,12 @@ class RowsThere:
         other._columns, other.dtype = run_programs(work, x64=True), np.dtype(np.float64)
         return other
 
+    def as_one(self) -> Self:
+        """All rows as one segment, for `map`."""
+        other = copy.copy(self)
+        other.sizes, other._starts = np.array([self.length]), np.zeros(1, np.int64)
+        return other
+
     def by_size(
         self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None
     ) -> Iterator[tuple[Ints, Any]]:
