@@ -19,11 +19,13 @@ from platt_jax.execution import (
     device_segments,
     devices,
     planning,
+    predicted_rows,
     replicates,
     run,
 )
 from platt_jax.execution.problems import Task
-from platt_jax.inference import expansion
+from platt_jax.hypothesis_tests import device_tests
+from platt_jax.inference import expansion, means, robust
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -62,6 +64,7 @@ def entries(dtype: np.dtype) -> dict[str, Entry]:
         found["grouping by 64-bit ids"] = _grouping(100_000_000)
         found["moments of 100,000 segments"] = _moments(100_000)
         found["populations of 100,000 segments"] = _plausible(100_000)
+        found |= _rooms()
     return found | {
         "bootstrap": _bootstrap(dtype),
         "posteriors of partial pooling": _posteriors(dtype),
@@ -256,6 +259,40 @@ def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:
     static = {"options": Options(), "tolerance": 1e-3}
     arguments = arrays, center, sums
     return Entry(expansion.leave_each_out, arguments, static, problems * rows, searches=False)
+
+
+def _rooms() -> dict[str, Entry]:
+    """What is computed of 16,384 segments of up to 1,024 rows, in float64 of scores in float32."""
+    k, width = 1 << 14, 1 << 10
+    rows, number = k * width, _array((k,), np.float64)
+    given, starts = _columns(rows, np.dtype(np.float32)), _array((k,), np.int64)
+    predict = {"function": predicted_rows._predicted}
+    wide = _array((rows,), np.float64)
+    predicted = given._replace(scores=wide, offset=wide)
+
+    def of_padded(function: Any, columns: Columns, *numbers: Any, sorts: bool = False) -> Entry:
+        static = {"width": width, "function": function}
+        arguments = columns, starts, starts, list(numbers)
+        program = device_segments._of_padded
+        return Entry(program, arguments, static, rows, searches=False, sorts=sorts)
+
+    streams, deviations = _array((k, 32), np.uint64), _array((k, 3), np.float64)
+    draws = streams, number, number, deviations, number, number
+    return {
+        "predictions of rows in float64": Entry(
+            device_segments._other_columns,
+            (given, starts, [number] * 2),
+            predict,
+            rows,
+            searches=False,
+        ),
+        "sums of triage": of_padded(device_tests._sums_of_tests, predicted, number),
+        "32 draws of triage": of_padded(
+            device_tests._are_extreme, predicted, *draws, sorts=True
+        )._replace(searches=True),
+        "sums of estimate_means": of_padded(means._sums_there, predicted),
+        "sums of robust_covariance": of_padded(robust._sums_there, given, number, number, number),
+    }
 
 
 def _predict(rows: int, dtype: np.dtype) -> Entry:

@@ -27,7 +27,7 @@ import numpy as np
 import platt_jax as pj
 from benchmarks import machine, native, workloads
 from benchmarks.gpu import entries
-from platt_jax import metrics
+from platt_jax import inference, metrics
 from platt_jax.passes import shapes
 
 # A call is repeated so often at least, and so long: an idle card's clock is slow.
@@ -178,6 +178,8 @@ def rooms(small: bool, left: float) -> dict[str, float]:
     pooled = pj.fit_segments(scores, labels, segments, pooling="partial")
     calibrator = pj.fit_segments(scores, labels, segments)
     proba = calibrator.predict_proba(scores, segments)
+    few = [np.asarray(x[:10_000]) for x in (scores, labels, segments)]
+    monitor = pj.Monitor.start(pooled)
     calls = {
         "predict_proba": lambda: calibrator.predict_proba(scores, segments),
         "predict_proba, partial pooling": lambda: pooled.predict_proba(scores, segments),
@@ -186,6 +188,22 @@ def rooms(small: bool, left: float) -> dict[str, float]:
         "brier_score": lambda: metrics.brier_score(labels, proba),
         "roc_auc": lambda: metrics.roc_auc(labels, scores),
         "reliability_curve": lambda: metrics.reliability_curve(labels, proba),
+        "triage against the predictions": lambda: pj.triage(
+            calibrator, scores, labels, segments, against="predictions"
+        )["p_value"],
+        "robust_covariance": lambda: (
+            inference.robust_covariance(calibrator, scores, labels, segments).fit.covariance
+        ),
+        "estimate_rates": lambda: pj.estimate_rates(calibrator, scores, segments)["rate"],
+        "estimate_rates, partial pooling": lambda: pj.estimate_rates(
+            pooled, scores, segments, from_rate=0.4
+        )["rate"],
+        "estimate_means, of a pool": lambda: pj.estimate_means(
+            calibrator, *few, pool=scores, pool_segments=segments, probability=0.4
+        )["mean"],
+        "Monitor.update, partial pooling": lambda: monitor.update(scores, labels, segments).table()[
+            "log_e_value"
+        ],
     }
     return {
         name: _seconds(lambda: jax.block_until_ready(call()))  # noqa: B023

@@ -19,7 +19,8 @@ from benchmarks.gpu.compiled import RECORD
 _COPY = {"H100": 2.78e12, "H200": 4.3e12}
 _SECONDS_OF_LAUNCH = 3e-6  # of a kernel within a command buffer, as measured on an H200
 _PASSES = 3  # evaluations until the slowest of many problems has stopped
-_NODES = {"posteriors of partial pooling": 25}  # loops that are no search: their rounds
+# Loops that are no search: their rounds.
+_NODES = {"posteriors of partial pooling": 25, "32 draws of triage": 32}
 
 
 def main() -> None:

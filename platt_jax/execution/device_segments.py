@@ -94,10 +94,16 @@ class RowsThere:
                 numbers (N,) of the rows' segments.
             numbers: (K,) each, of the segments in the order of the layout.
         """
-        each = np.stack([*map(np.float64, numbers), np.zeros(len(self.sizes))], -1)
+        each = list(map(np.float64, numbers))
         work = partial(_other_columns, self._columns, self._starts, each, function=function)
         other = copy.copy(self)
         other._columns, other.dtype = run_programs(work, x64=True), np.dtype(np.float64)
+        return other
+
+    def as_one(self) -> Self:
+        """All rows as one segment, for `map`."""
+        other = copy.copy(self)
+        other.sizes, other._starts = np.array([self.length]), np.zeros(1, np.int64)
         return other
 
     def by_size(
@@ -216,13 +222,13 @@ def _of_padded(
 
 @partial(xla.jit, static_argnames=("function",), wide=True)
 def _other_columns(
-    columns: Columns, starts: jax.Array, numbers: jax.Array, function: Callable[..., Columns]
+    columns: Columns, starts: jax.Array, numbers: list[jax.Array], function: Callable[..., Columns]
 ) -> Columns:
     kind = np.promote_types(np.int32, np.min_scalar_type(-len(columns.scores)))
     first = jnp.zeros(columns.scores.shape, kind).at[starts].set(1, unique_indices=True)
     owner = jnp.cumsum(first, dtype=kind) - 1
-    by_row = numbers.at[owner].get(mode="promise_in_bounds")
-    return function(wide(columns), list(by_row.T[:-1]))
+    by_row = [x.at[owner].get(mode="promise_in_bounds") for x in numbers]
+    return function(wide(columns), by_row)
 
 
 def wide(rows: Columns) -> Columns:

@@ -12,20 +12,24 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
 from platt_jax.execution.given import shared_prior
-from platt_jax.execution.segment_rows import SegmentRows, row_arrays
+from platt_jax.execution.predicted_rows import places
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays, segment_rows
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
+from platt_jax.population.device_segments import fetched
+from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import expit
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
@@ -110,16 +114,24 @@ def robust_covariance(
     options = validation.options(options)
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        stays = given.device is not None and clusters is None
         by_class = robust_covariance(
             calibrator.by_class,
-            **given.pairs()._asdict(),
+            **({"scores": given} if stays else given.pairs()._asdict()),
             clusters=given.repeat_rows(clusters),
             prior=given.in_key_order(prior),
             options=options,
         )
         return replace(calibrator, by_class=by_class)
+    beside = dict(labels=labels, segments=segments, weights=weights, offset=offset)
+    if isinstance(calibrator, SegmentCalibrator) and clusters is None:
+        held = isinstance(scores, SegmentRows)
+        if scores.device is not None if held else accelerators.holds(scores):
+            require_sigmoids(calibrator, "calibrator")
+            require_same_parameters(calibrator.fit, options, "calibrator")
+            rows = segment_rows(scores, labels, segments, weights, offset=offset)
+            return _segments_there(calibrator, rows, prior, options)
     if isinstance(calibrator, SegmentCalibrator) and isinstance(scores, SegmentRows):
-        beside = dict(labels=labels, segments=segments, weights=weights, offset=offset)
         given = row_arrays(scores, **beside, clusters=clusters)
         scores, labels, segments, weights, offset = given
     validation.require_each(scores, labels=labels)
@@ -140,12 +152,7 @@ def _segments_with_sandwich(
     prior: GaussianPrior | None,
     options: Options,
 ) -> SegmentCalibrator:
-    if calibrator.pooling not in ("none", "complete"):
-        raise ValueError(
-            "calibrator: expected one without a population, whose bands are by posteriors, "
-            f"got pooling={calibrator.pooling!r}; for clusters such as days, fit the ids "
-            '(segment, day) with pooling="nested"'
-        )
+    _require_no_population(calibrator)
     length = len(columns.scores)
     found = get_indexer(calibrator.keys, ids.read_rows(segments, length))
     if (found < 0).any():
@@ -155,13 +162,73 @@ def _segments_with_sandwich(
     rows = _rows(found, columns, _codes(clusters, length))
     fit = calibrator.fit
     problems = _problems(fit.A, fit.B, fit.covariance, prior)
-    robust = _checked_sandwich(problems, rows, options, (fit.n_pos, fit.n_neg))
-    fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
-    pooled = _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
+    sums = _sums(problems, rows, options.targets == "platt")
+    pooled = _pooled_problem(calibrator, prior)
     one = rows._replace(problem=np.zeros_like(rows.problem))
-    pooled_covariance = _sandwich(pooled, one, options.targets == "platt")[0].astype(
-        fallback.A.dtype
+    sums_of_all = _sums(pooled, one, options.targets == "platt")
+    return _segments_by_sums(calibrator, (problems, sums), (pooled, sums_of_all))
+
+
+def _segments_there(
+    calibrator: SegmentCalibrator, rows: Any, prior: GaussianPrior | None, options: Options
+) -> SegmentCalibrator:
+    """The same of rows on a device."""
+    _require_no_population(calibrator)
+    here, smooth = fetched(calibrator), float(options.targets == "platt")
+    fit, place = here.fit, places(rows, here)
+    if (place < 0).any():
+        name = tables.name(rows.keys[rows.largest_first], int(np.argmin(place)))
+        raise ValueError(f"segments: expected those that were fitted, got {name}")
+    problems = _problems(fit.A, fit.B, fit.covariance, prior)
+    pooled = _pooled_problem(here, prior)
+    with jax.default_device(rows.device):
+        sums = rows.map(_sums_there, *_numbers(problems, place, smooth))
+        of_all = rows.as_one().map(_sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
+    by_key = np.zeros((len(_Sums._fields), len(fit.A)))
+    by_key[:, place] = sums.T
+    made = _segments_by_sums(here, (problems, _Sums(*by_key)), (pooled, _Sums(*of_all.T)))
+    covariances = made.fit.covariance, made.fallback_covariance
+    each, of_fallback = accelerators.results(covariances, rows.dtype, rows.device)
+    if not accelerators.holds(calibrator.fit.A):
+        each, of_fallback = covariances
+    return replace(
+        calibrator,
+        fit=replace(calibrator.fit, covariance=each),
+        fallback_covariance=of_fallback,
     )
+
+
+def _numbers(
+    problems: _FittedParameters, place: NDArray[Any], smooth: float
+) -> tuple[Floats, Floats, Floats]:
+    return problems.A[place], problems.B[place], np.full(len(place), smooth)
+
+
+def _require_no_population(calibrator: SegmentCalibrator) -> None:
+    if calibrator.pooling not in ("none", "complete"):
+        raise ValueError(
+            "calibrator: expected one without a population, whose bands are by posteriors, "
+            f"got pooling={calibrator.pooling!r}; for clusters such as days, fit the ids "
+            '(segment, day) with pooling="nested"'
+        )
+
+
+def _pooled_problem(
+    calibrator: SegmentCalibrator, prior: GaussianPrior | None
+) -> _FittedParameters:
+    fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
+    return _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
+
+
+def _segments_by_sums(
+    calibrator: SegmentCalibrator,
+    each: tuple[_FittedParameters, "_Sums"],
+    pooled: tuple[_FittedParameters, "_Sums"],
+) -> SegmentCalibrator:
+    """The calibrator with sandwiches, given the sums of its segments, and of all rows."""
+    fit = calibrator.fit
+    robust = _checked_sandwich(*each, (fit.n_pos, fit.n_neg))
+    pooled_covariance = _sandwich(*pooled)[0].astype(calibrator.fallback.A.dtype)
     if calibrator.pooling == "complete":
         robust = np.broadcast_to(pooled_covariance, robust.shape)
     return replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
@@ -193,7 +260,8 @@ def _columns_with_sandwich(
         flat = jax.tree.map(lambda x, which=which: x[which].ravel(), (columns, codes))
         rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
         counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
-        parts.append(_checked_sandwich(some, rows, options, counts))
+        sums = _sums(some, rows, options.targets == "platt")
+        parts.append(_checked_sandwich(some, sums, counts))
     return _with(fit, np.concatenate(parts))
 
 
@@ -239,10 +307,10 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
 
 
 def _checked_sandwich(
-    problems: _FittedParameters, rows: _CountedRows, options: Options, fit_counts: Iterable[Array]
+    problems: _FittedParameters, sums: "_Sums", fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
-    row_counts = _class_counts(rows, len(problems.A))
+    row_counts = sums.n_pos, sums.n_neg
     for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
         fitted = np.asarray(fitted)
         tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
@@ -253,32 +321,57 @@ def _checked_sandwich(
                 f"scores, labels, weights: expected the rows that were fitted, with {name} = "
                 f"{fitted[i]:g}, got {name} = {found[i]:g}"
             )
-    return _sandwich(problems, rows, options.targets == "platt")
+    return _sandwich(problems, sums)
 
 
-def _class_counts(rows: _CountedRows, number: int) -> list[Floats]:
-    """The weighted counts n_pos and n_neg, each (K,), with K given as `number`."""
-    total: Any = np.bincount  # NumPy's stubs declare integers even with weights.
-    return [total(rows.problem, rows.w * is_one, number) for is_one in (rows.y, ~rows.y)]
+class _Sums(NamedTuple):
+    """What the sandwich depends on, of K problems."""
+
+    n_pos: Floats  # (K,) weighted counts
+    n_neg: Floats
+    # (K,) In coordinates g = (f - center) / scale the rows' Hessian is diagonal.
+    center: Floats
+    scale: Floats
+    h_AA: Floats  # (K,) the Hessian there
+    h_BB: Floats
+    m_AA: Floats  # (K,) the gradient's covariance there, the M of the sandwich
+    m_AB: Floats
+    m_BB: Floats
 
 
-def _sandwich(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> Floats:
-    """(K, 2, 2) sandwich covariance of (A, B), with Platt's targets if `smooth`, else labels."""
+def _sandwich(problems: _FittedParameters, sums: _Sums) -> Floats:
+    """(K, 2, 2) sandwich covariance of (A, B)."""
+    center, scale = sums.center, sums.scale
+    with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
+        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # maps (A', B') to (A, B)
+        hessian = _matrices(sums.h_AA, 0, 0, sums.h_BB)
+        hessian = hessian + to_original.mT @ problems.precision @ to_original
+        inverse = _inverse(hessian, problems.held)
+        # As a product of a root with itself, no rounding makes it negative: two rows may be fitted
+        # exactly, and all of it is rounding then.
+        root_AA = np.sqrt(sums.m_AA)
+        ratio = sums.m_AB / np.where(root_AA > 0, root_AA, 1)
+        rest = np.sqrt(np.maximum(sums.m_BB - ratio * ratio, 0))
+        root = to_original @ inverse @ _matrices(root_AA, 0, ratio, rest)
+        return root @ root.mT
+
+
+def _sums(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> _Sums:
+    """The sums over rows, with Platt's targets if `smooth`, else labels."""
     number, (problem, f, y, w, _, offset) = len(problems.A), rows
-    n_pos, n_neg = _class_counts(rows, number)
 
     def total(x: Floats) -> Floats:
         summed: NDArray[Any] = np.bincount(problem, x, number)
         return summed
 
-    with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
+    n_pos, n_neg = total(w * y), total(w * ~y)
+    with np.errstate(all="ignore"):
         z = problems.A[problem] * f + problems.B[problem]
         if offset is not None:
             z -= offset
         p, q = expit(-z), expit(z)
         curvature = w * p * q
         h_BB = total(curvature)
-        # In coordinates g = (f - center) / scale the rows' Hessian is diagonal.
         center = total(w * f) / total(w)
         center += total(curvature * (f - center[problem])) / h_BB
         g = f - center[problem]
@@ -286,22 +379,19 @@ def _sandwich(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> 
         np.maximum.at(scale, problem, np.abs(g))
         scale[scale == 0] = 1
         g /= scale[problem]
-        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # maps (A', B') to (A, B)
         h_AA = total(curvature * g * g)
-        hessian = _matrices(h_AA, 0, 0, h_BB) + to_original.mT @ problems.precision @ to_original
-        inverse = _inverse(hessian, problems.held)
-
-        high = (n_pos + smooth) / (n_pos + 2 * smooth)
-        low = smooth / (n_neg + 2 * smooth)
+        high, low = _targets(n_pos, n_neg, smooth)
         slope = np.where(y, high[problem], low[problem]) - p
-        # As a product of a root with itself, no rounding makes it negative: two rows may be fitted
-        # exactly, and all of it is rounding then.
-        root = to_original @ inverse @ _meat_root(rows._replace(f=g), slope, number)
-        return root @ root.mT
+        meat = _meat(rows._replace(f=g), slope, number)
+    return _Sums(n_pos, n_neg, center, scale, h_AA, h_BB, *meat)
 
 
-def _meat_root(rows: _CountedRows, slope: Floats, number: int) -> Floats:
-    """(K, 2, 2) Cholesky factors of the gradient's covariance, the M of the sandwich."""
+def _targets(n_pos: Any, n_neg: Any, smooth: Any) -> tuple[Any, Any]:
+    return (n_pos + smooth) / (n_pos + 2 * smooth), smooth / (n_neg + 2 * smooth)
+
+
+def _meat(rows: _CountedRows, slope: Floats, number: int) -> list[Floats]:
+    """(K,) the entries AA, AB and BB of the gradient's covariance."""
     by_A: NDArray[Any]
     by_B: NDArray[Any]
     by_A, by_B = slope * rows.f, slope
@@ -313,12 +403,40 @@ def _meat_root(rows: _CountedRows, slope: Floats, number: int) -> Floats:
         owner = pairs // codes
         clusters = np.bincount(owner, minlength=number)
         weight = (clusters / (clusters - 1))[owner]
-    m_AA, m_AB, m_BB = (
+    found: list[Any] = [
         np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
-    )
-    root_AA = np.sqrt(m_AA)
-    ratio = m_AB / np.where(root_AA > 0, root_AA, 1)
-    return _matrices(root_AA, 0, ratio, np.sqrt(np.maximum(m_BB - ratio * ratio, 0)))
+    ]
+    return found
+
+
+def _sums_there(
+    rows: Columns, inside: jax.Array, A: jax.Array, B: jax.Array, smooth: jax.Array
+) -> jax.Array:
+    """(k, 9) the fields of `_Sums`, of rows on a device."""
+    f, offset = rows.scores, 0.0 if rows.offset is None else rows.offset
+    w = jnp.ones_like(f) if rows.weights is None else rows.weights
+    counts = inside & (w > 0) & jnp.isfinite(w) & jnp.isfinite(f) & jnp.isfinite(offset)
+    f, w, y = jnp.where(counts, f, 0), jnp.where(counts, w, 0), rows.labels > 0
+
+    def total(x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(counts, x, 0), -1, keepdims=True)
+
+    n_pos, n_neg = total(jnp.where(y, w, 0)), total(jnp.where(y, 0, w))
+    z = A * f + B - offset
+    p, q = expit(-z), expit(z)
+    curvature = w * p * q
+    h_BB = total(curvature)
+    center = total(w * f) / total(w)
+    center += total(curvature * (f - center)) / h_BB
+    g = jnp.where(counts, f - center, 0)
+    scale = jnp.max(jnp.abs(g), -1, keepdims=True)
+    scale = jnp.where(scale == 0, 1, scale)
+    g /= scale
+    high, low = _targets(n_pos, n_neg, smooth)
+    slope = jnp.where(y, high, low) - p
+    meat = [total(w * slope * slope * x) for x in (g * g, g, jnp.ones_like(g))]
+    found = n_pos, n_neg, center, scale, total(curvature * g * g), h_BB, *meat
+    return jnp.concatenate(found, -1)
 
 
 def _inverse(hessian: Floats, held: Bools) -> Floats:

@@ -1,11 +1,13 @@
 """Rows on a GPU: what is estimated of them is that of the host's arrays, and no row is copied."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from accelerated import accelerated, assert_rows_stay
 
 import platt_jax as pj
+from platt_jax import inference
 
 pytestmark = pytest.mark.slow  # compiles many programs
 
@@ -60,3 +62,44 @@ def test_means(monkeypatch, rng, rows, pooling):
         return pj.estimate_means(calibrator, *rows, **given)["mean"]
 
     assert_rows_stay(monkeypatch, job, many((pool, ids), 2), KEYS)
+
+
+@pytest.mark.parametrize("pooling", ["none", "complete"])
+def test_robust_covariances(monkeypatch, rng, rows, pooling):
+    weights = rng.integers(0, 3, len(rows[0])).astype(np.float32)
+    offset = rng.normal(size=len(rows[0])).astype(np.float32) / 4
+    given = dict(weights=weights, offset=offset)
+    calibrator = pj.fit_segments(*rows, **given, pooling=pooling)
+    expected = inference.robust_covariance(calibrator, *rows, **given)
+    there, beside = list(map(jnp.asarray, rows)), {x: jnp.asarray(y) for x, y in given.items()}
+    before = pj.fit_segments(*there, **beside, pooling=pooling)
+    found = inference.robust_covariance(before, *there, **beside)
+    fits = (found, before), (inference.robust_covariance(calibrator, *there, **beside), calibrator)
+    for made, fitted in fits:
+        assert type(made.fit.covariance) is type(fitted.fit.covariance)
+        for x, y in (
+            (made.fit.covariance, expected.fit.covariance),
+            (made.fallback_covariance, expected.fallback_covariance),
+        ):
+            np.testing.assert_allclose(jax.device_get(x), y, rtol=1e-3)
+    np.testing.assert_allclose(made.fit.covariance, expected.fit.covariance, rtol=1e-6)
+    with pytest.raises(ValueError, match="with n_"):
+        inference.robust_covariance(calibrator, *there)
+    if pooling == "none":
+        plain = pj.fit_segments(*(np.tile(x, 20) for x in rows))
+
+        def job(*arrays):
+            return inference.robust_covariance(plain, *arrays).fit.covariance
+
+        assert_rows_stay(monkeypatch, job, many(rows), KEYS)
+
+
+def test_robust_covariances_of_classes(rng):
+    scores = rng.normal(size=(90, 3)).astype(np.float32)
+    labels = np.argmax(scores + rng.gumbel(size=scores.shape), 1)
+    fitted = pj.fit_one_vs_rest(scores, labels)
+    found = inference.robust_covariance(fitted, jnp.asarray(scores), jnp.asarray(labels))
+    expected = inference.robust_covariance(fitted, scores, labels)
+    np.testing.assert_allclose(
+        jax.device_get(found.fit.covariance), expected.fit.covariance, rtol=1e-6
+    )
