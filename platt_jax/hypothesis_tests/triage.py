@@ -176,7 +176,7 @@ def triage(
             return tables.by_class(triage(calibrator.by_class, [], [], []))
         given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
         pairs = row_arrays(given, "weights")
-        of_classes = triage(
+        by_class = triage(
             calibrator.by_class,
             *pairs[:3],
             offset=pairs.offset,
@@ -187,7 +187,7 @@ def triage(
             fdr=fdr,
             non_finite=non_finite,
         )
-        return tables.by_class(of_classes)
+        return tables.by_class(by_class)
     validation.require_one_of(against, ("fit", "predictions"), "against")
     require_segment_calibrator(calibrator, "calibrator", any_curve=against == "predictions")
     validation.require_fraction(fdr, "fdr")
