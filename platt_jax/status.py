@@ -9,7 +9,7 @@ import numpy as np
 class Status(IntEnum):
     """How a fit or the estimate of a population ended. `message` says what to do about it.
 
-    Of the last two, which only a population has, BOUNDARY is a success.
+    Only a population ends with one of the last two, of which BOUNDARY is a success.
     """
 
     CONVERGED = 0

@@ -213,10 +213,7 @@ def threshold(arguments: argparse.Namespace) -> int:
         say(json.dumps({noun: len(calibrator), **given, "status": found, "out": arguments.out}))
         return 0
     say(f"{len(calibrator):,} {noun}: " + ", ".join(f"{n:,} {name}" for name, n in found.items()))
-    if arguments.out is None:
-        summaries.tell_first(table, "--out FILE.csv has all")
-    else:
-        say(f"saved to {outputs.named(arguments.out)}")
+    summaries.tell_table(table, arguments.out, say)
     return 0
 
 
@@ -244,10 +241,7 @@ def triage(arguments: argparse.Namespace) -> int:
         return 0
     rest = f" {untested:,} not tested (standard error says why)." if untested else ""
     say(verdict(table, arguments.fdr, nouns=nouns, against=arguments.against) + rest)
-    if arguments.out is None:
-        summaries.tell_first(table, "--out FILE.csv has all")
-    else:
-        say(f"saved to {outputs.named(arguments.out)}")
+    summaries.tell_table(table, arguments.out, say)
     return 0
 
 

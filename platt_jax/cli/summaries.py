@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from platt_jax.results import tables
 from platt_jax.results.fit import inspected
 
 _FITS_FAILED = 3
-_SEGMENTS_TOLD = 10
-_OF_LEVELS = "what is known of their levels"
+_SEGMENTS_SHOWN = 10
+_BY_LEVELS = "what is known of their levels"
 # What predicts segments that were not fitted, by the pooling.
-_OF_UNSEEN = {"partial": "the population", "nested": _OF_LEVELS, "crossed": _OF_LEVELS}
+_UNSEEN_BY = {"partial": "the population", "nested": _BY_LEVELS, "crossed": _BY_LEVELS}
 
 
 def nouns(calibrator: SegmentCalibrator | OneVsRestCalibrator) -> tuple[str, str]:
@@ -91,13 +92,21 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) ->
     )
 
 
+def tell_table(table: tables.Table, out: str | None, say: Callable[[str], None]) -> None:
+    """Print the first lines of a table, or the file that has it."""
+    if out is None:
+        tell_first(table, "--out FILE.csv has all")
+    else:
+        say(f"saved to {outputs.named(out)}")
+
+
 def tell_first(table: tables.Table, where: str) -> None:
     """Print the first lines of a table by segment, and `where` the others are."""
-    for line in table.lines(_SEGMENTS_TOLD):
+    for line in table.lines(_SEGMENTS_SHOWN):
         print(line)
     number = max(map(len, table.values()))
-    if number > _SEGMENTS_TOLD:
-        print(f"and {number - _SEGMENTS_TOLD:,} more: {where}")
+    if number > _SEGMENTS_SHOWN:
+        print(f"and {number - _SEGMENTS_SHOWN:,} more: {where}")
 
 
 def tell_applied(
@@ -112,7 +121,7 @@ def tell_applied(
         return
     say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
     if isinstance(calibrator, SegmentCalibrator) and counts["unseen"]:
-        by = _OF_UNSEEN.get(calibrator.pooling, "the curve of all rows")
+        by = _UNSEEN_BY.get(calibrator.pooling, "the curve of all rows")
         say(f"of these {counts['unseen']:,} in segments that were not fitted: predicted by {by}")
     if counts["nan"]:
         say(

@@ -29,7 +29,7 @@ def gate(
     side: str = POSITIVE,
     weights: Column = None,
 ) -> Table:
-    """For each segment the rows to accept, so that at least so many of them are right.
+    """The rows of each segment to accept, so that at least a given share of them is right.
 
     Among the rows of a segment with scores from a threshold on, the mean probability is the
     expected precision. Its lower bound allows for the uncertainty of the segment's curve, as
@@ -50,7 +50,7 @@ def gate(
     Args:
         calibrator: result of `fit_segments` or `fit_one_vs_rest`, with sigmoids, or with quadratic,
             beta or spline curves.
-        scores: (N,) scores of rows, labelled or not: new ones, or those that were fitted; or
+        scores: (N,) scores of rows, labelled or not: new rows, or the fitted ones; or
             SegmentRows, whose labels are not used. For classes (N, C), or ClassRows.
         segments: (N,) their segments, or one id for all; None for SegmentRows and for classes.
         precision: the share of the accepted rows that is to be right, in (0, 1).

@@ -29,7 +29,7 @@ _REDUCED: dict[Merge, np.ufunc] = {"sum": np.add, "minimum": np.minimum}
 
 @dataclass(frozen=True)
 class Folder:
-    """Where sites meet whose files a folder holds: one that all see, or copies carried by hand.
+    """A meeting of sites by files in a folder: all see one folder, or copies are carried by hand.
 
     The site writes a file `round-NNN-SITE.npz` for each round, and reads the other sites' files.
     It removes none. For another fit use another folder.

@@ -41,11 +41,11 @@ def to_sql(
 
     With few segments, all are in the expression, a CASE. With many, name a table: the statements
     create it, and the rows are joined with it. With a view, the statements are a whole script: each
-    night's replaces the table and the view of the night before. With a connection to the engine,
-    `platt_jax.sql.predict` is simpler.
+    night's script replaces the table and the view of the night before. With a connection to the
+    engine, `platt_jax.sql.predict` is simpler.
 
-    Text is compared as the engine compares it: one that ignores case, or spaces at the end, takes
-    ids for equal that differ by these alone.
+    Text is compared as the engine compares it. An engine that ignores case, or spaces at the end,
+    takes ids for equal that differ by these alone.
 
     With a population, probabilities differ from `predict_proba` by at most 2e-6 where the standard
     deviation of the log-odds is up to 1, by 5e-4 up to 2, and by 4e-3 up to 3.

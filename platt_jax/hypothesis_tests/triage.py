@@ -187,7 +187,7 @@ def triage(
         if given.device is None or clusters is not None:
             *pairs, _, offset = row_arrays(given, "weights")
             pairs.append(offset)
-        of_classes = triage(
+        by_class = triage(
             calibrator.by_class,
             *pairs[:3],
             offset=pairs[3],
@@ -198,7 +198,7 @@ def triage(
             fdr=fdr,
             non_finite=non_finite,
         )
-        return tables.by_class(of_classes)
+        return tables.by_class(by_class)
     validation.require_one_of(against, ("fit", "predictions"), "against")
     require_segment_calibrator(calibrator, "calibrator", any_curve=against == "predictions")
     validation.require_fraction(fdr, "fdr")

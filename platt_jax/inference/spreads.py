@@ -61,7 +61,7 @@ def profile_spreads(
     Biometrics 50). For both it has 0 to 3, with weights that depend on the information in the rows
     (Self & Liang 1987, JASA 82).
 
-    The mixture is that for many segments. With few segments the tests reject too rarely, and the
+    The mixture holds for many segments. With few segments the tests reject too rarely, and the
     intervals are not exact: docs/explanation/pooling.md has figures.
 
     Args:

@@ -263,8 +263,8 @@ class Monitor:
             calibrator: result of `fit_segments` or `platt_jax.update`.
 
         Raises:
-            ValueError: it is something else; or it knows fewer than half of the monitor's segments
-                that the calibrator before it knew.
+            ValueError: the calibrator is something else, or knows fewer than half of the monitor's
+                segments that the calibrator before it knew.
         """
         before = known(self._segments, self.state.keys)
         require_successor(by_segment(calibrator), self.state.keys, before)

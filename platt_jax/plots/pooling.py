@@ -204,7 +204,7 @@ def levels(
     """Plot the effects of each level's values on intercept and slope, and their spread.
 
     A line per level, from the first column at the top. The bar reaches from minus to plus one
-    standard deviation of the effects, and a whisker at each end is the standard error of that. A
+    standard deviation of the effects, and a whisker at each end is its standard error. A
     dot is a value's effect, its posterior mean; of more than 300 values 300 are drawn, evenly by
     rank. Dots of values with few rows are close to 0, also where the spread is large.
 

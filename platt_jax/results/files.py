@@ -108,8 +108,8 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
             about["nights"] = list(calibrator.nights)
         _add_ids(about, arrays, "keys", calibrator.keys)
         if calibrator.by_level is not None:
-            about["levels"], of_levels = level_files.described(calibrator.by_level)
-            arrays |= of_levels
+            about["levels"], level_arrays = level_files.described(calibrator.by_level)
+            arrays |= level_arrays
         _check_fields(numbers, np.shape(calibrator.keys))
     else:
         _check_fields(numbers, numbers["A"].shape)
@@ -183,10 +183,10 @@ def assembled(
         raise ValueError("not a kind of calibrator")
     if kind == "MulticlassCalibrator":
         return multiclass_files.assembled(about, names, read)
-    of_segments = kind in ("SegmentCalibrator", "OneVsRestCalibrator")
-    id_arrays = ["classes"] * (kind == "OneVsRestCalibrator") + ["keys"] * of_segments
+    by_segment = kind in ("SegmentCalibrator", "OneVsRestCalibrator")
+    id_arrays = ["classes"] * (kind == "OneVsRestCalibrator") + ["keys"] * by_segment
     fields = ["A", "B"] if kind == "Sigmoid" else list(FIT_FIELDS)
-    if of_segments:
+    if by_segment:
         fields += ["fallback_A", "fallback_B", "fallback_covariance"]
         fields += [f"population_{name}" for name in SHAPES if "population_mean" in names]
         fields += ["shift"] * ("shift" in names)
@@ -200,7 +200,7 @@ def assembled(
     ids = {name: arrays_to_ids(name, layout, read) for name in id_arrays}
     for name, values in ids.items():
         check_ids(name, values)
-    batch = ids["keys"].shape if of_segments else arrays["A"].shape
+    batch = ids["keys"].shape if by_segment else arrays["A"].shape
     if batch == (0,):  # an empty JSON list has no shape
         arrays = {
             name: array.reshape(_shape(name, batch)) if array.shape == (0,) else array
