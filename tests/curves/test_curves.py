@@ -235,7 +235,7 @@ def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
     f, y, s, _ = world()
     calibrator = calibrators[name]
     rows = f, y, s
-    from platt_jax import export, inference, plots
+    from platt_jax import inference, plots
 
     refused = [
         lambda: pj.update(calibrator, *rows),
