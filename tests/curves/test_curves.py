@@ -237,7 +237,7 @@ def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
     f, y, s, _ = world()
     calibrator = calibrators[name]
     rows = f, y, s
-    from platt_jax import export, inference, plots
+    from platt_jax import inference, plots
 
     refused = [
         lambda: pj.update(calibrator, *rows),
@@ -247,7 +247,6 @@ def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
         lambda: inference.robust_covariance(calibrator, *rows),
         lambda: pj.leave_one_out(calibrator, f, y, segments=s),
         lambda: plots.parameter_map(calibrator),
-        lambda: export.to_onnx(calibrator),
         lambda: calibrator[3],
     ]
     for call in refused:
