@@ -588,6 +588,26 @@ def test_what_is_said_of_broken_gates_is_measured():
     assert max(x["false alarms"] for x in found["broken"]) == 0
 
 
+def test_what_is_said_of_clinics_is_measured():
+    found = read("inference/clinics.json")["results"]
+    page = " ".join((ROOT / "docs/howto/centres.md").read_text(encoding="utf-8").split())
+
+    def said(values):
+        values = list(values)
+        return f"{100 * min(values):.0f} % to {100 * max(values):.0f} %"
+
+    decided = [x for x in found["net benefit"] if x["threshold"] > x["positive"]]
+    for text in (
+        f"the expected net benefit {said(x['net benefit held'] for x in found['net benefit'])}",
+        f"sets of probabilities {said(x['difference held'] for x in decided)}",
+        f"ICI {said(x['ici held'] for x in found['indices'])}",
+        f"Emax {said(x['emax held'] for x in found['indices'])}",
+        f"new centre {said(x['new centres held'] for x in found['centres'])}",
+        f"mean of the centres {said(x['mean held'] for x in found['centres'])}",
+    ):
+        assert text in page
+
+
 def of_gates():
     found, positive = read("inference/gates.json")["results"], {0.0: "50 %", -3.0: "17 %"}
     accepted = "accepted of the oracle's"

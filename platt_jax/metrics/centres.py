@@ -329,14 +329,19 @@ def _number_line(table: LikelihoodTable, center: float, level: float, tolerance:
     )
 
 
-def _pair_line(
-    population: Population | None, parameter: int, right: float, level: float, tolerance: float
-) -> _Line:
-    """Of the slope -A (parameter 0) or the intercept -B, where `right` is no fault."""
-    if population is None or not np.isfinite(population.predictive_mean).all():
-        return _UNKNOWN
+class NormalNumber(NamedTuple):
+    """A number that is normal over centres."""
+
+    value: Floats  # its mean
+    error: Floats  # the standard error of the mean
+    spread: Floats  # the standard deviation between centres
+    new: Floats  # the standard deviation of what is known of a new centre
+
+
+def over_centres(population: Population, direction: Floats) -> NormalNumber:
+    """The number d'(A, B) for directions d (..., 2)."""
     spread, mean, predictive = (
-        float(x[parameter, parameter])
+        np.einsum("...i,ij,...j->...", direction, x, direction)
         for x in (
             population.covariance,
             population.mean_covariance,
@@ -347,14 +352,24 @@ def _pair_line(
     # that of the mean plus the expected squared spread, and a larger one adds a K-th of the
     # difference to the variance of the mean.
     number = len(population.shrinkage)
-    error = max(mean, (number * mean + predictive - spread) / (number + 1)) ** 0.5
-    value, reach = -float(population.predictive_mean[parameter]), critical_value(level, False)
-    normal = NormalDist(value, predictive**0.5)
+    error = np.maximum(mean, (number * mean + predictive - spread) / (number + 1)) ** 0.5
+    value = direction @ population.predictive_mean
+    return NormalNumber(value, error, spread**0.5, predictive**0.5)
+
+
+def _pair_line(
+    population: Population | None, parameter: int, right: float, level: float, tolerance: float
+) -> _Line:
+    """Of the slope -A (parameter 0) or the intercept -B, where `right` is no fault."""
+    if population is None or not np.isfinite(population.predictive_mean).all():
+        return _UNKNOWN
+    value, error, spread, new = map(float, over_centres(population, -np.eye(2)[parameter]))
+    reach, normal = critical_value(level, False), NormalDist(value, new)
     return _Line(
         value,
         value - reach * error,
         value + reach * error,
-        spread**0.5,
+        spread,
         normal.inv_cdf((1 - level) / 2),
         normal.inv_cdf((1 + level) / 2),
         normal.cdf(right + tolerance) - normal.cdf(right - tolerance),

@@ -9,7 +9,7 @@ notebook.
 The plotted quantities are computed in `platt_jax.metrics` and by the fits themselves.
 """
 
-from platt_jax.plots.centres import forest
+from platt_jax.plots.centres import centre_curves, forest
 from platt_jax.plots.classes import class_reliability
 from platt_jax.plots.decisions import decision_curve
 from platt_jax.plots.description import alt_text
@@ -26,6 +26,7 @@ from platt_jax.plots.slopes import slope_funnel
 __all__ = [
     "ReliabilityDisplay",
     "alt_text",
+    "centre_curves",
     "class_reliability",
     "convergence",
     "decision_curve",

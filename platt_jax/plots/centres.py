@@ -1,4 +1,4 @@
-"""Centres with their intervals, their mean, and what a new one may be: a forest plot."""
+"""Centres, their mean, and what a new one may be: a forest plot, and curves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from platt_jax import ids
+from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
-from platt_jax.metrics.centres import Centres
+from platt_jax.columns import Column
+from platt_jax.ids.vocabulary import distinct
+from platt_jax.metrics.centres import Centres, over_centres
 from platt_jax.plots import axes, names, style
-from platt_jax.plots.rows import ids_in_table
-from platt_jax.results.probabilities import critical_value
+from platt_jax.plots.rows import ids_in_table, predicted
+from platt_jax.results.probabilities import critical_value, expit, logit
 from platt_jax.results.tables import Table
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 _MOST = 40  # centres drawn, by default
 _NAME_WIDTH = 24  # in letters
 _LINE = 0.22  # height of a centre, in inches
+_CURVE_POINTS = 200
 _PAST = 0.15  # how far the axis goes beyond estimates, as a share of their range
 _RIGHT = {"ratio": 1.0, "in_the_large": 0.0, "intercept": 0.0, "slope": 1.0}
 _ERRORS = {"ratio": "se_log_ratio"} | {x: f"se_{x}" for x in _RIGHT if x != "ratio"}
@@ -28,6 +33,84 @@ _TEXTS = {
     "intercept": "calibration intercept, log-odds",
     "slope": "calibration slope",
 }
+
+
+def centre_curves(
+    proba: Column,
+    labels: Column,
+    segments: Column,
+    *,
+    weights: Column = None,
+    from_logits: bool = False,
+    level: float = 0.95,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot calibration curves of centres, of the average centre, and where a new one may be.
+
+    The log-odds of a centre are a line in the logits of the probabilities, with an intercept and a
+    slope that are normal over centres, as in `summarize_centres`. The inner band is of the average
+    centre, the outer one of a new centre; thin lines are the centres' own curves, drawn towards the
+    average. Each point of a band has this level; curves of other shapes are not seen (see
+    `reliability_diagram` with method="smooth").
+
+    Args:
+        proba: (N,) probabilities of class 1, or logits.
+        labels: (N,) bool, {0, 1} or {-1, +1}.
+        segments: (N,) ids of the centres, as in `fit_segments`.
+        weights: (N,) counts of rows >= 0.
+        from_logits: whether proba holds logits.
+        level: level of both bands, in (0, 1).
+        title: title of the axes; None for none.
+        ax: matplotlib axes; None to make a new figure.
+
+    Raises:
+        ValueError: an argument is not as above, or the centres say nothing of a new one.
+        ImportError: matplotlib is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.random(600)
+        >>> centre_curves(p, rng.random(600) < p, np.arange(600) % 8).get_xlabel()
+        'predicted probability'
+    """
+    rows = predicted(labels, proba, weights, from_logits)
+    codes, keys = distinct(ids.read_rows(segments, np.shape(proba)[0]))
+    if len(keys) < 2:
+        raise ValueError("segments: expected two centres or more, got one")
+    if weights is not None:
+        codes = codes[np.broadcast_to(weights, codes.shape) != 0]
+    x = logit(rows.values)
+    pooled = fit_segments(x, rows.labels, codes, weights=rows.weights, pooling="partial")
+    population = pooled.population
+    if population is None or not population.estimated:
+        raise ValueError("segments: expected centres that say what a new one may be")
+    ax = style.axes_or_new(ax)
+    grid = np.linspace(x.min(), x.max(), _CURVE_POINTS)
+    at, average = (
+        expit(grid),
+        over_centres(population, -np.column_stack([grid, np.ones_like(grid)])),
+    )
+    blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)
+    reach = critical_value(level, simultaneous=False)
+    for deviation, color, alpha, label in (
+        (average.new, style.VERMILLION, 0.15, "a new centre"),
+        (average.error, blue, 0.35, "the average centre"),
+    ):
+        ends = (expit(average.value + sign * reach * deviation) for sign in (-1, 1))
+        ax.fill_between(at, *ends, color=color, alpha=alpha, linewidth=0, label=label)
+    order = np.argsort(pooled.fit.n_pos + pooled.fit.n_neg)[::-1][:_MOST]
+    own = "centres" if len(order) == len(pooled) else f"the {len(order)} largest centres"
+    curves = pooled.fit.sigmoid.predict_proba(grid)[order]
+    for number, curve in enumerate(curves):
+        looks: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6}
+        ax.plot(at, curve, label=own if number == 0 else None, **looks)
+    ax.plot(at, expit(average.value), color=blue, linewidth=1.5)
+    ax.plot(at, at, ":", color=black, linewidth=1, label="right")
+    ax.set(xlabel="predicted probability", ylabel="P(y = 1)")
+    style.legend(ax)
+    return style.titled(ax, title)
 
 
 class _Ends(NamedTuple):

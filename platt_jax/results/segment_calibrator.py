@@ -106,7 +106,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         Example:
             >>> birds = SegmentCalibrator.from_table(["wren", "rook"], [-8.0, -5.0], [6.0, 1.0])
             >>> birds.predict_proba([0.75, 0.75, 0.75], ["wren", "rook", "owl"]).round(3)
-            array([0.5  , 0.94 ,   nan])
+            array([0.5 , 0.94,  nan])
             >>> birds.threshold(0.9).round(3)
             array([0.639, 1.025])
         """

@@ -36,6 +36,7 @@ def every_figure(rows, calibrator, pooled):
             metrics.decision_curve(labels, own, before=p, threshold=np.arange(1, 19) / 20), ax=ax
         ),
         "accepted": lambda ax=None: plots.risk_coverage(calibrator, *rows, ax=ax),
+        "centres": lambda ax=None: plots.centre_curves(p, labels, segments, ax=ax),
         "forest": lambda ax=None: plots.forest(CENTRES, ax=ax),
         "levels": lambda ax=None: plots.levels(replace(pooled, by_level=crossed(6)), ax=ax),
     }
@@ -96,7 +97,7 @@ def nested():
 
 FIGURES = (
     *("binned", "smooth", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    *("convergence", "pooling", "levels", "decisions", "accepted", "forest"),
+    *("convergence", "pooling", "levels", "decisions", "accepted", "centres", "forest"),
 )
 # As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
 JUDGED = Table(

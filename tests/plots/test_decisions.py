@@ -106,6 +106,29 @@ def test_what_of_accepted_rows_is_refused(judge):
         plots.risk_coverage(calibrator, f, y, 99)
 
 
+def test_curves_of_the_average_and_of_a_new_centre_are_those_of_the_table(rng):
+    """At a probability of a half, where the log-odds are the intercept."""
+    segments = np.repeat(np.arange(8), 60)
+    x = np.r_[-2.0, 2.0, rng.uniform(-1.9, 1.9, 478)]
+    y = rng.random(480) < 1 / (1 + np.exp(-x - 0.5 * (segments % 3)))
+    ax = plots.centre_curves(1 / (1 + np.exp(-x)), y, segments)
+    drawn = labelled(ax)
+    assert list(drawn) == ["a new centre", "the average centre", "centres", "right"]
+    overall = pj.summarize_centres(x, y, segments, from_logits=True).overall
+    i = overall["parameter"].tolist().index("intercept")
+    for label, ends in (("average", ("lower", "upper")), ("new", ("new_lower", "new_upper"))):
+        (band,) = (z for text, z in drawn.items() if label in text)
+        at, height = band.get_paths()[0].vertices.T
+        half = np.unique(at[np.argsort(np.abs(at - 0.5))[:4]])[:2]
+        near = np.sort(np.unique(height[np.isin(at, half)]))
+        for end, some in zip(ends, (near[:2], near[-2:]), strict=True):
+            expected = 1 / (1 + np.exp(-overall[end][i]))
+            assert some.min() - 1e-9 <= expected <= some.max() + 1e-9
+    assert len(ax.lines) == 8 + 2
+    with pytest.raises(ValueError, match="segments: expected two centres or more"):
+        plots.centre_curves([0.2, 0.7, 0.6], [0, 1, 1], [1, 1, 1])
+
+
 def test_what_is_refused(curve):
     for call, message in (
         (lambda: plots.decision_curve(curve.value), "curve: expected"),
