@@ -93,7 +93,7 @@ def estimate_levels(
         options: how to fit.
         progress: see `fit_segments`.
     """
-    options = replace(options, targets="none")
+    options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
     steps = _first_steps(design)

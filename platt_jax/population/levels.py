@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import spread_log_prior
-from platt_jax.population.symmetric import Square
+from platt_jax.population.symmetric import Square, Symmetric
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -114,19 +114,14 @@ def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
         effects: (V,) the posteriors of the effects.
         root: (2, 2), the factor F of the covariance; derivatives are by its change, see `Scoring`.
     """
-    to_units = np.linalg.inv(root)
-    mean = effects.mean @ to_units.T
-    known = np.eye(2) - to_units @ effects.covariance @ to_units.T
-    a, b, c = known[:, 0, 0], known[:, 0, 1], known[:, 1, 1]
-    gradient: _Array = np.stack(
-        [mean[:, 0] ** 2 - a, mean.prod(1) - b, mean[:, 1] ** 2 - c], 1
-    ).sum(0)
+    to_units = Square.of(np.linalg.inv(root))
+    A, B = to_units.times(*effects.mean.T)
+    unknown = to_units.congruent(Symmetric.of(effects.covariance))
+    known = np.stack(unknown.scaled(-1).plus(np.eye(2)))
+    gradient: _Array = (np.stack([A * A, A * B, B * B]) - known).sum(1)
+    (aa, ab, ac), (_, bb, bc), (_, _, cc) = known @ known.T
     information = np.array(
-        [
-            [2 * a @ a, 2 * a @ b, 2 * b @ b],
-            [2 * a @ b, a @ c + b @ b, 2 * b @ c],
-            [2 * b @ b, 2 * b @ c, 2 * c @ c],
-        ]
+        [[2 * aa, 2 * ab, 2 * bb], [2 * ab, ac + bb, 2 * bc], [2 * bb, 2 * bc, 2 * cc]]
     )
     prior = spread_log_prior(root)
     return gradient + prior.gradient, information + prior.positive_information
