@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Integers
 from platt_jax.groups import Groups
-from platt_jax.results.fitted_curves import FittedCurves, LogOddsCurves
+from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.mixed_curves import MixedCurves
 from platt_jax.results.probabilities import expit
 from platt_jax.results.ragged_curves import CornerCurves, RaggedCurves
