@@ -50,7 +50,9 @@ class LogOddsCurves(FittedCurves):
         with np.errstate(over="ignore", invalid="ignore"):
             functions, slopes, beyond = self._functions(scores, which)
             made = sum(map(_product, others, functions), start=constant)
-            return np.asarray(made + _product(sum(map(np.multiply, others, slopes)), beyond))
+            if slopes:
+                made = made + _product(sum(map(np.multiply, others, slopes)), beyond)
+            return np.asarray(made)
 
     def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`. NaN for infinite scores."""

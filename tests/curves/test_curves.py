@@ -599,6 +599,8 @@ def test_beta_of_one_score_that_hardly_differs_from_the_limit():
     found = pj.fit_segments(f, [0, 1, 0, 1, 1, 0], np.zeros(6), curve="beta")
     p = found.predict_proba(f, 0.0)
     assert p.sum() == pytest.approx(3 * 4 / 5 + 3 / 5, rel=1e-12)  # Platt's targets
+    at = found.threshold([0.3, 0.5], 0.0)  # where the curve rises, and is flat soon after
+    np.testing.assert_allclose(found.predict_proba(at, 0.0), [0.3, 0.5], rtol=1e-6)
     module = {}
     exec(to_python(found), module)
     np.testing.assert_allclose([module["predict_proba"](x, 0.0) for x in f], p, rtol=1e-9)
@@ -611,7 +613,7 @@ def test_infinite_scores_have_the_limit_of_the_curve(name, dtype):
     y = {"constant beta": f < 0, "level quadratic": np.abs(f - 0.5) < 1}.get(name, f > 0)
     if name == "constant beta":
         y = y & (np.arange(24) % 3 > 0)
-    kind, most = name.split()[-1], np.finfo(dtype).max
+    kind, most = name.split()[-1], np.finfo(dtype).max / 64
     found = pj.fit([f.astype(dtype)], [y], curve=kind)
     ends = np.array([-np.inf, np.inf, -most, most, -most / 1e8, most / 1e8, np.nan], dtype)
     p = found.predict_proba(ends)[0]
@@ -632,4 +634,4 @@ def test_a_parameter_at_its_bound_has_a_standard_error():
     bound = (found.coefficients[:, 1:] == 0).any(1)
     assert bound.any()
     variance = found.variance(np.tile([-1.0, 0.0, 1.0], 12), np.repeat(np.arange(12), 3))
-    assert ((variance > 0) & (variance < 10)).all()
+    assert ((variance > 0) & np.isfinite(variance)).all()
