@@ -17,8 +17,10 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
+from platt_jax.results.features import LinearFeatures
 from platt_jax.results.fit import Fit
-from platt_jax.results.fitted_curves import CurveBatch, FittedCurves, LinearFeatures, LogOddsCurves
+from platt_jax.results.fitted_curves import CurveBatch, FittedCurves
+from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax.backend.threads import run_concurrently
 from platt_jax.curves.base import Curve, pooled
-from platt_jax.curves.newton import FoundCurves, Given, search_task
+from platt_jax.curves.log_odds_task import FoundCurves, Given, search_task
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import run_problems
 from platt_jax.execution.segment_rows import SegmentRows
@@ -18,14 +18,9 @@ from platt_jax.groups import Groups
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import quartiles
 from platt_jax.passes import packing
-from platt_jax.results.fitted_curves import (
-    BetaFeatures,
-    Features,
-    FittedCurves,
-    LogOddsCurves,
-    QuadraticFeatures,
-    SplineFeatures,
-)
+from platt_jax.results.features import BetaFeatures, Features, QuadraticFeatures, SplineFeatures
+from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.log_odds_curves import LogOddsCurves
 
 # Rows sampled for the knots of a spline, and rows read together for that.
 _SAMPLED_ROWS, _TOGETHER = 100_000, 1 << 18
@@ -88,13 +83,8 @@ def _curves(features: Features, found: FoundCurves) -> LogOddsCurves:
     failed = np.isnan(found.nll)[:, None, None]
     covariance = np.linalg.inv(np.where(either | failed, one, np.asarray(found.hessian, float)))
     covariance[either & ~failed] = 0
-    # c of the coefficients (c, theta) from c + middle theta. The Hessian by c itself is singular
-    # where the functions hardly vary over the rows.
-    to = np.broadcast_to(one, covariance.shape).copy()
-    to[..., 0, 1:] = -np.asarray(found.middle, float)
-    covariance = to @ covariance @ to.swapaxes(-1, -2)
     covariance[either & ~failed & (one > 0)] = np.inf
-    used = "hessian", "middle", "aliased"
+    used = "hessian", "aliased"
     return LogOddsCurves(
         features=features,
         covariance=np.where(failed, np.nan, covariance).astype(found.coefficients.dtype),

@@ -24,7 +24,7 @@ from platt_jax.hypothesis_tests.posteriors import LEAST_ROWS, posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
-from platt_jax.results.fitted_curves import LogOddsCurves
+from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.probabilities import UPPER, expit, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 

@@ -300,15 +300,19 @@ class _Graph:
                 value = f"polynomial_{degree}"
         if "bend" not in names:
             return value
-        self.constants["two"] = np.array(2.0)
+        # Where e is small, 1 + e lacks its digits, and log(1 + e) is e - e^2 / 2.
+        self.constants |= {"half": np.array(0.5), "near_score": np.array(12.0)}
         self.add("Abs", ["within"], "size")
         self.add("Neg", ["size"], "minus_size")
         self.add("Exp", ["minus_size"], "tail")
         self.add("Add", ["one", "tail"], "one_and_tail")
-        self.add("Log", ["one_and_tail"], "log_tail")
-        self.add("Div", ["size", "two"], "half_size")
-        self.add("Add", ["half_size", "log_tail"], "log_cosh")
-        self.add("Mul", ["bend", "log_cosh"], "bent")
+        self.add("Log", ["one_and_tail"], "near_tail")
+        self.add("Mul", ["tail", "half"], "half_tail")
+        self.add("Sub", ["one", "half_tail"], "one_less_half")
+        self.add("Mul", ["tail", "one_less_half"], "far_tail")
+        self.add("Less", ["size", "near_score"], "is_near")
+        self.add("Where", ["is_near", "near_tail", "far_tail"], "log_tail")
+        self.add("Mul", ["bend", "log_tail"], "bent")
         self.add("Add", [value, "bent"], "bent_value")
         return "bent_value"
 

@@ -115,7 +115,7 @@ def predict_proba(score, segment):
     value = {value}
 {result}'''
 
-_BEND = " + bend * (abs(score) / 2 + math.log1p(math.exp(-abs(score))))"
+_BEND = " + bend * math.log1p(math.exp(-abs(score)))"
 
 _FROM_LOG_ODDS = "    {if_}return sigmoid(-value)\n"
 

@@ -84,9 +84,12 @@ def _columns(pieces: Pieces) -> list[str]:
 def _probability(numbers: Mapping[str, str], score: str, is_log_odds: str, odds: str | None) -> str:
     value = polynomial(numbers, score)
     if "bend" in numbers:
-        # EXP of a large negative number is an error in some engines.
-        tail = f"CASE WHEN ABS({score}) < 40 THEN LN(1 + EXP(-ABS({score}))) ELSE 0 END"
-        value = f"({value} + {numbers['bend']} * (ABS({score}) / 2 + {tail}))"
+        # Where e is small, 1 + e lacks its digits, and log(1 + e) is e - e^2 / 2. EXP of a large
+        # negative number is an error in some engines.
+        e = f"EXP(-ABS({score}))"
+        near, far = f"WHEN ABS({score}) < 12 THEN LN(1 + {e})", f"{e} * (1 - {e} / 2)"
+        tail = f"CASE {near} WHEN ABS({score}) < 700 THEN {far} ELSE 0 END"
+        value = f"({value} + {numbers['bend']} * {tail})"
     if is_log_odds == "1":
         return expressions.probability(f"(-{value})")
     p = value

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Integers
 from platt_jax.groups import Groups
-from platt_jax.results.fitted_curves import FittedCurves, LogOddsCurves
+from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.mixed_curves import MixedCurves
 from platt_jax.results.probabilities import expit
 from platt_jax.results.ragged_curves import CornerCurves, RaggedCurves
@@ -21,6 +22,7 @@ from platt_jax.results.thresholds import (
 from platt_jax.searches import newton_roots
 
 _ANGLES = np.linspace(-np.pi / 2, np.pi / 2, 65)  # of scores at which a curve is looked at first
+_CLOSE = 1e-3  # error of log-odds from which on a search may end
 _DIFFERENCE = 1e-4  # half the distance of the points of a difference quotient
 
 
@@ -91,7 +93,9 @@ def _smooth(
         value, steepness = target - log_odds(angle), slope(angle)
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = np.where(steepness > 0, value / steepness, np.nan)
-            return value, newton, NEAR / np.abs(steepness)
+            # A flat part may begin beside a steep one, of which the slope there says nothing.
+            near = np.where(np.abs(value) < _CLOSE, NEAR / np.abs(steepness), 0)
+            return value, newton, near
 
     # The first angle of some that reaches the target, and the one before.
     first, last, reached = (np.full(len(target), x) for x in (-np.pi / 2, np.pi / 2, np.inf))

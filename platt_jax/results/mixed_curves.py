@@ -7,13 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Integers
-from platt_jax.results.fitted_curves import FEATURES, FittedCurves, LogOddsCurves, array_fields
+from platt_jax.results.features import FEATURES
+from platt_jax.results.fitted_curves import FittedCurves, array_fields
 from platt_jax.results.historical_curves import (
     BetaScalingCurves,
     CosineCurves,
     ParabolaCurves,
     SigmoidCurves,
 )
+from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.pieces import Pieces, joined
 from platt_jax.results.ragged_curves import (
     CornerCurves,

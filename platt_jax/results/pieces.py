@@ -17,14 +17,14 @@ class Pieces:
     """K curves in M pieces, of which each holds from its start up to the start of the next one.
 
     With x = (score - origin) scale, the value of a piece is
-    c0 + c1 x + c2 x^2 + c3 x^3 + bend log(2 cosh(score / 2)). The value is P(y=1), or its log-odds.
+    c0 + c1 x + c2 x^2 + c3 x^3 + bend log(1 + exp(-|score|)). The value is P(y=1), or its log-odds.
 
     Attributes:
         curve: (M,) int, the number of the curve, ascending.
         start: (M,) the score from which on the piece holds, -inf for the first of each curve.
         origin, scale: (M,) the coordinates of the polynomial, 0 where the value is constant.
         c0, c1, c2, c3: (M,) the coefficients; c0 is NaN where there is no curve.
-        bend: (M,) the coefficient of log(2 cosh(score / 2)).
+        bend: (M,) the coefficient of log(1 + exp(-|score|)).
         is_log_odds: (M,) bool, whether the value is the log-odds.
         odds: (M,) a factor of the odds p / (1 - p) of a value p, clipped as by `logit`.
     """

@@ -28,6 +28,14 @@ def objective(z, t, w):
     return (w * (np.logaddexp(0, -z) * t + np.logaddexp(0, z) * (1 - t))).sum()
 
 
+def functions(found, k, f):
+    """(n, P) the functions of problem k at scores (n,)."""
+    center, scale = found.center[k], found.scale[k]
+    is_beta = found.label == "beta"
+    values = found.features.values(*(f, (center,)) if is_beta else ((f - center) * scale,))
+    return np.stack([np.ones_like(f), *values], 1)
+
+
 @pytest.mark.parametrize("name", LOG_ODDS)
 def test_parameters_are_the_optimum_by_scipy(name, calibrators):
     f, y, s, w = world()
@@ -36,8 +44,7 @@ def test_parameters_are_the_optimum_by_scipy(name, calibrators):
     penalty = curves.Spline().penalty if name == "spline" else 0.0
     for k in (4, 5, 6, len(SIZES)):  # the last is the curve of all rows
         mine = s == k if k < len(SIZES) else np.ones(len(s), bool)
-        u = f[mine] if name == "beta" else (f[mine] - found.center[k]) * found.scale[k]
-        x = np.stack([np.ones_like(u), *found.features.values(u)], 1)
+        x = functions(found, k, f[mine])
         t = platt(y[mine], w[mine])
 
         def loss(theta, x=x, t=t, mine=mine):
@@ -65,8 +72,7 @@ def test_covariances_are_inverse_hessians(name, calibrators):
     f, _, s, w = world()
     found, k = calibrators[name].curves, 6
     mine = s == k
-    u = f[mine] if name == "beta" else (f[mine] - found.center[k]) * found.scale[k]
-    x = np.stack([np.ones_like(u), *found.features.values(u)], 1)
+    x = functions(found, k, f[mine])
     p = 1 / (1 + np.exp(-x @ found.coefficients[k]))
     free = found.coefficients[k] != 0  # others are at beta's bound
     hessian = (x * (w[mine] * p * (1 - p))[:, None]).T @ x
@@ -573,10 +579,10 @@ def test_the_optimum_of_many_rows_is_found_in_float32():
     labels = labels_of(rng, 1.3 * scores - 0.2)
     found = pj.fit(scores.astype(np.float32), labels, curve="beta").curves
     assert found.iterations < 12
-    functions = np.stack([np.ones(len(scores)), *found.features.values(scores)])
-    p = 1 / (1 + np.exp(-found.coefficients[0].astype(float) @ functions))
-    gradient = functions @ (p - platt(labels, np.ones(len(scores))))
-    hessian = (functions * (p * (1 - p))) @ functions.T
+    x = functions(found, 0, scores)
+    p = 1 / (1 + np.exp(-x @ found.coefficients[0].astype(float)))
+    gradient = (p - platt(labels, np.ones(len(scores)))) @ x
+    hessian = (x * (p * (1 - p))[:, None]).T @ x
     # In standard errors.
     assert gradient @ np.linalg.solve(hessian, gradient) < 1e-2**2
 
@@ -595,3 +601,47 @@ def test_the_first_candidate_within_a_standard_error_of_the_best_is_chosen():
     # Infinite losses are not chosen, but where all have them.
     assert first_as_good(np.stack([infinite, first], 1), ones)[0] == 1
     assert first_as_good(np.full((4, 2), np.inf), ones[:4])[0] == 0
+
+
+def test_beta_of_one_score_that_hardly_differs_from_the_limit():
+    """A parameter of 1e14 takes all digits of a constant that is not the log-odds at the center."""
+    f = np.array([32.0, 200.0, 3e4, 5e4, 7e4, 9e4])
+    found = pj.fit_segments(f, [0, 1, 0, 1, 1, 0], np.zeros(6), curve="beta")
+    p = found.predict_proba(f, 0.0)
+    assert p.sum() == pytest.approx(3 * 4 / 5 + 3 / 5, rel=1e-12)  # Platt's targets
+    at = found.threshold([0.3, 0.5], 0.0)  # where the curve rises, and is flat soon after
+    np.testing.assert_allclose(found.predict_proba(at, 0.0), [0.3, 0.5], rtol=1e-6)
+    module = {}
+    exec(to_python(found), module)
+    np.testing.assert_allclose([module["predict_proba"](x, 0.0) for x in f], p, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*LOG_ODDS, "constant beta", "level quadratic"])
+def test_infinite_scores_have_the_limit_of_the_curve(name, dtype):
+    """Without warnings: tests make errors of these. Before, products of 0 and infinity were NaN."""
+    f = np.linspace(-2, 3, 24)
+    y = {"constant beta": f < 0, "level quadratic": np.abs(f - 0.5) < 1}.get(name, f > 0)
+    if name == "constant beta":
+        y = y & (np.arange(24) % 3 > 0)
+    kind, most = name.split()[-1], np.finfo(dtype).max / 64
+    found = pj.fit([f.astype(dtype)], [y], curve=kind)
+    ends = np.array([-np.inf, np.inf, -most, most, -most / 1e8, most / 1e8, np.nan], dtype)
+    p = found.predict_proba(ends)[0]
+    np.testing.assert_array_equal(p[:2], p[2:4])
+    np.testing.assert_array_equal(p[:2], p[4:6])
+    assert np.isnan(p[6]) and found.predict_proba(ends).dtype == dtype
+    if name == "constant beta":
+        assert p[0] == p[1] == pytest.approx(found.predict_proba(f)[0, 0])
+    variance = found.curves.variance(ends, np.zeros(7, int))
+    assert np.isnan(variance[[0, 1, 6]]).all() and (variance[2:6] > 0).all()
+
+
+def test_a_parameter_at_its_bound_has_a_standard_error():
+    """Half of beta curves of few rows have one; before, their bands were from 0 to 1."""
+    rng = np.random.default_rng(1)
+    f, y = batch(rng, 12, 60)
+    found = pj.fit(f, y, curve="beta").curves
+    bound = (found.coefficients[:, 1:] == 0).any(1)
+    assert bound.any()
+    variance = found.variance(np.tile([-1.0, 0.0, 1.0], 12), np.repeat(np.arange(12), 3))
+    assert ((variance > 0) & np.isfinite(variance)).all()

@@ -1,0 +1,126 @@
+"""Curves whose log-odds are linear in parameters; how each is fitted is in `platt_jax.curves`."""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Integers
+from platt_jax.results.features import Features, ScoreFeatures, StandardizedFeatures
+from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.pieces import Pieces
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogOddsCurves(FittedCurves):
+    """Curves whose log-odds are linear in P parameters.
+
+    Attributes:
+        features: the functions of the score.
+        center, scale: (K,) the coordinates u = (f - center) scale of the scores; where the
+            functions are of f itself, they are 0 at the center, and the scale is 1.
+        coefficients: (K, P) the parameters.
+        covariance: (K, P, P) the inverse of the Hessian of the objective; infinite variances where
+            the rows say nothing of a parameter.
+        flags, iterations: (K,) int, as in `Fit`.
+        nll: (K,) the objective, as in `Fit`.
+    """
+
+    kind: ClassVar[str] = "log-odds"
+    has_errors: ClassVar[bool] = True
+
+    features: Features
+    center: NDArray[Any]
+    scale: NDArray[Any]
+    coefficients: NDArray[Any]
+    covariance: NDArray[Any]
+    flags: NDArray[Any]
+    iterations: NDArray[Any]
+    nll: NDArray[Any]
+
+    @property
+    def label(self) -> str:
+        """See `FittedCurves`."""
+        return self.features.name
+
+    def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`."""
+        constant, *others = self.coefficients[which].T
+        with np.errstate(over="ignore", invalid="ignore"):
+            functions, slopes, beyond = self._functions(scores, which)
+            made = sum(map(_product, others, functions), start=constant)
+            if slopes:
+                made = made + _product(sum(map(np.multiply, others, slopes)), beyond)
+            return np.asarray(made)
+
+    def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
+        """See `FittedCurves`. NaN for infinite scores."""
+        covariance = self.covariance[which]
+        unknown = np.isinf(np.diagonal(covariance, axis1=1, axis2=2))
+        covariance = np.where(np.isinf(covariance), 0, covariance)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = np.stack(self.functions(scores, which), -1)
+            # So that differences of infinities do not arise from squares.
+            unit = np.abs(x).max(1)
+            x = x / unit[:, None]
+            found, most = (
+                np.einsum("np,npq,nq->n", *y, y[0])
+                for y in ((x, covariance), (np.abs(x), np.abs(covariance)))
+            )
+            # Not below 0 by rounding.
+            found = np.maximum(found, np.finfo(x.dtype).eps * most) * unit * unit
+        return np.where((unknown & (x != 0)).any(1), np.inf, found)
+
+    def functions(self, scores: NDArray[Any], which: Integers) -> list[NDArray[Any]]:
+        """The functions (N,) whose sum, each times its parameter, are the log-odds of scores."""
+        functions, slopes, beyond = self._functions(scores, which)
+        if slopes:
+            functions = [x + d * beyond for x, d in zip(functions, slopes, strict=True)]
+        return [np.ones_like(functions[0]), *functions]
+
+    def _functions(
+        self, scores: NDArray[Any], which: Integers
+    ) -> tuple[list[NDArray[Any]], list[NDArray[Any]], Any]:
+        """The functions at the scores, or at the end before them with the slopes from there on.
+
+        The third is how far the scores are beyond the ends; without ends there are no slopes.
+        """
+        center, scale = self.center[which], self.scale[which]
+        if not isinstance(self.features, StandardizedFeatures):
+            return self.features.values(scores, (center,)), [], 0
+        ends = self.features.ends(*((x[which] - center) * scale for x in (self.low, self.high)))
+        u = (scores - center) * scale
+        inside = np.clip(u, *ends)
+        return self.features.values(inside), self.features.slopes(inside), u - inside
+
+    def pieces(self) -> Pieces:
+        """See `FittedCurves`."""
+        places = self.center, self.scale, self.low, self.high
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.features.pieces(
+                self.coefficients.astype(float), *(x.astype(float)[:, None] for x in places)
+            )
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """See `FittedCurves`. The constant of functions of scores is the log-odds at score 0."""
+        coefficients, diagonal = self.coefficients, np.diagonal(self.covariance, axis1=1, axis2=2)
+        errors = np.sqrt(diagonal)
+        if isinstance(self.features, ScoreFeatures):
+            at_0 = np.zeros_like(self.center), np.arange(len(self))
+            coefficients = np.column_stack([self.log_odds(*at_0), coefficients[:, 1:]])
+            errors = np.column_stack([np.sqrt(self.variance(*at_0)), errors[:, 1:]])
+        named = {f"coefficient_{j}": x for j, x in enumerate(coefficients.T)}
+        named |= {f"se_coefficient_{j}": x for j, x in enumerate(errors.T)}
+        return named | super().columns()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """See `FittedCurves`."""
+        options = {x.name: getattr(self.features, x.name) for x in fields(self.features)}
+        return {"kind": self.kind, "features": self.features.name, "options": options}
+
+
+def _product(a: Any, x: Any) -> Any:
+    """The product, 0 where a is 0 and x is infinite: log-odds at infinite scores are limits."""
+    return np.where((a == 0) & np.isinf(x), 0, a * x)
