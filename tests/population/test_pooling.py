@@ -392,6 +392,7 @@ def test_the_band_of_a_new_value_has_the_spread_of_the_table(seed):
     np.testing.assert_allclose(table["intercept_sd"], [0.7, 0.6], atol=0.15)
     held = table["slope_sd"] < 0.0101
     np.testing.assert_array_equal(np.isnan(table["se_slope_sd"]), held)
+    assert calibrator.population.status == (Status.BOUNDARY if held.any() else Status.CONVERGED)
 
 
 def test_segments_that_do_not_differ_are_at_the_boundary():
