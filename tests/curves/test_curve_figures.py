@@ -57,7 +57,7 @@ def test_curves_are_drawn_with_a_band_if_they_have_one(name, calibrators, rows):
     curve, pooled = (line for line in ax.lines if len(line.get_xdata()) == 200)
     at = curve.get_xdata()
     np.testing.assert_allclose(curve.get_ydata(), calibrator.predict_proba(at, 6))
-    np.testing.assert_allclose(pooled.get_ydata(), calibrator.fallback.predict_proba(at))
+    np.testing.assert_allclose(pooled.get_ydata(), calibrator.predict_proba(at, 99))
     bands = [x for x in ax.collections if isinstance(x, PolyCollection)]
     assert len(bands) == (name == "quadratic")
     assert curve.get_label() == name + ", 95 % band" * len(bands)

@@ -42,13 +42,13 @@ def test_a_small_world_breaks_nothing(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 100, 4))
-def test_four_worlds_break_nothing(first):
-    """A world has a tenth of the lines, which share its fits; by hand, all worlds have all."""
+@pytest.mark.parametrize("first", range(0, 500, 20))
+def test_twenty_worlds_break_nothing(first):
+    """A world has a fiftieth of the lines; by hand, all have all."""
     found = []
-    for seed in range(first, first + 4):
+    for seed in range(first, first + 20):
         bench = Bench(world(seed))
-        _, broken = broken_cells(bench, every=10)
+        _, broken = broken_cells(bench, every=50)
         found += [f"world {seed}: {bench.world.about}\n{cell}" for cell in broken]
     assert not found, "\n".join(found)
 
