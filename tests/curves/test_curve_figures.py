@@ -60,5 +60,6 @@ def test_curves_are_drawn_with_a_band_if_they_have_one(name, calibrators, rows):
     np.testing.assert_allclose(pooled.get_ydata(), calibrator.predict_proba(at, 99))
     bands = [x for x in ax.collections if isinstance(x, PolyCollection)]
     assert len(bands) == (name == "quadratic")
-    assert curve.get_label() == name + ", 95 % band" * len(bands)
+    title = {"venn_abers": "Venn-Abers"}.get(name, name)
+    assert curve.get_label() == title + ", 95 % band" * len(bands)
     plots.style.pyplot().close(ax.figure)
