@@ -15,7 +15,6 @@ from platt_jax.curves.fitting import (
     batch_curves,
     require_alone,
     require_no_offset,
-    shift_start,
     shifted,
     shifted_fit,
     temperature_options,
@@ -179,7 +178,7 @@ def fit(
         if isinstance(other, Curve):
             require_no_offset(other, offset is not None)
             return batch_curves(rows, other, options, caller)
-        prior, start = SHIFT_PRIOR, shift_start("none")
+        prior = SHIFT_PRIOR
     given = problem_inputs(rows.batch, rows.dtype, prior, start)
     result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
     report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
@@ -357,9 +356,8 @@ def fit_one_vs_rest(
         kind = curve if curve == "shift" else read_curve(curve)
         require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
         if not isinstance(kind, Curve):
-            of_shift: dict[str, Any] = dict(prior=SHIFT_PRIOR, start=shift_start(pooling))
             pinned = fit_one_vs_rest(
-                rows, pooling=pooling, **of_shift, options=options, progress=progress
+                rows, pooling=pooling, prior=SHIFT_PRIOR, options=options, progress=progress
             )
             return replace(pinned, by_class=shifted(pinned.by_class))
         _require_in_memory(rows, kind)
@@ -402,8 +400,7 @@ def _other_segments(
     kind = curve if curve == "shift" else read_curve(curve)
     require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
     if not isinstance(kind, Curve):
-        more |= dict(prior=SHIFT_PRIOR, start=shift_start(pooling))
-        return shifted(fit_segments(scores, **columns, **more))
+        return shifted(fit_segments(scores, **columns, prior=SHIFT_PRIOR, **more))
     _require_in_memory(scores, kind)
     rows = segment_rows(
         scores if isinstance(scores, SegmentRows) else validation.scores_to_fit(scores), **columns

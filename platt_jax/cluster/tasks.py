@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.cluster.segments import PartSegments
 from platt_jax.curves import Curve
-from platt_jax.curves.fitting import shift_start, shifted
+from platt_jax.curves.fitting import shifted
 from platt_jax.distributed.exchange import agree
 from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.execution.caller import Caller
@@ -112,9 +112,8 @@ def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> Fitted
     dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
     has_offset = names.offset is not None
     segments = PartSegments(own, share, names.large, dtype, has_offset, meeting, part, caller)
-    start = shift_start(call.pooling) if call.curve == "shift" else None
     calibrator = fit_by_segment(
-        segments, call.prior, start, call.pooling, call.options, False, caller
+        segments, call.prior, None, call.pooling, call.options, False, caller
     )
     if call.curve == "shift":
         calibrator = shifted(calibrator)

@@ -58,14 +58,6 @@ _PINNED = 1e12
 SHIFT_PRIOR = GaussianPrior(np.array([-1.0, 0.0]), np.diag([_PINNED, 0.0]))
 
 
-def shift_start(pooling: str) -> tuple[float, float] | None:
-    """Where the searches with `SHIFT_PRIOR` begin; one curve for all begins as others do.
-
-    From A = 0 the prior's loss falls by so much that float32 cannot tell what B gains.
-    """
-    return (-1.0, 0.0) if pooling == "none" else None
-
-
 def shifted(sigmoids: SegmentCalibrator) -> SegmentCalibrator:
     """The calibrator that was fitted with `SHIFT_PRIOR`, with A of exactly -1."""
     fallback, covariance = sigmoids.fallback, sigmoids.fallback_covariance

@@ -645,12 +645,3 @@ def test_a_parameter_at_its_bound_has_a_standard_error():
     assert bound.any()
     variance = found.variance(np.tile([-1.0, 0.0, 1.0], 12), np.repeat(np.arange(12), 3))
     assert ((variance > 0) & np.isfinite(variance)).all()
-
-
-def test_shifts_of_small_scores_in_float32(rng):
-    # From A = 0 the search failed: the fall of the prior hides what B gains.
-    scores = (1e-6 * rng.normal(size=253)).astype(np.float32)
-    labels = rng.random(253) < 0.02
-    found = pj.fit(scores, labels, curve="shift", options=pj.Options(targets="none"))
-    assert found.status == pj.Status.CONVERGED
-    assert found.predict_proba(scores).sum() == pytest.approx(labels.sum(), rel=1e-5)
