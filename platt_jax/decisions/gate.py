@@ -60,8 +60,8 @@ def gate(
             class 0, up to a threshold; "both" does both, and takes no row as a class whose
             probability is below one half.
         weights: (N,) how many rows each row stands for, >= 0, as in a sample of which some rows
-            were drawn more often than others: shares and precisions are then those of all rows.
-            Rows of weight 0 are left out. None for 1 each, or for those of SegmentRows.
+            were drawn more often than others: shares and precisions are then meant of all rows.
+            Rows of weight 0 are left out. None for 1 each, or for the weights of SegmentRows.
 
     Returns:
         A Table with a line for each segment of the rows, in ascending order, and with "both" for

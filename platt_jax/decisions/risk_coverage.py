@@ -1,8 +1,8 @@
 """How many of the accepted rows are right, by the share that is accepted: expected and seen.
 
-The rows of several segments are accepted together by their probabilities: those of each segment
-from some score on. Their precision is a mean over segments, and however the errors of the segments'
-curves depend on each other, its standard error is at most the same mean of theirs.
+The rows of several segments are accepted together by their probabilities: the rows of each segment
+from some score on. Their precision is a mean over segments. However the errors of the segments'
+curves depend on each other, the mean's standard error is at most the mean of the standard errors.
 """
 
 from statistics import NormalDist
@@ -65,9 +65,9 @@ def read_rows(
 def accepted_in_turn(rows: KnownLabels, some: Bools, level: float) -> RiskCoverage:
     """The curve of the rows of some segments (S,), all of them usable, with one-sided bounds."""
     known, groups, quantile = rows.known, rows.known.groups, NormalDist().inv_cdf(level)
-    of_tails = tails(known, quantile)
-    # What a segment adds to the error when it accepts this row, too: those before it are next.
-    error = of_tails.error * of_tails.weight
+    accepted = tails(known, quantile)
+    # What a segment adds to the error when it accepts this row, too: the rows before it are next.
+    error = accepted.error * accepted.weight
     last = groups.place == groups.by_row(groups.sizes) - 1
     more = error - np.where(last, 0.0, np.append(error[1:], 0.0))
     # A segment accepts rows in the order of their scores, also where a mean over curves falls.

@@ -109,7 +109,7 @@ class RowsThere:
     def by_size(
         self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None
     ) -> Iterator[tuple[Ints, Any]]:
-        """The results of a function of some segments, those of similar size padded to one shape.
+        """The results of a function of some segments, padded to one shape with similar ones.
 
         Args:
             function: as in `with_columns`, of columns (k, width), of float64 but for the labels;

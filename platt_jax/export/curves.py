@@ -127,7 +127,7 @@ class Reached(NamedTuple):
 
 
 def reached(calibrator: Any, probability: float) -> Reached:
-    """The thresholds of segments, and last that of segments that were not fitted.
+    """The thresholds of segments, and last the threshold of segments that were not fitted.
 
     Raises:
         ValueError: calibrator is no SegmentCalibrator, has no segments or has levels.

@@ -220,7 +220,7 @@ def _ascending(
 def _means_of_similar(
     rows: Columns, inside: jax.Array, shift: jax.Array, starts: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The means of the rows of each group, and their numbers; `starts` are those of the groups."""
+    """The means of the rows of each group, and their numbers; `starts` are where groups start."""
     proba, log_odds, counts = _ascending(rows, inside, shift)
     first, last = starts[:, 0, :-1, None], starts[:, 0, 1:, None]
     place = first + jnp.arange(proba.shape[1] // GROUPS + 2)[None, None]

@@ -245,7 +245,7 @@ def _intercepts(rows: _Rows, precision: float) -> Floats:
 def _likelihood_tables(rows: _Rows) -> tuple[LikelihoodTable, LikelihoodTable]:
     """The centres' likelihoods of log O:E, and of the intercept with slope 1.
 
-    The intercept a determines O:E, which is the mean of expit(logit + a) over that of a = 0.
+    The intercept a determines O:E, which is the mean of expit(logit + a) over the mean at a = 0.
     """
     groups, sign = rows.groups, np.where(rows.positive, 1.0, -1.0)
     peak = _intercepts(rows, _PEAK_PRECISION)
@@ -349,7 +349,7 @@ def over_centres(population: Population, direction: Floats) -> NormalNumber:
         )
     )
     # The variance of the mean is that at the most probable spread. The predictive variance is
-    # that of the mean plus the expected squared spread, and a larger one adds a K-th of the
+    # the mean's plus the expected squared spread, and a larger one adds a K-th of the
     # difference to the variance of the mean.
     number = len(population.shrinkage)
     error = np.maximum(mean, (number * mean + predictive - spread) / (number + 1)) ** 0.5

@@ -1,6 +1,6 @@
 """Rows of metrics in arrays on an accelerator, where they stay: the host gets sums of problems.
 
-The formulas are those of `platt_jax.metrics.rows`, in float64. Programs read the rows as they were
+The formulas are as in `platt_jax.metrics.rows`, in float64. Programs read the rows as they were
 given, so that no array of float64 is as long as they are.
 """
 
@@ -39,7 +39,7 @@ from platt_jax.metrics.rows import (
 
 
 class BinSums(NamedTuple):
-    """Sums over the rows of each bin, each (K, number); those of `Binned` with the same names."""
+    """Sums over the rows of each bin, each (K, number); named as in `Binned`."""
 
     rows: Floats
     p: Floats
@@ -102,7 +102,7 @@ class RowsThere(Problems):
 
 
 class _Rows(PredictedRows):
-    """The rows in a program, as those of `Predictions`."""
+    """The rows in a program, as in `Predictions`."""
 
     def __init__(self, columns: _Columns, roots: jax.Array, from_logits: bool) -> None:
         counts, weights = _counting(columns, roots)

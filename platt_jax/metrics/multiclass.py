@@ -57,7 +57,7 @@ def multiclass_log_loss(
 ) -> MeanScore:
     """The mean cross-entropy, -log P(label), in nats per row, with an interval.
 
-    A row costs at most -log(1e-12), as in `log_loss`. The interval is that of a mean of independent
+    A row costs at most -log(1e-12), as in `log_loss`. The interval is for a mean of independent
     rows by normal theory; weights count rows.
 
     {class_rows}
@@ -146,8 +146,8 @@ def top_label_ece(
 ) -> ECEInterval:
     """The expected calibration error of the most probable class, with an interval.
 
-    It is the ECE of Guo, Pleiss, Sun & Weinberger (2017, section 3): that of `top_label`, with the
-    interval of `ece_interval`.
+    It is the ECE of Guo, Pleiss, Sun & Weinberger (2017, section 3): the ECE of `top_label`, with
+    the interval of `ece_interval`.
 
     {class_rows}
         n_bins: number of bins.

@@ -1,7 +1,7 @@
 """What decisions at thresholds are worth: net benefit, decision curves and expected costs.
 
 Each is a sum of shares of rows times what they are worth: of true and false positives, or of rows
-whose decision changed. The shares are those of disjoint cells, so their counts are multinomial. A
+whose decision changed. The shares are of disjoint cells, so their counts are multinomial. A
 normal interval would fail where a cell has few rows, and have no width where it has none. So each
 share has Wilson's interval, and the distances from the shares to their ends are combined as
 standard deviations are (MOVER: Zou & Donner 2008, "Construction of confidence limits about effect
@@ -126,7 +126,7 @@ def net_benefit(
 
     TP and FP are the numbers of positives and of negatives with a probability of t or more. Its
     unit is a true positive per row: a threshold of t says that a true positive is worth (1 - t) / t
-    false ones. Compare it with those of calling all rows positive, and none.
+    false ones. Compare it with the net benefit of calling all rows positive, and none.
 
     The interval joins Wilson's intervals of the shares of true and of false positives (Zou & Donner
     2008), so it holds with few positives, too. Simulated with 50 to 2,000 rows, 2 to 50 % positives
@@ -255,8 +255,8 @@ def expected_cost(
     threshold is the one that is best if probabilities are calibrated, false positive cost / (false
     positive cost + false negative cost) (Elkan 2001, "The foundations of cost-sensitive learning").
     Compare other thresholds, or probabilities before calibration. The interval is as for
-    `net_benefit`: simulated in the same way, those of 95 % held the expected cost in 91 to 97 % of
-    the samples.
+    `net_benefit`: simulated in the same way, intervals of 95 % held the expected cost in 91 to
+    97 % of the samples.
 
     {rows}
         cost: costs of a false positive and of a false negative, each >= 0 and one above 0.
@@ -319,7 +319,7 @@ def _odds(threshold: Any) -> Any:
 
 
 def _decided(rows: Predictions, so: Bools, positive: float, negative: float) -> list[_Cell]:
-    """The cells of rows (K, N) decided so, with what those of each label are worth."""
+    """The cells of rows (K, N) decided so, with what the rows of each label are worth."""
     possible = rows.sum(so) > 0
     return [
         _Cell(worth, so & (rows.positive == label), possible)

@@ -90,7 +90,7 @@ class Problems:
 
     Attributes:
         total: (K,) sums of the weights, 0 or in [1/2, 2).
-        exponent: (K,) even integers e: the weights as given are those of the sums times 2^e.
+        exponent: (K,) even integers e: the weights as given are the weights in the sums times 2^e.
         batch: batch shape (...) of the arguments.
         dtype: dtype of the results.
     """

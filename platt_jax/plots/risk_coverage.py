@@ -49,7 +49,7 @@ def risk_coverage(
     and the band below it ends at the bound by which `platt_jax.gate` decides. The gate is where
     that crosses the line of the precision. For all segments together the bound allows for errors of
     their curves that are all alike, so it is cautious. Points are what the labels say, with
-    Wilson's intervals of 95 %; the rows of a point are among those of the next one. If they are
+    Wilson's intervals of 95 %; the rows of a point are among the next point's. If points are
     below the bound, the curves are wrong there: do not trust the gates (docs/howto/decide.md).
 
     Args:

@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def namespace(x: Any) -> Any:
-    """The functions for this array: those of `jax.numpy` or of `numpy`."""
+    """The functions for this array: from `jax.numpy` or `numpy`."""
     return jnp if isinstance(x, jax.Array) else np
 
 

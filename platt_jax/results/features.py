@@ -120,8 +120,8 @@ class BetaFeatures(ScoreFeatures):
         """See `Features`."""
         xp, center = jnp if isinstance(u, jax.Array) else np, _center(constants)
         # Both functions are (u -+ 2 log cosh(u / 2)) / 2 - log 2, and +-min(+-u, 0) -+ tail. The
-        # first form keeps the digits of small scores, and the second those of large ones, where
-        # one of both functions is nearly constant.
+        # first form keeps the digits of small scores, and the second the digits of large ones,
+        # where one of both functions is nearly constant.
         near, log_cosh, tail = _parts(u, xp)
         near_center, log_cosh_center, tail_center = _parts(center, xp)
         near, rise = near & near_center, (u - center) / 2

@@ -94,7 +94,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             B: (K,) minus the log-odds at score 0.
             covariance: (K, 2, 2), of (A, B); NaN where it is not known. None for none.
             n_pos: (K,) numbers of the rows of class 1 that were fitted; None for 0, not known.
-            n_neg: (K,) those of class 0.
+            n_neg: (K,) numbers of the rows of class 0.
 
         Returns:
             A SegmentCalibrator without pooling. The status of a curve is CONVERGED, or NON_FINITE
