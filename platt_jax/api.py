@@ -15,6 +15,7 @@ from platt_jax.curves.fitting import (
     batch_curves,
     require_alone,
     require_no_offset,
+    shift_options,
     shifted,
     shifted_fit,
     temperature_options,
@@ -178,7 +179,7 @@ def fit(
         if isinstance(other, Curve):
             require_no_offset(other, offset is not None)
             return batch_curves(rows, other, options, caller)
-        prior = SHIFT_PRIOR
+        prior, options = SHIFT_PRIOR, shift_options(options)
     given = problem_inputs(rows.batch, rows.dtype, prior, start)
     result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
     report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
@@ -357,7 +358,11 @@ def fit_one_vs_rest(
         require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
         if not isinstance(kind, Curve):
             pinned = fit_one_vs_rest(
-                rows, pooling=pooling, prior=SHIFT_PRIOR, options=options, progress=progress
+                rows,
+                pooling=pooling,
+                prior=SHIFT_PRIOR,
+                options=shift_options(options),
+                progress=progress,
             )
             return replace(pinned, by_class=shifted(pinned.by_class))
         _require_in_memory(rows, kind)
@@ -400,6 +405,7 @@ def _other_segments(
     kind = curve if curve == "shift" else read_curve(curve)
     require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
     if not isinstance(kind, Curve):
+        more["options"] = shift_options(options)
         return shifted(fit_segments(scores, **columns, prior=SHIFT_PRIOR, **more))
     _require_in_memory(scores, kind)
     rows = segment_rows(

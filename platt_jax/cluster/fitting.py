@@ -27,6 +27,7 @@ from platt_jax.curves.fitting import (
     SHIFT_PRIOR,
     require_alone,
     require_no_offset,
+    shift_options,
     temperature_options,
 )
 from platt_jax.execution.caller import Caller
@@ -112,7 +113,8 @@ def fit_segments(
         options = temperature_options(options)
     elif curve != "sigmoid":
         other = _other_curve(curve, pooling, prior, offset)
-        prior = SHIFT_PRIOR if other == "shift" else None
+        if other == "shift":
+            prior, options = SHIFT_PRIOR, shift_options(options)
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = EngineColumns(score, segments, label, weight, offset)

@@ -122,6 +122,12 @@ def _start(
         features.values((end - at.center) * at.scale, constants) for end in ranges.overall()
     )
     largest = [jnp.maximum(jnp.abs(x), jnp.abs(y)) for x, y in zip(low, high, strict=True)]
+    if features.not_negative:
+        # A parameter that moves no log-odds starts at its bound: on the way there it would hold up
+        # the others.
+        eps = jnp.finfo(zero.dtype).eps
+        pairs = zip(theta[1:], largest, strict=True)
+        theta[1:] = [jnp.where(x * y <= eps, 0, x) for x, y in pairs]
     limits = Limits(n_pos + n_neg, constants, [jnp.ones_like(zero), *largest])
     return at, targets, theta, jax.lax.stop_gradient(limits)
 

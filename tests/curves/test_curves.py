@@ -645,3 +645,20 @@ def test_a_parameter_at_its_bound_has_a_standard_error():
     assert bound.any()
     variance = found.variance(np.tile([-1.0, 0.0, 1.0], 12), np.repeat(np.arange(12), 3))
     assert ((variance > 0) & np.isfinite(variance)).all()
+
+
+def test_shifts_of_small_scores_in_float32():
+    # The correction for the third derivative was rounding beside the prior on A: searches failed.
+    rng = np.random.default_rng(7)
+    scores = (1e-6 * rng.normal(size=253)).astype(np.float32)
+    labels = rng.random(253) < 0.02
+    found = pj.fit(scores, labels, curve="shift", options=pj.Options(targets="none"))
+    assert found.status == Status.CONVERGED
+    assert found.predict_proba(scores).sum() == pytest.approx(labels.sum(), rel=1e-5)
+
+
+def test_a_beta_parameter_that_moves_no_log_odds_does_not_hold_up_the_others():
+    scores = np.array([93786.0, 91098.0, 99392.0, 43910.0, 97491.0, 54.6, 25974.0])
+    offset = np.array([-1.15, 0.5, 1.1, 0.67, -0.88, 0.47, -1.73])
+    found = pj.fit(scores, [0, 1, 1, 0, 0, 0, 0], curve="beta", offset=offset)
+    assert found.curves.status == Status.CONVERGED
