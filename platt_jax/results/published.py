@@ -35,12 +35,16 @@ def published_fits(
     place, keys = distinct(ids.read_rows(segments, number))
     if len(keys) < number:
         raise ValueError(f"segments: expected distinct ids, got {number - len(keys)} again")
-    matrices = _covariances(covariance, number)
+    eps = float(np.finfo(dtype).eps)
+    matrices = _covariances(covariance, number, eps)
     known = np.isfinite(A) & np.isfinite(given["B"])
     has_errors = known & np.isfinite(matrices).all((1, 2))
     matrices[~has_errors] = np.nan
-    # Without errors the curve is no information for later fits.
-    hessian = np.linalg.inv(np.where(has_errors[:, None, None], matrices, np.eye(2)))
+    # Without errors the curve is no information for later fits. An eigenvalue that rounding took to
+    # 0 or below is known to be small, no more.
+    values, vectors = np.linalg.eigh(np.where(has_errors[:, None, None], matrices, np.eye(2)))
+    values = np.maximum(values, eps * values[:, 1:])
+    hessian = (vectors / values[:, None]) @ vectors.swapaxes(1, 2)
     nothing = np.zeros(number, np.int32)
     columns = {
         "A": np.where(known, A, np.nan),
@@ -62,14 +66,16 @@ def published_fits(
     return keys, Fit(**columns)
 
 
-def _covariances(covariance: Column, number: int) -> NDArray[np.float64]:
-    """(K, 2, 2), NaN where none is given."""
+def _covariances(covariance: Column, number: int, eps: float) -> NDArray[np.float64]:
+    """(K, 2, 2), NaN where none is given; positive definite but for rounding."""
     if covariance is None:
         return np.full((number, 2, 2), np.nan)
     made = validation.numbers(covariance, "covariance").astype(np.float64)
     if made.shape != (number, 2, 2):
         raise ValueError(f"covariance: expected shape ({number}, 2, 2), got {made.shape}")
     some = made[np.isfinite(made).all((1, 2))]
-    if not (np.allclose(some, some.swapaxes(1, 2)) and (np.linalg.eigvalsh(some) > 0).all()):
+    low, high = np.linalg.eigvalsh(some).T
+    definite = (high > 0) & (low >= -8 * eps * high)
+    if not (np.allclose(some, some.swapaxes(1, 2)) and definite.all()):
         raise ValueError("covariance: expected symmetric, positive definite matrices")
     return made

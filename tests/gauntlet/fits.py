@@ -322,6 +322,21 @@ def only(cell: Cell) -> None:
         cell.want_probabilities(after[~kept & alive], f"{pooling}: left out")
 
 
+def published(cell: Cell) -> None:
+    """From (A, B) and covariances alone: the same predictions and bands of the segments."""
+    made = cell.bench.fitted("none")
+    fit = made.fit
+    again = pj.SegmentCalibrator.from_table(
+        made.keys, fit.A, fit.B, covariance=fit.covariance, n_pos=fit.n_pos, n_neg=fit.n_neg
+    )
+    rows = first_of_each(cell.world.nights[0])
+    some = made.seen(rows.segments)
+    at = rows.scores[some], rows.segments[some]
+    cell.want_same(made.predict_proba(*at), again.predict_proba(*at), "predictions")
+    for mine, other in zip(made.band(*at), again.band(*at), strict=True):
+        cell.want_same(mine, other, "bands")
+
+
 def files(cell: Cell) -> None:
     """The same answers, bit by bit, after `save` and `load`."""
     rows = cell.world.nights[0]

@@ -62,6 +62,7 @@ LINES = {
         ("SegmentCalibrator.table", "SegmentCalibrator.levels", "SegmentCalibrator.shrinkage"),
     ),
     "only": Line(fits.only, ("SegmentCalibrator.only", "SegmentCalibrator.seen")),
+    "from_table": Line(fits.published, ("SegmentCalibrator.from_table",), 3),
     "save, load": Line(fits.files, ("save", "load"), 3),
     "fit_one_vs_rest": Line(
         fits.one_vs_rest,
