@@ -65,6 +65,15 @@ def test_a_gate_is_the_lowest_threshold_whose_bound_reaches_the_target(rng, pool
     assert seen > 10
 
 
+def test_a_bound_is_never_above_what_is_expected(rng):
+    """At level 0.5 it would be: the mean curve is surer than the mean over curves."""
+    calibrator = pj.fit_segments(*rows(rng, each=150), pooling="partial")
+    scores, _, ids = rows(rng, each=80)
+    table = pj.gate(calibrator, scores, ids, level=0.5)
+    good = table["status"] == "OK"
+    assert good.sum() > 10 and (table["lower"] <= table["precision"])[good].all()
+
+
 def test_no_row_is_in_both_classes(rng):
     """Without the halves, most rows of a sure segment would be accepted by both sides."""
     scores, labels, ids = rows(rng, each=2_000, slope=12.0)

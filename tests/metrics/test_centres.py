@@ -84,6 +84,9 @@ def test_of_large_centres_it_is_a_meta_analysis(large, parameter):
     assert abs(value - (w @ y) / w.sum()) < 0.15 * w.sum() ** -0.5
     assert abs(found["standard_deviation"] - spread) < 0.1 * spread + 0.03
     assert upper - lower > 2 * 1.9 * w.sum() ** -0.5
+    if parameter in ("intercept", "slope"):
+        low, high = found["new_lower"], found["new_upper"]
+        assert low < lower and value - low == pytest.approx(high - value, rel=1e-9)
 
 
 def test_published_validations():
