@@ -547,7 +547,7 @@ def test_what_is_said_of_gates_is_measured():
     assert said in page
     right = ("quadratic", "beta", "sigmoid")
     violating = [x["model violating"] or 0 for x in found["curves"] if x["curves"] in right]
-    assert f"at most {100 * max(violating):.0f} % violate" in page
+    assert f"at most {100 * max(violating):.1f} % violate" in page
     bounded = {x["mean slope"]: x for x in found["bounded"]}
     short = " ".join((ROOT / "docs/explanation/guarantees.md").read_text(encoding="utf-8").split())
     for who, text in (
