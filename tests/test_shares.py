@@ -97,6 +97,7 @@ def test_trials_are_rows_and_weights_count_them(rng):
     assert two.n_pos + two.n_neg == 200
 
 
+@pytest.mark.slow
 def test_a_population_and_an_offset(rng):
     scores, k = votes(rng, 3_000)
     segments = np.arange(3_000) % 30

@@ -200,6 +200,7 @@ def test_bad_rows_cost_their_segment_only(name):
     np.testing.assert_allclose(p[5], whole.predict_proba([0.3], 5), rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["beta", "spline"])
 def test_an_offset_is_known_log_odds(name):
     f, y, s, _ = world()
@@ -298,6 +299,7 @@ def test_rows_elsewhere_refuse_curves_that_need_them_here():
     assert pj.fit_segments(rows, curve="shift").fit.A == -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_classes_are_segments(name):
     rng = np.random.default_rng(3)
@@ -315,6 +317,7 @@ def test_classes_are_segments(name):
     assert found.table()["class"].tolist() == ["b", "c", "a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_gives_float32_and_nearly_the_same(name, calibrators):
     f, y, s, w = world(dtype=np.float32)
@@ -351,6 +354,7 @@ def test_without_platts_targets_a_separable_segment_has_no_optimum(calibrators):
         replace(found, curves=replace(found.curves, status=failed)).raise_if_failed()
 
 
+@pytest.mark.slow
 def test_a_problem_larger_than_a_call_is_read_in_blocks():
     rows = 600_000
     rng = np.random.default_rng(0)
@@ -420,6 +424,7 @@ def test_a_curve_is_chosen_by_left_out_rows(tmp_path):
         assert pj.load(tmp_path / "c") == choice.calibrator
 
 
+@pytest.mark.slow
 def test_segments_that_differ_clearly_get_their_own_kind(tmp_path):
     rng = np.random.default_rng(0)
     s, f = np.arange(16_000) % 8, rng.normal(size=16_000)

@@ -114,6 +114,7 @@ def test_some_lines_and_ids_of_several_columns(rng):
     np.testing.assert_array_equal(rows["rows"], found["rows"])
 
 
+@pytest.mark.slow
 def test_ids_may_be_numbers_and_text(rng):
     """They have no order: NumPy refuses to sort them."""
     codes, f = np.arange(600) % 6, rng.normal(size=600)

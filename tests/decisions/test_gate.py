@@ -205,6 +205,7 @@ def test_refusals(rng, given, what):
         pj.gate(calibrator, scores, ids, **given)
 
 
+@pytest.mark.slow
 def test_a_bound_of_other_curves_is_by_the_delta_method(rng):
     """Its derivatives by the parameters are difference quotients here."""
     scores, labels, ids = rows(rng, segments=4, each=400)

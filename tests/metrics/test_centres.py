@@ -89,6 +89,7 @@ def test_of_large_centres_it_is_a_meta_analysis(large, parameter):
         assert low < lower and value - low == pytest.approx(high - value, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_published_validations():
     """By restricted maximum likelihood: 1.11 (0.90 to 1.36), and 0.43 to 2.86 for a new study."""
     n, deaths, expected = EUROSCORE.T

@@ -43,6 +43,7 @@ def test_centres_are_in_order_above_the_mean_and_a_new_one():
     assert ax.get_xscale() == "log" and ax.get_xlim()[0] > 0.7 / np.exp(4)
 
 
+@pytest.mark.slow
 def test_of_many_centres_the_surest_are_drawn(rng):
     n = rng.integers(40, 200, 60)
     segments = np.repeat(np.arange(60), n)
