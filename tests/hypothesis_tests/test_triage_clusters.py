@@ -54,6 +54,7 @@ def test_the_spread_of_the_days_is_estimated(calibrator, deviation):
     assert 0.5 < np.median(ratio) < 2
 
 
+@pytest.mark.slow
 def test_of_one_day_nothing_is_known_unless_its_spread_is(calibrator):
     rows, day = days(5, 150, 1, 300, 0.6)
     assert pj.triage(calibrator, *rows)["flagged"].mean() > 0.2

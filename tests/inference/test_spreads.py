@@ -257,6 +257,7 @@ def test_where_no_population_is_estimated_all_is_nan():
     assert np.isnan([x for name, x in table.items() if name != "parameter"]).all()
 
 
+@pytest.mark.slow
 def test_segments_of_one_class_each_have_no_widest_spread():
     scores = np.tile([-1.0, 0.0, 1.0, 0.5], 6)
     which, labels = np.repeat(np.arange(6), 4), np.repeat([0, 1, 0, 1, 0, 1], 4)
@@ -272,6 +273,7 @@ def test_a_level_is_between_0_and_1(level):
         pj.profile_spreads([1.0], [1], ["a"], level=level)
 
 
+@pytest.mark.slow
 def test_an_end_that_is_not_found_is_nan(monkeypatch):
     monkeypatch.setattr(spreads, "_MOST_TRIALS", 1)
     table = pj.profile_spreads(*segments(1, 20, 50))

@@ -104,6 +104,7 @@ def test_published_validations():
     np.testing.assert_allclose(found["standard_deviation"], 0.4444, rtol=0.025)
 
 
+@pytest.mark.slow
 def test_statuses_and_centres_that_do_not_count(rng):
     logits, labels, segments, _ = rows_of(rng, 7, 200)
     labels[segments == 1] = False

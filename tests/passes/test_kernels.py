@@ -204,7 +204,6 @@ def test_bits_depend_neither_on_other_problems_nor_on_the_place(rng, x64):
     assert alone[2] == among[1] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [pytest.param(False, marks=slow), True])
 def test_solve_by_a_kernel_is_solve(rng, monkeypatch, weighted, x64):
     """With offsets and priors; one class, constant scores, a NaN; two leading axes."""
