@@ -270,7 +270,8 @@ def fit_segments(
             scores, columns, curve, prior, start, pooling, mesh, options, progress, caller
         )
     more = prior, start, pooling, options, progress, caller
-    if isinstance(scores, SegmentSource):
+    # The check of a protocol takes longer than all others.
+    if not isinstance(scores, np.ndarray) and isinstance(scores, SegmentSource):
         validation.require_none_beside(scores, **columns)
         arguments = FitArguments(prior, start, pooling, mesh, options, progress)
         with scores.open_segments(arguments, caller) as by_segment:
