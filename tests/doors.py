@@ -291,8 +291,8 @@ _PLATT = "it replicates fits by themselves"
 _EARLIER = "the earlier fits are the prior"
 _LABELS = "bring the rows together first: `SegmentRows(..., pos_label=)`"
 _SHARES = (
-    "make two rows of each, with shares as weights: the curve is the same, errors lack the "
-    "dispersion"
+    "make two rows of each, with shares as weights: the curve is nearly the same, errors "
+    "lack the dispersion"
 )
 NOT_OFFERED = {
     ("checkpoint", "memory"): _SHORT,

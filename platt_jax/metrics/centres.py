@@ -153,6 +153,8 @@ def summarize_centres(
     validation.require_each(proba, "proba", labels=labels, segments=segments)
     values = validation.floating(proba, "proba")
     validation.require_flat(values, "proba")
+    if not len(values):
+        raise ValueError("proba: expected rows, got none")
     if not from_logits:
         validation.require_probabilities(values, "proba", validation.IF_LOGITS)
     numbered = factorize(ids.read_rows(segments, len(values)))

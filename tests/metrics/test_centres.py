@@ -167,6 +167,7 @@ def test_what_is_refused():
         (lambda: pj.summarize_centres([2.0, 0.1], *rows[1:]), "proba: expected probabilities"),
         (lambda: pj.summarize_centres([[0.1, 0.4]], *rows[1:]), "proba: expected"),
         (lambda: pj.summarize_centres([0.1, 0.4], [0, 2], [1, 2]), "labels: expected"),
+        (lambda: pj.summarize_centres([], [], []), "proba: expected rows, got none"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
