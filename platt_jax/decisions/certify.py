@@ -61,7 +61,7 @@ def certify(
     All accepted rows together say whether the curves are right where the gates are. A
     RuntimeWarning tells if so few are right as the curves allow in less than 1 % of the cases. Then
     gates that are not certified are not to be trusted at all. Docs/explanation/numbers.md says how
-    often it comes.
+    often it comes; of curves that are not pooled it comes too often.
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.
