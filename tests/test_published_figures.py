@@ -593,6 +593,21 @@ def test_what_is_said_of_broken_gates_is_measured():
     assert max(x["false alarms"] for x in found["broken"]) == 0
 
 
+def test_what_is_said_of_votes_is_measured():
+    found = read("inference/shares.json")["results"]
+    page = " ".join((ROOT / "docs/howto/weights.md").read_text(encoding="utf-8").split())
+
+    def said(lines):
+        held = [x["held"] for x in lines]
+        return f"{100 * min(held):.0f} % to {100 * max(held):.0f} %"
+
+    as_rows = {x: [y for y in found["bands"] if (y["fit"] == "rows") is x] for x in (False, True)}
+    assert f"bands of 95 % hold the curve at {said(as_rows[False])} of points" in page
+    assert f"taken as five rows each, at {said(as_rows[True])}" in page
+    assert f"have {said(found['few'])}, too" in page
+    assert all(0.93 <= x["held"] <= 0.98 for x in as_rows[False])
+
+
 def test_what_is_said_of_clinics_is_measured():
     found = read("inference/clinics.json")["results"]
     page = " ".join((ROOT / "docs/howto/centres.md").read_text(encoding="utf-8").split())

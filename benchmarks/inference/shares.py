@@ -67,7 +67,7 @@ def bands():
 
 
 def few():
-    """Twenty items; and 11 % positives."""
+    """Twenty items; and 9 % positives."""
     return printed(
         cell(how, "partial", correlation, items, base)
         for how, correlation, (items, base) in product(
