@@ -626,6 +626,22 @@ def test_what_is_said_of_clinics_is_measured():
         f"mean of the centres {said(x['mean held'] for x in found['centres'])}",
     ):
         assert text in page
+    with_them, without = (
+        [x for x in found["clusters"] if x["clusters"] is y] for y in (True, False)
+    )
+    for name, text in (
+        ("in the large held", "calibration in the large in {}, without `clusters` in {}"),
+        ("slope held", "its slope in {}, without in {}"),
+    ):
+        assert text.format(*(said(x[name] for x in y) for y in (with_them, without))) in page
+    assert f"a new hospital is held in {said(x['new centres held'] for x in with_them)}" in page
+    for name, text, some in (
+        ("design effect", "where it is {:.1f} to {:.1f}", with_them),
+        ("mean estimate", "are estimated as {:.2f} to {:.2f}", with_them),
+        ("mean estimate", "without as {:.2f} to {:.2f}", without),
+    ):
+        values = [x[name] for x in some]
+        assert text.format(min(values), max(values)) in page
 
 
 def of_gates():
