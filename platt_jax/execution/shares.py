@@ -82,7 +82,8 @@ def share_rows(
 
     Raises:
         ValueError: there are both trials and soft labels; a label is outside [0, 1] or the trials,
-            trials are not positive; there is a positive label, or another curve than the sigmoid.
+            trials are not positive; scores are not an array on the host; there is a positive label,
+            or another curve than the sigmoid.
     """
     option = "soft" if trials is None else "trials"
     if soft and trials is not None:
@@ -91,8 +92,9 @@ def share_rows(
         raise ValueError(f"pos_label: expected none beside {option}, got {pos_label!r}")
     if curve != "sigmoid":
         raise ValueError(f"curve: expected 'sigmoid' beside {option}, got {curve!r}")
-    if accelerators.holds(scores):
-        raise ValueError(f"scores: expected an array on the host beside {option}")
+    if accelerators.holds(scores) or isinstance(scores, validation.HeldRows):
+        kind = type(scores).__name__
+        raise ValueError(f"scores: expected an array on the host beside {option}, got {kind}")
     validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
     k, r, w = (
