@@ -24,6 +24,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SECONDS))
 # Compiling takes most of the tests' time: few of XLA's optimizations nearly halve it, and one size
 # of small chunks instead of two takes a third. `pytest --as-users` compiles what users do.
 _QUICKLY = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+_CHUNK_ROWS = shapes.CPU.chunk_rows
 
 # No silent promotion of dtypes or ranks inside the library.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -46,7 +47,7 @@ def pytest_configure(config):
     if not config.getoption("--as-users"):
         os.environ[_QUICKLY] = "1"  # for the processes that tests start
         jax.config.update(_QUICKLY.lower(), True)
-        shapes.CPU = shapes.CPU._replace(chunk_rows=shapes.CPU.chunk_rows[1:])
+        shapes.CPU = shapes.CPU._replace(chunk_rows=_CHUNK_ROWS[1:])
 
 
 @pytest.hookimpl(trylast=True)
@@ -150,6 +151,12 @@ def sizes(monkeypatch):
         monkeypatch.setattr(shapes, "CPU", shapes.CPU._replace(**fields))
 
     return replace
+
+
+@pytest.fixture
+def chunks_of_all_sizes(sizes):
+    """The chunks that users have."""
+    sizes(chunk_rows=_CHUNK_ROWS)
 
 
 @pytest.fixture(params=["plain", "pyarrow"])

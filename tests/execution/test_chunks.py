@@ -11,13 +11,8 @@ import platt_jax as pj
 from platt_jax.execution import planning, run
 from platt_jax.passes import shapes
 
+pytestmark = pytest.mark.usefixtures("chunks_of_all_sizes")
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(sizes):
-    """Chunks of all sizes that users have."""
-    sizes(chunk_rows=(16_384, 131_072, 262_144, 524_288))
 
 
 @pytest.fixture

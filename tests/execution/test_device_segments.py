@@ -10,7 +10,8 @@ import platt_jax as pj
 from platt_jax.execution import segment_rows, sent_rows
 from platt_jax.passes import shapes
 
-pytestmark = pytest.mark.slow  # compiles many programs
+# Compiles many programs, for chunks as users have them: fewer rows come back than are given.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chunks_of_all_sizes")]
 
 FEW = [40, 33, 38, 7, 40, 12, 25, 40, 39, 40]  # rows of segments that lie on one shape of tiles
 
