@@ -73,11 +73,7 @@ class Coordinator:
         self._stopped = False
 
     def gather(self, number: int, part: int, mine: bytes, merge: int) -> list[bytes]:
-        """What all parts say in the round of this number, merged as soon as all have.
-
-        Raises:
-            RuntimeError: the fit was stopped.
-        """
+        """What all parts say in the round of this number, merged as soon as all have."""
         with self._said:
             while len(self._rounds) <= number:
                 self._rounds.append(_Round())

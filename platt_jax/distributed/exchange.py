@@ -59,11 +59,7 @@ class Exchange:
         return np.frombuffer(np.asarray(found).tobytes(), mine.dtype).reshape(-1, *mine.shape)
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
-        """The bytes of all processes, which may differ in length.
-
-        Raises:
-            RuntimeError, TimeoutError: as in `gather`.
-        """
+        """The bytes of all processes, which may differ in length."""
         # Short ones need a single gather, always of one size, whose program is compiled once.
         sent = len(mine).to_bytes(_HEADER, "little") + mine
         gathered = self.gather(_fitted(sent, _SHORT))
@@ -76,11 +72,7 @@ class Exchange:
         ]
 
     def merged(self, mine: Floats, merge: Merge) -> Floats:
-        """The elementwise sum or minimum of arrays of one shape; bitwise equal in each process.
-
-        Raises:
-            RuntimeError, TimeoutError: as in `gather`.
-        """
+        """The elementwise sum or minimum of arrays of one shape; bitwise equal in each process."""
         return self._in_time(lambda: _reduce(mine, merge))
 
     def _in_time(self, exchange: Callable[[], Made]) -> Made:
@@ -114,11 +106,7 @@ class Gathers(Protocol):
 
 
 def agree(exchange: Gathers, work: Callable[[], Made]) -> Made:
-    """Run `work` in every process; returns this process's result if all succeed.
-
-    Raises:
-        ValueError: `work` raised one in some process; it is raised in all processes.
-    """
+    """Run `work` in every process; returns its result here. An error of any is raised in all."""
     made: list[Made] = []
 
     def run() -> bytes:
@@ -130,11 +118,7 @@ def agree(exchange: Gathers, work: Callable[[], Made]) -> Made:
 
 
 def results_of_all(exchange: Gathers, work: Callable[[], bytes]) -> list[bytes]:
-    """Run `work` in every process; returns the results of all processes.
-
-    Raises:
-        ValueError: as in `agree`.
-    """
+    """Run `work` in every process; returns the results of all processes, or raises as `agree`."""
     try:
         mine = _RESULT + work()
     except ValueError as error:
@@ -178,11 +162,7 @@ def _reduction(mesh: Mesh, merge: Merge) -> Callable[[jax.Array], jax.Array]:
 
 
 def keys_of_all(exchange: Gathers, mine: NDArray[Any] | None) -> NDArray[Any]:
-    """The distinct segment ids of all processes, ascending, given the ids of this one.
-
-    Raises:
-        ValueError: the ids of two processes are of different kinds; raised in all processes.
-    """
+    """The distinct segment ids of all processes, ascending, given the ids of this one."""
     parts = [_from_bytes(x) for x in exchange.gather_bytes(to_bytes(mine)) if x]
     kinds = {_kind(part) for part in parts}
     if len(kinds) > 1:

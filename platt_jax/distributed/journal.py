@@ -45,12 +45,7 @@ class Journal:
     def pass_over_rows(
         self, local: Callable[[], Floats], merge: Merge, shape: tuple[int, int]
     ) -> Floats:
-        """See `Meeting`.
-
-        Raises:
-            RuntimeError, TimeoutError: as in `Exchange.merged`.
-            OSError: the file of this pass cannot be written.
-        """
+        """See `Meeting`."""
         file = self._file(self._passes)
         self._passes += 1
         if self._passes <= self._known:

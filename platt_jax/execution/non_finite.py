@@ -23,12 +23,9 @@ def report_non_finite(
     caller: Caller,
     consequence: str = ARE_NAN,
 ) -> None:
-    """Warns of NON_FINITE fits: how many there are, and which is the first.
+    """Warns of NON_FINITE fits, or raises: how many there are, and which is the first.
 
     `kind` is the plural noun for the problems, and `consequence` what follows for them.
-
-    Raises:
-        ValueError: a fit is NON_FINITE, and options.non_finite is "raise".
     """
     bad = np.flatnonzero(jax.device_get(result.status) == Status.NON_FINITE)
     if not len(bad):

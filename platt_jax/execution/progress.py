@@ -56,11 +56,7 @@ class Stage(NamedTuple):
 
     @classmethod
     def of(cls, progress: bool | Listener, name: str = "fit", last: bool = True) -> "Stage":
-        """A stage with the user's argument, checked.
-
-        Raises:
-            ValueError: progress is neither true, false nor a function.
-        """
+        """A stage with the user's argument, checked."""
         if not (callable(progress) or isinstance(progress, bool | np.bool_ | int | None)):
             raise ValueError(
                 "progress: expected True, False or a function that takes a ProgressReport, "
@@ -77,9 +73,6 @@ def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], Non
     """A function to call with the number of problems of each finished chunk.
 
     `sizes` (K,) are the numbers of rows, in the order in which the problems are done.
-
-    Raises:
-        ImportError: a bar is requested, and tqdm is missing.
     """
     with _listening(sizes, stage) as listener:
         yield (
@@ -93,7 +86,7 @@ def reporting_passes(
 ) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
     """A function to call before each pass with the problems (K,) that still run.
 
-    At the end all problems are reported as done. Arguments and errors are as in `reporting`.
+    At the end all problems are reported as done. `sizes` are as in `reporting`.
     """
     with _listening(sizes, stage) as listener:
         if listener is None:

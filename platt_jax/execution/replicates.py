@@ -62,18 +62,11 @@ def fit_replicates(
     context: Context,
     clusters: TakeClusters | None = None,
 ) -> Replicates:
-    """Fits the replicates of K problems. Each is a problem of its own on its original's rows.
+    """Fits the replicates of K problems; returns NumPy arrays (R, K).
 
-    Args:
-        original: the problems.
-        given: arrays with leading axis (K,).
-        plan: the replicates, with ids in the order of the problems' sizes.
-        context: how to fit them, and what receives progress and warnings.
-        clusters: returns the clusters of rows: all rows of a cluster get the same random weight in
-            a replicate, and rows are copied for each replicate. None if rows are independent.
-
-    Returns:
-        NumPy arrays (R, K).
+    Each is a problem of its own on its original's rows. Ids of the plan are in the order of the
+    problems' sizes. `clusters` returns the clusters of rows: all rows of a cluster get the same
+    random weight in a replicate, and rows are copied for each replicate.
     """
     sizes, take, order = original.sizes, original.take, original.order
     options = _with_tol(validation.options(context.options), original.dtype)

@@ -176,11 +176,7 @@ class RowArrays(NamedTuple):
 
 
 def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> LaidOutRows:
-    """The rows of all segments, or of those at some places of the layout, on the host.
-
-    Raises:
-        ValueError: they have a column of a name in `without`.
-    """
+    """The rows of all segments, or of some places, on the host; refuses columns in `without`."""
     groups, (first, last, _) = Groups(rows.sizes[some]), some.indices(len(rows.keys))
     taken = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
     taken = accelerators.fetched(taken)
@@ -192,11 +188,7 @@ def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> Lai
 
 
 def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:
-    """The rows given to a function of arrays, beside which there is no array.
-
-    Raises:
-        ValueError: there is one, or as by `laid_out`.
-    """
+    """The rows given to a function of arrays, beside which there is no array; see `laid_out`."""
     validation.require_none_beside(rows, **beside)
     keys, groups, (scores, labels, weights, offset) = laid_out(rows.for_one_call(), *without)
     return RowArrays(scores, labels > 0, groups.by_row(keys), weights, offset)
@@ -222,11 +214,7 @@ def checked_rows(
     offset: Column | None = None,
     pos_label: Any = None,
 ) -> tuple[Columns, ids.Ids]:
-    """The columns as arrays (N,), and the ids of the rows' segments.
-
-    Raises:
-        ValueError: an argument is invalid for `fit_segments`.
-    """
+    """The columns as arrays (N,), and the ids of the rows' segments."""
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
     columns = given_columns(scores, labels, weights, offset, pos_label)
@@ -256,11 +244,7 @@ def segment_rows(
 def given_or_made(
     kind: type[_Kind], scores: Column, others: Mapping[str, Column], *needed: str
 ) -> _Kind:
-    """Rows of a kind for one call: those given as scores, or made of scores and other columns.
-
-    Raises:
-        ValueError: there are columns beside rows; one that is needed is None; or as for the kind.
-    """
+    """Rows of a kind for one call: those given as scores, or made of scores and other columns."""
     if isinstance(scores, kind):
         validation.require_none_beside(scores, **others)
         return scores.for_one_call()

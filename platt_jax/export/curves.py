@@ -127,11 +127,7 @@ class Reached(NamedTuple):
 
 
 def reached(calibrator: Any, probability: float) -> Reached:
-    """The thresholds of segments, and last the threshold of segments that were not fitted.
-
-    Raises:
-        ValueError: calibrator is no SegmentCalibrator, has no segments or has levels.
-    """
+    """The thresholds of segments, and last the threshold of segments that were not fitted."""
     validation.require_fraction(probability, "threshold")
     if not isinstance(calibrator, SegmentCalibrator) or not len(calibrator.keys):
         raise ValueError(
@@ -153,11 +149,7 @@ def reached(calibrator: Any, probability: float) -> Reached:
 
 
 def decisions(calibrator: Any, probability: float) -> Curves:
-    """Steps to 1 where the scores of a segment reach a probability, by `threshold`.
-
-    Raises:
-        ValueError: as by `reached`.
-    """
+    """Steps to 1 where the scores of a segment reach a probability, by `threshold`."""
     at, falls, _ = reached(calibrator, probability)
     infinite = np.isinf(at)
     start = np.where(infinite, np.nan, np.where(falls, np.nextafter(at, np.inf), at))
@@ -211,9 +203,8 @@ def number_of_cases(found: Curves) -> int:
 def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ...]]]:
     """What is known of segments that were not fitted, by levels.
 
-    Yields:
-        The values of some columns, by the columns' places, and the parameters of all segments that
-        have these values and were in no case before.
+    Yields the values of some columns, by the columns' places, and the parameters of all segments
+    that have these values and were in no case before.
     """
     if not found.crossed:
         for level in reversed(found.levels):
@@ -258,18 +249,10 @@ def polynomial(numbers: Mapping[str, str], score: str) -> str:
 def column_types(
     found: Curves, allowed: Collection[type], expected: str, bits: int, where: str
 ) -> list[type]:
-    """The one type that the values of each column of ids have.
+    """The one type that the values of each column of ids have, among the `allowed` ones.
 
-    Args:
-        found: the curves.
-        allowed: the types that can be written.
-        expected: what is expected, for a message.
-        bits: size of an integer, including its sign.
-        where: what has integers of this size, for a message.
-
-    Raises:
-        ValueError: a column has several types or another one; an integer needs more bits; or a text
-            has half of a surrogate pair alone, which UTF-8 cannot hold.
+    Integers have at most so many bits, including the sign. For messages `expected` says what is
+    expected, and `where` what has integers of this size.
     """
     for types in found.types:
         if len(types) > 1 or not types <= set(allowed):

@@ -86,11 +86,7 @@ def written(
 def _view_and_rows(
     view: str | None, rows: str | None, tables: Sequence[str], dialect: str
 ) -> tuple[str, str]:
-    """The view, and the table of rows, which no statement may drop, as DuckDB writes their names.
-
-    Raises:
-        ValueError: one of them is missing or no name, or two tables have the same name.
-    """
+    """The view, and the table of rows, which nothing may drop, as DuckDB writes their names."""
     if not (view and rows):
         raise ValueError(
             f"view, rows: expected the names of a view and of its rows, or neither, got {view!r} "

@@ -140,14 +140,9 @@ def sums(rows: RowArrays, at: Center) -> ExpansionSums:
 def leave_each_out(
     rows: RowArrays, at: Center, total: ExpansionSums, options: Options, tolerance: float
 ) -> LeftOut:
-    """The fits without each of these rows.
+    """The fits without each of these rows, given the fits of all rows and their sums.
 
-    Args:
-        rows: as in `sums`.
-        at: the fits of all rows.
-        total: the sums over all rows of the problems.
-        options: the options of the fits.
-        tolerance: maximum error of the log-odds.
+    The tolerance is the maximum error of the log-odds; rows are as in `sums`.
     """
     (scores, *_), _ = rows
     a, z, y, w, counts = _read(rows, at)

@@ -252,13 +252,7 @@ class _Estimated(NamedTuple):
 
 
 def _estimated(mixture: RateLikelihood, joint: Floats, critical: float) -> _Estimated:
-    """The rates with errors and intervals.
-
-    Args:
-        mixture: the likelihoods.
-        joint: (S, 3, 3), the covariance of A, B and the base rate.
-        critical: quantile of the chi-squared distribution with one degree of freedom.
-    """
+    """The rates with errors and intervals; `joint` is the covariance of A, B and the base rate."""
     zero, one = np.zeros_like(mixture.base), np.ones_like(mixture.base)
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(mixture.slope(one) >= 0, one, zero)

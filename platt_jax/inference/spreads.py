@@ -165,11 +165,7 @@ class Compared(NamedTuple):
         return [p_value(x, w) for x, w in zip(self.statistics, weights, strict=True)]
 
     def intervals(self, cut: float) -> list[tuple[float, float, float]]:
-        """The estimate and the lower and upper end of the interval, for A and for B.
-
-        Args:
-            cut: difference of the deviance between the ends and the estimate.
-        """
+        """For A and for B the estimate, and the ends where the deviance is `cut` higher."""
         both = zip(self.spreads, self.deviations, self.without[:2], strict=True)
         return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 

@@ -52,15 +52,9 @@ def rarer(each: Binned) -> Rarer:
 def distributions(each: Binned, few: Bools, most: int) -> Iterator[tuple[slice, Floats]]:
     """The distributions of the counts of the rarer class, in pieces that fit a cache.
 
-    Args:
-        each: rows of K problems in bins.
-        few: (K, number) bool, the M bins to treat; the sum of w p of the rarer class in each is at
-            most `FEW`, and weights are whole numbers.
-        most: largest count; larger ones are included in it.
-
-    Yields:
-        A slice of the M bins, in the order of `few`; and (m, most + 1) probabilities of
-        0 ... most - 1 and of at least `most` for each of them.
+    They are of M bins, `few`, in which the sum of w p of the rarer class is at most `FEW`, and
+    weights are whole numbers. Yields a slice of the M bins, and (m, most + 1) probabilities of
+    0 ... most - 1 and of at least `most` for each of them.
     """
     codes, weights = each.codes.ravel(), each.of.weights.ravel()
     mine = np.flatnonzero(few.ravel()[codes] & (weights > 0))
@@ -128,20 +122,13 @@ def _lumped(chances: Floats, most: int) -> Floats:
 
 
 def p_values(each: Binned, terms: Floats, variance: Floats) -> Floats:
-    """P-values of sums of terms, which are squared deviations from the expectation.
+    """P-values (K,) of sums of terms, which are squared deviations from the expectation.
 
-    Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
-    groups are taken as chi-square with one degree of freedom. Exact terms are rounded to a
-    fine grid. The p-value is for the rounded statistic, and is valid for any rounding.
-
-    Args:
-        each: rows of K problems in bins.
-        terms: (K, n_bins) (observed - expected)^2 / variance.
-        variance: (K, n_bins) divisor of each group's squared deviation.
-
-    Returns:
-        (K,) in [0, 1]; NaN for problems where `Rarer.few` is false in all groups, and where the
-        sum is 0 or infinite.
+    Terms (K, n_bins) are divided by their variance. Counts in groups where `Rarer.few` is true have
+    their exact distribution; the terms of other groups are taken as chi-square with one degree of
+    freedom. Exact terms are rounded to a fine grid. The p-value is for the rounded statistic, and
+    is valid for any rounding. It is NaN where `Rarer.few` is false in all groups, and where the sum
+    is 0 or infinite.
     """
     of, total = rarer(each), terms.sum(axis=-1)
     found = np.full(len(terms), np.nan)
@@ -186,15 +173,9 @@ def _tails(each: Binned, terms: Floats, variance: Floats, most: int) -> Floats:
 
 
 def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats, float]:
-    """The distribution of the sum of independent integers.
+    """The probabilities (width,) of a sum of M independent integers; and of all other values.
 
-    Args:
-        chances: (M, n) probabilities of the values of each of M integers.
-        place: (M, n) these values, from 0 to `width`.
-        width: number of distinct values of the sum.
-
-    Returns:
-        (width,) probabilities of 0 ... width - 1; and the probability of all other values.
+    The integers have the values `place` (M, n), from 0 to `width`, with these chances.
     """
     cell, beyond = np.zeros(width), 0.0
     cell[0] = 1

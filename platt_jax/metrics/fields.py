@@ -256,10 +256,7 @@ def _by_field(
 ) -> list[Any]:
     """The numbers of each field, the last of which is a count; and the fields' names.
 
-    Args:
-        rows: the rows by field.
-        level: of the intervals.
-        measure: the numbers from a field's groups and the normal quantile of the level.
+    `measure` makes them of a field's groups and the normal quantile of the level.
     """
     z = critical_value(level, simultaneous=False)
     lines = [measure(grouped(rows.predictions, field), z) for field in rows.fields]

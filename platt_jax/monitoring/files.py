@@ -114,9 +114,8 @@ class Versions:
     def replacing(self, path: str | os.PathLike[str], *, new: bool) -> Iterator[None]:
         """Around the replacement of a file, which no other process can then replace.
 
-        Raises:
-            ValueError: the file has changed since it was read or written; it exists, if `new`; or
-                another process replaces it now.
+        It is refused if the file has changed since it was read or written, if it exists and is to
+        be `new`, or if another process replaces it now.
         """
         path = destination(path)
         last = None if new else self._last.get(str(path), _contents(path))

@@ -138,12 +138,8 @@ def read_classes(
 ) -> tuple[NDArray[Any], Ints]:
     """The ids of the classes (C,), and the number of each row's class (N,).
 
-    Args:
-        labels: (N,) class ids.
-        rows: N.
-        number: C, the number of columns; None if there are no columns.
-        classes: (C,) ids; None means 0 ... C-1 if the labels are such integers, else the distinct
-            labels, ascending.
+    Without `classes` they are 0 ... C-1 if the labels are such integers, else the distinct labels,
+    ascending. The number of columns is None if there are none.
     """
     given = ids.read_rows(labels, rows, "labels")
     if classes is None:

@@ -46,9 +46,6 @@ def weights_of_both(likelihoods: Likelihoods) -> NDArray[np.float64]:
     freedom sum to 1/2, and so do weights of even ones. If all segments have equal rows, the weights
     are (2 - r)/4, r/4, r/4 and (2 - r)/4, where r is the square root of 2 (Kuriki 1993, "One-sided
     test for the equality of two covariance matrices").
-
-    Args:
-        likelihoods: likelihoods of the segments, under a population without spread.
     """
     P = likelihoods.transformed(likelihoods.coordinates(likelihoods.total).matrix).precision
     AA, AB, BB = P.AA, P.AB, P.BB

@@ -49,12 +49,9 @@ class Design(Protocol):
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
     ) -> LevelPosteriors:
-        """The posteriors of the effects.
+        """The posteriors of the effects, given the covariance of each level's effects.
 
-        Args:
-            likelihoods: (K,) the likelihoods of the segments.
-            covariances: (2, 2) for each level, the covariance of its effects.
-            center: (2,), mean of the prior of the mean curve; see `population_prior`.
+        The center (2,) is the mean of the prior of the mean curve; see `population_prior`.
         """
 
     def effects(

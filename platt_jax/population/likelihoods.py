@@ -31,11 +31,8 @@ class Likelihoods(NamedTuple):
         """The likelihoods that give these posteriors under the population, up to second moments.
 
         The marginal likelihood of the population then has the same derivatives as by quadrature
-        (expectation propagation, Minka 2001).
-
-        Args:
-            posteriors: the posteriors in coordinates in which the population is N(0, I).
-            population: one distribution, or one for each segment.
+        (expectation propagation, Minka 2001). Posteriors are in coordinates in which the
+        population, one or one for each segment, is N(0, I).
         """
         return _from_moments(posteriors.mean, posteriors.covariance, population)
 

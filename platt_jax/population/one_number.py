@@ -122,12 +122,7 @@ class NumberPopulation(NamedTuple):
 
 
 def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopulation:
-    """The population, given the segments' likelihoods.
-
-    Args:
-        table: likelihoods of the segments.
-        center: mean of the prior of the population's mean.
-    """
+    """The population, given the segments' likelihoods and the mean of the prior of its mean."""
     spread, log_density = _FIRST, np.empty(0)
     for _ in range(2):
         found = _with_spreads(table, center, spread)

@@ -58,9 +58,7 @@ class Profile(NamedTuple):
     ) -> tuple[float, Likeliest, Position]:
         """The maximum log-likelihood, its population, and the position of the last pass.
 
-        Args:
-            at: position from which the search starts.
-            held: as in `marginal.likeliest`, for the parameters turn @ (A, B).
+        The search starts at a position; `held` is as in `marginal.likeliest`, for turn @ (A, B).
         """
         factor = None
         if held != _FREE:

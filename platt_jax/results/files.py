@@ -78,11 +78,7 @@ def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
 
 
 def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and the arrays of a file of this calibrator. No array holds Python objects.
-
-    Raises:
-        ValueError: calibrator is something else, or its fields are inconsistent.
-    """
+    """The header and the arrays of a file of this calibrator. No array holds Python objects."""
     kind = type(calibrator).__name__
     if kind not in _KINDS:
         raise ValueError(
@@ -165,11 +161,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> Calibrator:
-    """The calibrator with this header and arrays of these names, from `described`.
-
-    Raises:
-        Exception: they describe no calibrator. The class depends on the fault.
-    """
+    """The inverse of `described`; what describes no calibrator is an exception of any class."""
     version = about["version"]
     if about["format"] != _FORMAT or type(version) is not int or version < 1:
         raise ValueError("not our header")

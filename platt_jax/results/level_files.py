@@ -44,11 +44,7 @@ def names(header: dict[str, Any]) -> list[str]:
 
 
 def assembled(header: dict[str, Any], read: Callable[[str], NDArray[Any]]) -> Levels:
-    """The inverse of `described`, given a function that returns the array of a name.
-
-    Raises:
-        ValueError: the header or an array is not one of levels.
-    """
+    """The inverse of `described`, given a function that returns the array of a name."""
     if header["kind"] not in ("nested", "crossed") or not header["each"]:
         raise ValueError(f"levels: expected nested or crossed ones, got {header['kind']!r}")
     each = []

@@ -41,11 +41,7 @@ def described(calibrator: MulticlassCalibrator) -> tuple[dict[str, Any], dict[st
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> MulticlassCalibrator:
-    """The inverse of `described`, given a function that returns the array of a name.
-
-    Raises:
-        Exception: they describe no calibrator. The class depends on the fault.
-    """
+    """The inverse of `described`, given a function that returns the array of a name."""
     model, pooling, layouts = about["model"], about["pooling"], about["layouts"]
     if model not in get_args(Model) or pooling not in get_args(ClassPooling):
         raise ValueError("not a model, or not a kind of pooling")

@@ -44,12 +44,10 @@ def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
 
 
 def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
-    """The mean of 1 / (1 + EXP(z)) over a normal z.
+    """The mean of 1 / (1 + EXP(z)) over a normal z, an expression of its mean.
 
-    Args:
-        z: expression of the mean.
-        s: expression of the standard deviation.
-        rule: step and number of pairs of the nodes, as in `results/averages.py`.
+    `s` is its standard deviation; the rule is the step and number of pairs of the nodes, as in
+    `results/averages.py`.
     """
     at = nodes(*rule)
     terms = " + ".join(

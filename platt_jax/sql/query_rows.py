@@ -124,11 +124,7 @@ class QueryRows:
         named_values: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:
-        """The columns of a query's result; 0 for problems that have no rows, or are not active.
-
-        Raises:
-            ValueError: the rows have changed.
-        """
+        """The columns of a query's result; 0 for problems that have no rows, or are not active."""
         segments, shape = self.keys.num_rows, self.good.shape
         active = np.ones(shape, bool) if active is None else np.array(active)
         has_all = active[segments:].any()
@@ -168,17 +164,11 @@ def _check_same_rows(
     plain: ClassMoments,
     widest_offset: Any,
 ) -> None:
-    """Check what a pass tells of its rows, see `queries._same_rows`.
+    """Check what a pass tells of its rows (see `queries._same_rows`) by what the first pass told.
 
-    Args:
-        found: the result of the pass.
-        which: (J,) segments whose rows were joined.
-        good: (K,) or (K + 1,) number of good rows by the first pass.
-        plain: (K,) moments of the original scores by the first pass.
-        widest_offset: None, or (K,) or (K + 1,) largest absolute offset.
-
-    Raises:
-        ValueError: they differ from the numbers of the first pass.
+    The segments `which` (J,) were joined. Arrays (K,) may have one more entry for all rows: numbers
+    of good rows, and the largest absolute offsets, or None; `plain` are moments of the original
+    scores.
     """
     place = numbers(found["j"]).astype(int)
     number = np.zeros(len(good))

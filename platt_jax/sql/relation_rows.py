@@ -139,12 +139,7 @@ def require_relation_rows(value: object) -> None:
 
 
 def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> QueryEngine:
-    """The engine that runs queries over a relation.
-
-    Raises:
-        ValueError: the relation is of no known engine.
-        ImportError: the relation is a Parquet file, and DuckDB is missing.
-    """
+    """The engine that runs queries over a relation."""
     if connection is not None and isinstance(relation, str):
         return Database(relation, connection, dialect)
     if connection is not None or dialect is not None:

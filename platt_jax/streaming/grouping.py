@@ -66,20 +66,10 @@ def group_source(
     stage: Callable[[str], Stage],
     caller: Caller,
 ) -> None:
-    """Write the rows of a source to a directory for StoredRows.
+    """Write the rows of a source, read once, to an empty directory for StoredRows.
 
-    Args:
-        source: the rows, read once.
-        directory: an empty directory.
-        fingerprint: fingerprint of the source, stored with the rows.
-        pos_label: label of class 1, for labels that are not numbers.
-        stage: returns the stage of a given name.
-        caller: where the warning about scores that look like probabilities points.
-
-    Raises:
-        ValueError: the columns of a batch are not as in `fit_segments`, or there are no rows.
-        OSError: a file cannot be written.
-        ImportError: xxhash is missing.
+    The fingerprint of the source is stored with the rows. `stage` returns the stage of a given
+    name, and `caller` is where the warning about scores that look like probabilities points.
     """
     xxhash()  # before hours of reading
     spill = directory / "spill"

@@ -245,11 +245,7 @@ def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | 
 
 
 def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
-    """How far the segments move, by the argument `drift`.
-
-    Raises:
-        ValueError: it is none of what `update` takes for this calibrator.
-    """
+    """How far the segments move, by the argument `drift`."""
     if isinstance(drift, Drift):
         if calibrator.pooling != "partial":
             raise ValueError(
@@ -276,11 +272,7 @@ def _is_covariance(matrix: Floats) -> bool:
 
 
 def _with_night(nights: tuple[str, ...], night: object) -> tuple[str, ...]:
-    """The nights with another one, which is new.
-
-    Raises:
-        ValueError: it is not new, or no name.
-    """
+    """The nights with another one; refuses a night that is not new."""
     if night is None:
         return nights
     name = str(night)

@@ -135,14 +135,10 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
 
 
 def scaled_weights(w: Floats) -> tuple[Floats, Ints]:
-    """Weights whose sum cannot overflow.
+    """Weights (K, N) whose sum cannot overflow, and (K,) even exponents e.
 
-    Args:
-        w: (K, N) finite weights >= 0 of K problems, of any size.
-
-    Returns:
-        (K, N) the weights times powers of 4 that bring each problem's sum to [1/2, 2), without loss
-        of digits; and (K,) even exponents e: the weights are the first times 2^e.
+    Given finite weights >= 0 of any size, these are times powers of 4 that bring each problem's sum
+    to [1/2, 2), without loss of digits: the weights are the first times 2^e.
     """
     _, largest = np.frexp(w.max(axis=-1))
     _, sum_exponent = np.frexp(times_power(w, -largest).sum(axis=-1))

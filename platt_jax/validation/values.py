@@ -100,14 +100,10 @@ def broadcast(
     of: str | None = None,
     advice: str = _ONE_COLUMN,
 ) -> ArrayIfGiven:
-    """Values as a read-only view of this shape.
+    """Values as a read-only view of this shape; None stays.
 
-    Args:
-        values: an array, or None.
-        shape: the shape.
-        name: name of the values, for a message.
-        of: name of the array that has the shape; None for the scores of a fit.
-        advice: what to do if that array is a table (N, C), and the values are (N,).
+    `of` names the array that has the shape, None for the scores of a fit. The advice says what to
+    do if that array is a table (N, C), and the values are (N,).
     """
     if values is None:
         return None

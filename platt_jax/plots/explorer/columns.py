@@ -189,11 +189,7 @@ class Ids(NamedTuple):
         return self.judged[judged] if judged >= 0 else self.fitted[place]
 
     def place(self, id_: Any, name: str) -> int:
-        """The number of a segment, -1 if there is none of this id.
-
-        Raises:
-            ValueError: the id has a type that no id here can equal.
-        """
+        """The number of a segment, -1 if there is none of this id."""
         for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
             known, order_of_keys = ascending(keys)
             (found,) = get_indexer(known, ids.read([id_], name), name)

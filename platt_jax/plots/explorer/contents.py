@@ -62,9 +62,8 @@ class Contents(NamedTuple):
     def within(self, region: Sequence[float | None]) -> NDArray[Any]:
         """(n,) ids of the segments between these ends, the most urgent first.
 
-        Args:
-            region: the least and the greatest number of expected positives, and the least and the
-                greatest ratio; None where there is no limit.
+        The region is the least and the greatest number of expected positives, and the least and the
+        greatest ratio; None where there is no limit.
         """
         fewest, most, lowest, highest = region
         inside = np.ones(len(self.ratio), bool)
