@@ -40,11 +40,7 @@ class ProcessRows(validation.HeldRows):
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
-        """The segments of all processes, once these have compared their calls.
-
-        Raises:
-            ValueError: see `rows`.
-        """
+        """The segments of all processes, once these have compared their calls."""
         exchange = Exchange(self._time_limit)
         require_same_fit(exchange, self, arguments, self._texts())
         rows, dtype, has_offset = _agreed_rows(exchange, self._scores, self._by_segment)

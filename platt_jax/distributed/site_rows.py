@@ -44,11 +44,7 @@ class SiteRows(validation.HeldRows):
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
-        """The segments of all sites, once these have compared their calls.
-
-        Raises:
-            ValueError: see `site_rows`.
-        """
+        """The segments of all sites, once these have compared their calls."""
         meeting: Meeting
         if self._folder is None:
             meeting = Journal(Exchange(self._time_limit), None, {})

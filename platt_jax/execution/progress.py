@@ -42,17 +42,12 @@ Listener = Callable[[ProgressReport], Any]
 
 
 class Stage(NamedTuple):
-    """A part of a call whose progress is reported.
+    """A part of a call whose progress is reported."""
 
-    Attributes:
-        progress: the user's argument: whether to show a bar, or a function of a ProgressReport.
-        name: the name of the stage.
-        last: whether it is the last stage of the call, whose bar remains when done.
-    """
-
+    # the user's argument: whether to show a bar, or a function of a ProgressReport
     progress: bool | Listener = False
-    name: str = "fit"
-    last: bool = True
+    name: str = "fit"  # the name of the stage
+    last: bool = True  # whether it is the last stage of the call, whose bar remains when done
 
     @classmethod
     def of(cls, progress: bool | Listener, name: str = "fit", last: bool = True) -> "Stage":

@@ -21,18 +21,12 @@ Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit
 
 
 class LevelCurves(NamedTuple):
-    """What a level says of segments that were not fitted, as `results.levels.Part`.
+    """What a level says of segments that were not fitted, as `results.levels.Part`."""
 
-    Attributes:
-        columns: places of the columns of ids that the values have.
-        values: the values, tuples of their columns.
-        parameters: the five parameters of each value.
-        unseen: for crossed levels the parameters of an unseen value; None for nested ones.
-    """
-
-    columns: range
-    values: list[tuple[Any, ...]]
-    parameters: list[tuple[float, ...]]
+    columns: range  # places of the columns of ids that the values have
+    values: list[tuple[Any, ...]]  # the values, tuples of their columns
+    parameters: list[tuple[float, ...]]  # the five parameters of each value
+    # for crossed levels the parameters of an unseen value; None for nested ones
     unseen: tuple[float, ...] | None
 
 
@@ -42,32 +36,24 @@ class Curves(NamedTuple):
     With a population (A, B) is normal, and a probability is the mean of the sigmoid. A curve then
     has five parameters: the means of A and B, and their covariance's AA, AB and BB. Other curves
     are in pieces, and the one parameter is the number of the curve.
-
-    Attributes:
-        segments: segment ids, ascending: text, numbers, dates; tuples if they have several columns.
-            None for one sigmoid for all rows.
-        columns: the values of each column of the ids, values of levels included.
-        types: the types of the values of each column.
-        parameters: the one, two or five parameters of each segment; NaN without a curve
-            (NON_FINITE, EMPTY).
-        fallback: the parameters for all other segments; or the parameters of the one sigmoid. With
-            levels, the parameters for a segment of which no value is known.
-        root: with crossed levels the parameters of the mean curve, to which the effects of values
-            add up; otherwise the fallback.
-        levels: the levels; empty without any.
-        pieces: the curves by number; None for sigmoids.
-        decides: whether the curves are 1 where a row is accepted, and 0 elsewhere.
     """
 
+    # segment ids, ascending: text, numbers, dates; tuples if they have several columns. None for
+    # one sigmoid for all rows.
     segments: list[Any] | None
-    columns: list[list[Any]]
-    types: list[set[type]]
+    columns: list[list[Any]]  # the values of each column of the ids, values of levels included
+    types: list[set[type]]  # the types of the values of each column
+    # the one, two or five parameters of each segment; NaN without a curve (NON_FINITE, EMPTY)
     parameters: list[tuple[float, ...]]
+    # the parameters for all other segments; or the parameters of the one sigmoid. With levels, the
+    # parameters for a segment of which no value is known.
     fallback: tuple[float, ...]
+    # with crossed levels the parameters of the mean curve, to which the effects of values add up;
+    # otherwise the fallback
     root: tuple[float, ...]
-    levels: list[LevelCurves]
-    pieces: Pieces | None = None
-    decides: bool = False
+    levels: list[LevelCurves]  # the levels; empty without any
+    pieces: Pieces | None = None  # the curves by number; None for sigmoids
+    decides: bool = False  # whether the curves are 1 where a row is accepted, and 0 elsewhere
 
     @property
     def crossed(self) -> bool:
@@ -93,12 +79,7 @@ NORMAL = *SIGMOID, "AA", "AB", "BB"
 
 
 def curves(calibrator: Exportable, *, any_curve: bool = False) -> Curves:
-    """The curves of a calibrator.
-
-    Raises:
-        ValueError: calibrator is neither a SegmentCalibrator nor one Sigmoid or Fit; or it has
-            other curves than sigmoids, if not any.
-    """
+    """The curves of a SegmentCalibrator, or of one Sigmoid or Fit; sigmoids only, if not any."""
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:

@@ -200,20 +200,13 @@ def _literal(part: Any) -> str:
 
 
 class _Table(NamedTuple):
-    """A table to create, of the segments or of the values of a level.
+    """A table to create, of the segments or of the values of a level."""
 
-    Attributes:
-        name: its name, quoted.
-        prefix: prefix of the names of its columns.
-        columns: the places of the columns of ids that it has, with their SQL types.
-        rows: ids and parameters of each row.
-        unseen: with crossed levels, the parameters where no row is joined; None otherwise.
-    """
-
-    name: str
-    prefix: str
-    columns: dict[int, str]
-    rows: list[tuple[tuple[Any, ...], tuple[float, ...]]]
+    name: str  # its name, quoted
+    prefix: str  # prefix of the names of its columns
+    columns: dict[int, str]  # the places of the columns of ids that it has, with their SQL types
+    rows: list[tuple[tuple[Any, ...], tuple[float, ...]]]  # ids and parameters of each row
+    # with crossed levels, the parameters where no row is joined; None otherwise
     unseen: tuple[float, ...] | None = None
 
 

@@ -102,10 +102,8 @@ def _read(rows: RowArrays, at: Center) -> _CenteredRows:
 def sums(rows: RowArrays, at: Center) -> ExpansionSums:
     """The sums over these rows; sums over parts of the same problems can be added.
 
-    Args:
-        rows: columns [S, L], with a NaN score where a label is bad; and the number of rows [S],
-            which come first.
-        at: the fits of all rows.
+    Columns have the shape [S, L], with a NaN score where a label is bad, and the rows [S] come
+    first.
     """
     a, z, y, w, counts = _read(rows, at)
     a, z = jnp.where(counts, a, 0), jnp.where(counts, z, 0)

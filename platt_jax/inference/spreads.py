@@ -187,11 +187,8 @@ class _ParameterSpread(NamedTuple):
     ) -> tuple[float, float, float]:
         """The estimated standard deviation, and the lower and upper end of its interval.
 
-        Args:
-            deviation: estimated standard deviation.
-            largest: maximum log-likelihood.
-            none: maximum log-likelihood without this spread.
-            cut: difference of the deviance between the ends and the estimate.
+        Log-likelihoods are the `largest`, and the largest with `none` of this spread; see
+        `intervals`.
         """
 
         def excess(log_likelihood: float) -> float:

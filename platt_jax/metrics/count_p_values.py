@@ -24,17 +24,11 @@ class Counts(NamedTuple):
 
 
 class GroupedPredictions(NamedTuple):
-    """N rows.
+    """N rows."""
 
-    Attributes:
-        proba: (N,) probabilities of class 1.
-        weights: (N,) counts of rows > 0.
-        group: (N,) number of the row's group, below K.
-    """
-
-    proba: Floats
-    weights: Floats
-    group: Ints
+    proba: Floats  # (N,) probabilities of class 1
+    weights: Floats  # (N,) counts of rows > 0
+    group: Ints  # (N,) number of the row's group, below K
 
     def sums(self, x: Any, number: int) -> Floats:
         """(K,) weighted sums of x (N,) over the rows of each of this number K of groups."""

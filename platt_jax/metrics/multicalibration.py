@@ -59,19 +59,12 @@ class MulticalibrationError(NamedTuple):
 
 
 class _Walks(NamedTuple):
-    """Groups of rows, each in ascending order of P(y=1), one after the other.
+    """Groups of rows, each in ascending order of P(y=1), one after the other."""
 
-    Attributes:
-        row: (M,) rows of all groups.
-        groups: the G groups of these.
-        ends: (E,) places of the last of equal probabilities of a group.
-        end_groups: the groups of `ends`.
-    """
-
-    row: NDArray[np.intp]
-    groups: Groups
-    ends: NDArray[np.intp]
-    end_groups: Groups
+    row: NDArray[np.intp]  # (M,) rows of all groups
+    groups: Groups  # the G groups of these
+    ends: NDArray[np.intp]  # (E,) places of the last of equal probabilities of a group
+    end_groups: Groups  # the groups of `ends`
 
     def sums(self, x: Floats) -> Floats:
         """(G,) sums of x (N,) over each group."""

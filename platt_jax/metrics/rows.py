@@ -86,19 +86,13 @@ def pieces(which: NDArray[np.intp], most: int) -> Iterator[NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class Problems:
-    """What is known of K problems besides their rows, of which only sums are computed.
+    """What is known of K problems besides their rows, of which only sums are computed."""
 
-    Attributes:
-        total: (K,) sums of the weights, 0 or in [1/2, 2).
-        exponent: (K,) even integers e: the weights as given are the weights in the sums times 2^e.
-        batch: batch shape (...) of the arguments.
-        dtype: dtype of the results.
-    """
-
-    total: Floats
+    total: Floats  # (K,) sums of the weights, 0 or in [1/2, 2)
+    # (K,) even integers e: the weights as given are the weights in the sums times 2^e
     exponent: Ints
-    batch: tuple[int, ...]
-    dtype: np.dtype[Any]
+    batch: tuple[int, ...]  # batch shape (...) of the arguments
+    dtype: np.dtype[Any]  # dtype of the results
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
         """(K,) weighted sums over the rows of a function of them, (K, N); see `PredictedRows`."""
@@ -139,17 +133,11 @@ class Problems:
 
 
 class PredictedRows:
-    """Labels and predictions row by row: arrays (K, N) of NumPy, or of JAX in a program.
+    """Labels and predictions row by row: arrays (K, N) of NumPy, or of JAX in a program."""
 
-    Attributes:
-        positive: bool, whether the label is 1.
-        values: float64, finite.
-        from_logits: whether the values are logits; otherwise they are probabilities.
-    """
-
-    positive: Any
-    values: Any
-    from_logits: bool
+    positive: Any  # bool, whether the label is 1
+    values: Any  # float64, finite
+    from_logits: bool  # whether the values are logits; otherwise they are probabilities
 
     def probabilities(self) -> tuple[Any, Any]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
@@ -190,16 +178,11 @@ class MetricRows(Problems):
     Weights of any scale are multiplied by a power of two, so that their sum is near 1: no digit is
     lost, and neither sums of weights nor products of two overflow. Only a weight below 1e-300 of
     the sum is lost.
-
-    Attributes:
-        positive: (K, N) bool, whether the label is 1.
-        values: (K, N) float64, finite: the predictions.
-        weights: (K, N) float64, finite and >= 0.
     """
 
-    positive: Bools
-    values: Floats
-    weights: Floats
+    positive: Bools  # (K, N) bool, whether the label is 1
+    values: Floats  # (K, N) float64, finite: the predictions
+    weights: Floats  # (K, N) float64, finite and >= 0
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
         """See `Problems`."""

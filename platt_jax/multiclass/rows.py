@@ -33,21 +33,13 @@ class Padded(NamedTuple):
 
 @dataclass(frozen=True)
 class MulticlassRows:
-    """The rows of a call.
+    """The rows of a call."""
 
-    Attributes:
-        logits: (N, C) logits, -inf where a class is no option; or (N,) ordinal scores.
-        codes: (N,) numbers of the labels' classes.
-        weights: (N,) float64, 0 for rows that are left out.
-        bad: (N,) whether a row makes its segment NON_FINITE.
-        classes: C, the number of classes.
-    """
-
-    logits: NDArray[Any]
-    codes: Ints
-    weights: Floats
-    bad: Bools
-    classes: int
+    logits: NDArray[Any]  # (N, C) logits, -inf where a class is no option; or (N,) ordinal scores
+    codes: Ints  # (N,) numbers of the labels' classes
+    weights: Floats  # (N,) float64, 0 for rows that are left out
+    bad: Bools  # (N,) whether a row makes its segment NON_FINITE
+    classes: int  # C, the number of classes
 
     @property
     def all(self) -> PaddedRows:

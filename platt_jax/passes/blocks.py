@@ -38,17 +38,13 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks(DeferredRows):
-    """The rows of one problem, read again by every method. See `protocol.Rows` for the methods.
+    """The rows of one problem, read again by every method. See `protocol.Rows` for the methods."""
 
-    Attributes:
-        source: the blocks, or items to read them from; iterated once in each pass.
-        read: reads a block, given its item, on the thread that computes its sums; None if the items
-            are blocks.
-        mesh: the devices, which each get a block of every item; None for the default device.
-    """
-
-    source: Iterable[Any]
+    source: Iterable[Any]  # the blocks, or items to read them from; iterated once in each pass
+    # reads a block, given its item, on the thread that computes its sums; None if the items are
+    # blocks
     read: Callable[[Any], Block] | None = None
+    # the devices, which each get a block of every item; None for the default device
     mesh: Mesh | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:

@@ -24,12 +24,7 @@ _LITTLE = 1e-3
 
 
 def p_value(statistic: float, weights: NDArray[np.float64]) -> float:
-    """The probability of a larger statistic.
-
-    Args:
-        statistic: twice a difference of log likelihoods.
-        weights: (4,) weights of the chi-squares with 0 to 3 degrees of freedom.
-    """
+    """The probability of a larger statistic, twice a difference of log likelihoods."""
     if statistic <= 0:
         return 1.0
     one, two = math.erfc(math.sqrt(statistic / 2)), math.exp(-statistic / 2)

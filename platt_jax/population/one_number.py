@@ -66,21 +66,13 @@ class _Moments(NamedTuple):
 
 
 class NumberPopulation(NamedTuple):
-    """What is known of a population: a mixture of G normals.
+    """What is known of a population: a mixture of G normals."""
 
-    Attributes:
-        weight: (G,) probabilities of the components.
-        spread: (G,) the standard deviation of the population.
-        mean: (G,) the expectation of its mean.
-        mean_error: (G,) the standard deviation of its mean.
-        likeliest_spread: the most probable standard deviation.
-    """
-
-    weight: Floats
-    spread: Floats
-    mean: Floats
-    mean_error: Floats
-    likeliest_spread: float
+    weight: Floats  # (G,) probabilities of the components
+    spread: Floats  # (G,) the standard deviation of the population
+    mean: Floats  # (G,) the expectation of its mean
+    mean_error: Floats  # (G,) the standard deviation of its mean
+    likeliest_spread: float  # the most probable standard deviation
 
     @property
     def expectation(self) -> float:

@@ -43,12 +43,7 @@ class Profile(NamedTuple):
     caller: Caller
 
     def start(self, mean: NDArray[np.float64], number: int) -> Position:
-        """The population from which searches start, around the curve of all rows.
-
-        Args:
-            mean: (2,) (A, B) of that curve.
-            number: number of segments.
-        """
+        """The population from which searches start, around the curve of all rows, (A, B)."""
         population = normals(mean, START_SPREAD**2 * np.eye(2))
         nodes = Normals(*(np.full(number, x) for x in population))
         return Position.of(self.segments, fine(number), population, nodes, SILENT)

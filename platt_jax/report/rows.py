@@ -25,17 +25,11 @@ _BINS = 10  # of the expected calibration error
 
 
 class Measure(NamedTuple):
-    """A metric of all rows.
+    """A metric of all rows."""
 
-    Attributes:
-        before: by the probabilities before.
-        after: by the calibrator's.
-        error: standard error of after - before; NaN where there is none.
-    """
-
-    before: float
-    after: float
-    error: float
+    before: float  # by the probabilities before
+    after: float  # by the calibrator's
+    error: float  # standard error of after - before; NaN where there is none
 
     @property
     def difference(self) -> float:
@@ -49,20 +43,14 @@ class Measure(NamedTuple):
 
 
 class ReportRows(NamedTuple):
-    """N rows and their predictions.
+    """N rows and their predictions."""
 
-    Attributes:
-        rows: the rows with the calibrator's predictions; not usable either where `before` is not
-            finite.
-        before: (N,) probabilities without the calibrator's segments.
-        source: what `before` is, in words.
-        pooled: (N,) probabilities by one curve for all, which may be `before` itself; None if they
-            are not finite.
-    """
-
+    # the rows with the calibrator's predictions; not usable either where `before` is not finite
     rows: PredictedRows
-    before: Floats
-    source: str
+    before: Floats  # (N,) probabilities without the calibrator's segments
+    source: str  # what `before` is, in words
+    # (N,) probabilities by one curve for all, which may be `before` itself; None if they are not
+    # finite
     pooled: Floats | None
 
     def measured(self) -> dict[str, dict[str, Measure]]:

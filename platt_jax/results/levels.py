@@ -64,19 +64,14 @@ class Level(ComparedByValue):
 
 
 class Part(NamedTuple):
-    """What one level adds to the curve of an unseen segment, as rows (A, B, AA, AB, BB).
+    """What one level adds to the curve of an unseen segment, as rows (A, B, AA, AB, BB)."""
 
-    Attributes:
-        columns: places of the columns of ids that the keys have.
-        keys: (V,) as in `Level`.
-        normal: (V, 5), for crossed levels the effect of each value; for nested ones the curve of an
-            unseen segment with this value and unseen values of all deeper levels.
-        unseen: (5,), for crossed levels the effect of an unseen value; None for nested ones.
-    """
-
-    columns: range
-    keys: NDArray[Any]
+    columns: range  # places of the columns of ids that the keys have
+    keys: NDArray[Any]  # (V,) as in `Level`
+    # (V, 5), for crossed levels the effect of each value; for nested ones the curve of an unseen
+    # segment with this value and unseen values of all deeper levels
     normal: _Array
+    # (5,), for crossed levels the effect of an unseen value; None for nested ones
     unseen: _Array | None
 
 

@@ -45,13 +45,10 @@ class SegmentCurves(Protocol):
 
 @dataclass(frozen=True)
 class SegmentSigmoids:
-    """The most probable sigmoids.
+    """The most probable sigmoids."""
 
-    Attributes:
-        numbers: (K + 1, 5), A, B, and the entries AA, AB and BB of their covariance; or (K + 1, 2)
-            for probabilities alone.
-    """
-
+    # (K + 1, 5), A, B, and the entries AA, AB and BB of their covariance; or (K + 1, 2) for
+    # probabilities alone
     numbers: NDArray[Any]
 
     @classmethod
@@ -115,15 +112,10 @@ class PosteriorSigmoids(SegmentSigmoids):
 
 @dataclass(frozen=True)
 class ShiftedCurves:
-    """Curves that are no sigmoids.
+    """Curves that are no sigmoids."""
 
-    Attributes:
-        curves: K + 1 curves.
-        shift: (K + 1,) what is subtracted from their log-odds, or None.
-    """
-
-    curves: FittedCurves
-    shift: NDArray[Any] | None
+    curves: FittedCurves  # K + 1 curves
+    shift: NDArray[Any] | None  # (K + 1,) what is subtracted from their log-odds, or None
 
     def proba(self, scores: Any, places: Integers, offset: Any) -> NDArray[Any]:
         """See `SegmentCurves`."""

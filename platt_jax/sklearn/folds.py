@@ -70,11 +70,7 @@ class CalibrationFold(NamedTuple):
 
 
 def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> CalibrationFold:
-    """The scores of a fitted classifier for the rows.
-
-    Raises:
-        ValueError: the classifier knows one class only.
-    """
+    """The scores of a fitted classifier for the rows."""
     seen = _seen(estimator, rows)
     return CalibrationFold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
 

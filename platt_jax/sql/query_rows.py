@@ -30,25 +30,18 @@ class QueryRows:
     """The rows of S segments as S problems; or as S + 1, where the last has all rows.
 
     See `passes.protocol.Rows` for the methods.
-
-    Attributes:
-        engine: runs the queries.
-        names: names of the columns.
-        keys: table of the segments, in columns p_k0, p_k1, ...
-        ranges: ranges of the scores of each problem.
-        plain_moments: moments of the original scores of each segment, without rows where a square
-            could overflow or underflow.
-        good: number of rows of each problem that are finite and have positive weight.
-        standardization: standardization of the scores, or None.
     """
 
-    engine: QueryEngine
-    names: RelationColumns
-    keys: pa.Table
-    ranges: ScoreRanges
+    engine: QueryEngine  # runs the queries
+    names: RelationColumns  # names of the columns
+    keys: pa.Table  # table of the segments, in columns p_k0, p_k1, ...
+    ranges: ScoreRanges  # ranges of the scores of each problem
+    # moments of the original scores of each segment, without rows where a square could overflow or
+    # underflow
     plain_moments: ClassMoments
+    # number of rows of each problem that are finite and have positive weight
     good: NDArray[np.int64]
-    standardization: Standardization | None = None
+    standardization: Standardization | None = None  # standardization of the scores, or None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""

@@ -51,11 +51,7 @@ class RelationRows(HeldRows):
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
-        """The segments of the rows, as long as the context lasts; reads the rows once.
-
-        Raises:
-            ValueError: see `rows`.
-        """
+        """The segments of the rows, as long as the context lasts; reads the rows once."""
         arguments.check_without_mesh(self)
         with checked_rows(self.engine, self.names, self.snapshot) as checked:
             held, names, keys, found = checked

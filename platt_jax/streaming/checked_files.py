@@ -16,22 +16,14 @@ _BLOCKS_READ_TOGETHER = 64
 
 
 class CheckedFile(NamedTuple):
-    """A column of a cache.
+    """A column of a cache."""
 
-    Attributes:
-        path: the file, of items of the dtype and nothing else.
-        dtype: dtype of the items.
-        length: number of items.
-        block_rows: number of items in a block; the last block may be shorter.
-        checksums: (blocks,) uint64 checksum of each block.
-        seen: (blocks,) which blocks were compared, and are not again; None: each read compares.
-    """
-
-    path: Path
-    dtype: np.dtype[Any]
-    length: int
-    block_rows: int
-    checksums: NDArray[np.uint64]
+    path: Path  # the file, of items of the dtype and nothing else
+    dtype: np.dtype[Any]  # dtype of the items
+    length: int  # number of items
+    block_rows: int  # number of items in a block; the last block may be shorter
+    checksums: NDArray[np.uint64]  # (blocks,) uint64 checksum of each block
+    # (blocks,) which blocks were compared, and are not again; None: each read compares
     seen: NDArray[np.bool_] | None = None
 
     @property

@@ -15,17 +15,11 @@ _WILDCARDS = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 class File(NamedTuple):
-    """A file.
+    """A file."""
 
-    Attributes:
-        filesystem: its pyarrow.fs.FileSystem.
-        path: its path there.
-        root: what precedes the path in a URI: "" for a local path, or a scheme such as "s3://".
-    """
-
-    filesystem: Any
-    path: str
-    root: str
+    filesystem: Any  # its pyarrow.fs.FileSystem
+    path: str  # its path there
+    root: str  # what precedes the path in a URI: "" for a local path, or a scheme such as "s3://"
 
     @property
     def change_time(self) -> int | None:

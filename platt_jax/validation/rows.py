@@ -197,16 +197,11 @@ def labels_and_weights(
 
 
 class LabelledRows(NamedTuple):
-    """Labels and weights of values (..., N), in their shape.
+    """Labels and weights of values (..., N), in their shape."""
 
-    Attributes:
-        labels: int8, see `labels`.
-        weights: 1 if none are given.
-        spoilt: whether the weight is not 0, and the value, label or weight is not finite.
-    """
-
-    labels: NDArray[np.int8]
-    weights: NDArray[Any]
+    labels: NDArray[np.int8]  # int8, see `labels`
+    weights: NDArray[Any]  # 1 if none are given
+    # whether the weight is not 0, and the value, label or weight is not finite
     spoilt: NDArray[np.bool_]
 
     def flat(self) -> "LabelledRows":

@@ -42,22 +42,15 @@ MEANINGS = {
 
 
 class Contents(NamedTuple):
-    """What a page is made of.
+    """What a page is made of."""
 
-    Attributes:
-        about: JSON that describes the blocks and has what is the same for all segments.
-        blocks: the numbers of the rows, which are drawn first, the numbers of the fits, the ids,
-            and the bins; all deflated.
-        ids: the ids of the segments in the order of the columns.
-        expected: (K,) expected positives, as the page has them.
-        ratio: (K,) observed over expected positives, as the page has them; NaN without rows.
-    """
-
-    about: str
+    about: str  # JSON that describes the blocks and has what is the same for all segments
+    # the numbers of the rows, which are drawn first, the numbers of the fits, the ids, and the
+    # bins; all deflated
     blocks: tuple[bytes, ...]
-    ids: Ids
-    expected: Floats
-    ratio: Floats
+    ids: Ids  # the ids of the segments in the order of the columns
+    expected: Floats  # (K,) expected positives, as the page has them
+    ratio: Floats  # (K,) observed over expected positives, as the page has them; NaN without rows
 
     def within(self, region: Sequence[float | None]) -> NDArray[Any]:
         """(n,) ids of the segments between these ends, the most urgent first.
