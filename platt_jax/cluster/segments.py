@@ -48,7 +48,7 @@ class PartSegments(ProcessSegments):
         part: int,
         caller: Caller,
     ) -> None:
-        super().__init__(large, dtype, share, meeting, caller, has_offset, others=own)
+        super().__init__(large, dtype, share, meeting, caller, has_offset, without_fit=own)
         self._own = None if own is None else ChunkedSegments(own, caller)
         self._number_large, self._is_owner = len(large), part == 0
         mine = [] if own is None else [own.keys]

@@ -63,7 +63,7 @@ class SiteRows(validation.HeldRows):
         rows, others = (self._segment_rows(some, dtype) for some in (self._sent, self._others))
         keys = keys_of_all(meeting, None if rows is None else rows.keys)
         yield ProcessSegments(
-            keys, dtype, rows, meeting, caller, has_offset, others=others, sums_only=True
+            keys, dtype, rows, meeting, caller, has_offset, without_fit=others, sums_only=True
         )
 
     def _segment_rows(self, some: Bools, dtype: np.dtype[Any]) -> SegmentRows | None:

@@ -108,14 +108,14 @@ class ClassRows(SegmentRows):
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
-        return packing.flat(self._of_classes(self._some(problems), part), space)
+        return packing.flat(self._class_columns(self._some(problems), part), space)
 
     def all(self, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
         each = len(self._table)
         first, last, _ = part.indices(self.length)
         pieces = [
-            self._of_classes(
+            self._class_columns(
                 self._some(slice(place, place + 1)),
                 slice(max(first - place * each, 0), min(last - place * each, each)),
             )
@@ -127,14 +127,14 @@ class ClassRows(SegmentRows):
     def sampled_scores(self, most: int) -> NDArray[Any]:
         """See GroupedRows."""
         some = slice(0, None, max(1, self.length // most))  # of the rows of each class
-        sample: NDArray[Any] = self._of_classes(self._some(slice(None)), some).weighted_scores()
+        sample: NDArray[Any] = self._class_columns(self._some(slice(None)), some).weighted_scores()
         return sample
 
     def digest(self) -> bytes:
         """See GroupedRows."""
         whole = hashlib.blake2b(str(self._table.shape).encode(), digest_size=16)
         for place in range(len(self.keys)):
-            columns = self._of_classes(self._some(slice(place, place + 1)), slice(None))
+            columns = self._class_columns(self._some(slice(place, place + 1)), slice(None))
             for column in columns:
                 whole.update(b"" if column is None else np.ascontiguousarray(column).data)
         return whole.digest()
@@ -179,7 +179,7 @@ class ClassRows(SegmentRows):
         """The columns of some keys; a slice if it can be, so that they are not copied."""
         return problems if self._ordered else self._column[problems]
 
-    def _of_classes(self, some: Any, part: slice) -> Columns:
+    def _class_columns(self, some: Any, part: slice) -> Columns:
         """The columns of a part of the rows for some classes, end to end."""
         labels = self._labels.are_of(some, part)
         scores = self._table[part].T[some]

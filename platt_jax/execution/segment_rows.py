@@ -236,17 +236,17 @@ def segment_rows(
     pos_label: Any = None,
 ) -> SegmentRows:
     """SegmentRows of these arrays; or those given as scores, beside which there is no array."""
-    others = dict(labels=labels, segments=segments, weights=weights, offset=offset)
-    others["pos_label"] = pos_label
-    return given_or_made(SegmentRows, scores, others, "labels", "segments")
+    columns = dict(labels=labels, segments=segments, weights=weights, offset=offset)
+    columns["pos_label"] = pos_label
+    return given_or_made(SegmentRows, scores, columns, "labels", "segments")
 
 
 def given_or_made(
-    kind: type[_Kind], scores: Column, others: Mapping[str, Column], *needed: str
+    kind: type[_Kind], scores: Column, columns: Mapping[str, Column], *needed: str
 ) -> _Kind:
     """Rows of a kind for one call: those given as scores, or made of scores and other columns."""
     if isinstance(scores, kind):
-        validation.require_none_beside(scores, **others)
+        validation.require_none_beside(scores, **columns)
         return scores.for_one_call()
-    validation.require_each(scores, **{name: others[name] for name in needed})
-    return kind(scores, **others)
+    validation.require_each(scores, **{name: columns[name] for name in needed})
+    return kind(scores, **columns)

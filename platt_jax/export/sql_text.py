@@ -199,7 +199,7 @@ def _literal(part: Any) -> str:
     return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
 
 
-class _Table(NamedTuple):
+class _CreatedTable(NamedTuple):
     """A table to create, of the segments or of the values of a level."""
 
     name: str  # its name, quoted
@@ -210,14 +210,14 @@ class _Table(NamedTuple):
     unseen: tuple[float, ...] | None = None
 
 
-def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
+def _tables(found: Curves, types: Sequence[str], name: str) -> list[_CreatedTable]:
     """The table of the segments, and the tables of the levels."""
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
-    segment_table = _Table(
+    segment_table = _CreatedTable(
         expressions.quoted(name), "platt", dict(enumerate(types)), list(segments)
     )
     level_tables = (
-        _Table(
+        _CreatedTable(
             expressions.quoted(f"{name}_level_{number}"),
             f"platt_level_{number}",
             {place: types[place] for place in level.columns},
@@ -229,7 +229,7 @@ def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
     return [segment_table, *level_tables]
 
 
-def _setup(found: Curves, table: _Table) -> Iterator[str]:
+def _setup(found: Curves, table: _CreatedTable) -> Iterator[str]:
     """The statements that create a table of segments or values, and drop an earlier one."""
     prefix = table.prefix
     rows = [
@@ -272,14 +272,14 @@ def _with_view(
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 
-def _joined(found: Curves, score: str, tables: Sequence[_Table]) -> str:
+def _joined(found: Curves, score: str, tables: Sequence[_CreatedTable]) -> str:
     """The probability, given the joined tables."""
     if found.pieces is not None:
         return sql_pieces.joined(found.pieces, score)
     return _probability(_joined_parameters(found, tables), score)
 
 
-def _joined_parameters(found: Curves, tables: Sequence[_Table]) -> list[str]:
+def _joined_parameters(found: Curves, tables: Sequence[_CreatedTable]) -> list[str]:
     """The parameters of each row, given the joined tables of the segments and of the levels."""
 
     def parameter_cases(place: int, name: str) -> str:
@@ -296,7 +296,7 @@ def _joined_parameters(found: Curves, tables: Sequence[_Table]) -> list[str]:
     return [parameter_cases(*named) for named in enumerate(found.names)]
 
 
-def _join(table: _Table, columns: Sequence[str]) -> str:
+def _join(table: _CreatedTable, columns: Sequence[str]) -> str:
     """The clause that joins a table."""
     on = " AND ".join(f"{columns[i]} = {table.prefix}_key_{i}" for i in table.columns)
     return f"LEFT JOIN {table.name} ON {on}"

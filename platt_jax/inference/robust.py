@@ -183,18 +183,20 @@ def _segments_there(
     pooled = _pooled_problem(here, prior)
     with jax.default_device(rows.device):
         sums = rows.map(_sums_there, *_numbers(problems, place, smooth))
-        of_all = rows.as_one().map(_sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
-    by_key = np.zeros((len(_Sums._fields), len(fit.A)))
+        sums_of_all = rows.as_one().map(_sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
+    by_key = np.zeros((len(_SandwichSums._fields), len(fit.A)))
     by_key[:, place] = sums.T
-    made = _segments_by_sums(here, (problems, _Sums(*by_key)), (pooled, _Sums(*of_all.T)))
+    made = _segments_by_sums(
+        here, (problems, _SandwichSums(*by_key)), (pooled, _SandwichSums(*sums_of_all.T))
+    )
     covariances = made.fit.covariance, made.fallback_covariance
-    each, of_fallback = accelerators.results(covariances, rows.dtype, rows.device)
+    each, fallback_covariance = accelerators.results(covariances, rows.dtype, rows.device)
     if not accelerators.holds(calibrator.fit.A):
-        each, of_fallback = covariances
+        each, fallback_covariance = covariances
     return replace(
         calibrator,
         fit=replace(calibrator.fit, covariance=each),
-        fallback_covariance=of_fallback,
+        fallback_covariance=fallback_covariance,
     )
 
 
@@ -222,8 +224,8 @@ def _pooled_problem(
 
 def _segments_by_sums(
     calibrator: SegmentCalibrator,
-    each: tuple[_FittedParameters, "_Sums"],
-    pooled: tuple[_FittedParameters, "_Sums"],
+    each: tuple[_FittedParameters, "_SandwichSums"],
+    pooled: tuple[_FittedParameters, "_SandwichSums"],
 ) -> SegmentCalibrator:
     """The calibrator with sandwiches, given the sums of its segments, and of all rows."""
     fit = calibrator.fit
@@ -307,7 +309,7 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
 
 
 def _checked_sandwich(
-    problems: _FittedParameters, sums: "_Sums", fit_counts: Iterable[Array]
+    problems: _FittedParameters, sums: "_SandwichSums", fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
     row_counts = sums.n_pos, sums.n_neg
@@ -324,7 +326,7 @@ def _checked_sandwich(
     return _sandwich(problems, sums)
 
 
-class _Sums(NamedTuple):
+class _SandwichSums(NamedTuple):
     """What the sandwich depends on, of K problems."""
 
     n_pos: Floats  # (K,) weighted counts
@@ -339,7 +341,7 @@ class _Sums(NamedTuple):
     m_BB: Floats
 
 
-def _sandwich(problems: _FittedParameters, sums: _Sums) -> Floats:
+def _sandwich(problems: _FittedParameters, sums: _SandwichSums) -> Floats:
     """(K, 2, 2) sandwich covariance of (A, B)."""
     center, scale = sums.center, sums.scale
     with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
@@ -356,7 +358,7 @@ def _sandwich(problems: _FittedParameters, sums: _Sums) -> Floats:
         return root @ root.mT
 
 
-def _sums(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> _Sums:
+def _sums(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> _SandwichSums:
     """The sums over rows, with Platt's targets if `smooth`, else labels."""
     number, (problem, f, y, w, _, offset) = len(problems.A), rows
 
@@ -383,7 +385,7 @@ def _sums(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> _Sum
         high, low = _targets(n_pos, n_neg, smooth)
         slope = np.where(y, high[problem], low[problem]) - p
         meat = _meat(rows._replace(f=g), slope, number)
-    return _Sums(n_pos, n_neg, center, scale, h_AA, h_BB, *meat)
+    return _SandwichSums(n_pos, n_neg, center, scale, h_AA, h_BB, *meat)
 
 
 def _targets(n_pos: Any, n_neg: Any, smooth: Any) -> tuple[Any, Any]:
@@ -412,7 +414,7 @@ def _meat(rows: _CountedRows, slope: Floats, number: int) -> list[Floats]:
 def _sums_there(
     rows: Columns, inside: jax.Array, A: jax.Array, B: jax.Array, smooth: jax.Array
 ) -> jax.Array:
-    """(k, 9) the fields of `_Sums`, of rows on a device."""
+    """(k, 9) the fields of `_SandwichSums`, of rows on a device."""
     f, offset = rows.scores, 0.0 if rows.offset is None else rows.offset
     w = jnp.ones_like(f) if rows.weights is None else rows.weights
     counts = inside & (w > 0) & jnp.isfinite(w) & jnp.isfinite(f) & jnp.isfinite(offset)

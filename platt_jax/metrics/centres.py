@@ -52,7 +52,7 @@ class Centres(Table):
         self.overall = overall
 
 
-class _Rows(NamedTuple):
+class _CentreRows(NamedTuple):
     """Rows of centres, end to end."""
 
     groups: Groups
@@ -179,8 +179,8 @@ def summarize_centres(
     return Centres(keyed("segment", used_keys, {**columns, "status": status}), overall)
 
 
-def _end_to_end(read: Predictions, sizes: NDArray[Any]) -> _Rows:
-    return _Rows(Groups(sizes), read.logits()[0], read.positive[0], read.weights[0])
+def _end_to_end(read: Predictions, sizes: NDArray[Any]) -> _CentreRows:
+    return _CentreRows(Groups(sizes), read.logits()[0], read.positive[0], read.weights[0])
 
 
 def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_]:
@@ -189,7 +189,7 @@ def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_
     return np.where(rarer == 0, "ONE_CLASS", np.where(np.isnan(slope), "SEPARABLE", few))
 
 
-def _centre_columns(rows: _Rows, level: float) -> dict[str, NDArray[Any]]:
+def _centre_columns(rows: _CentreRows, level: float) -> dict[str, NDArray[Any]]:
     """The columns of the centres."""
     groups, w = rows.groups, rows.weights
     positives, number = groups.sums(w * rows.positive), groups.sums(w)
@@ -222,14 +222,14 @@ def _centre_columns(rows: _Rows, level: float) -> dict[str, NDArray[Any]]:
     }
 
 
-def _expected(rows: _Rows, at: Floats) -> tuple[Floats, Floats]:
+def _expected(rows: _CentreRows, at: Floats) -> tuple[Floats, Floats]:
     """(K,) the expected positives with these intercepts, and their derivatives by them."""
     logits = rows.logits + rows.groups.by_row(at)
     p, q = expit(logits), expit(-logits)
     return rows.groups.sums(rows.weights * p), rows.groups.sums(rows.weights * p * q)
 
 
-def _intercepts(rows: _Rows, precision: float) -> Floats:
+def _intercepts(rows: _CentreRows, precision: float) -> Floats:
     """(K,) the most probable intercepts with slope 1, under a normal prior around 0."""
     positives = rows.groups.sums(rows.weights * rows.positive)
 
@@ -242,7 +242,7 @@ def _intercepts(rows: _Rows, precision: float) -> Floats:
     return newton_roots(function, np.zeros(len(positives)), -far, far).at
 
 
-def _likelihood_tables(rows: _Rows) -> tuple[LikelihoodTable, LikelihoodTable]:
+def _likelihood_tables(rows: _CentreRows) -> tuple[LikelihoodTable, LikelihoodTable]:
     """The centres' likelihoods of log O:E, and of the intercept with slope 1.
 
     The intercept a determines O:E, which is the mean of expit(logit + a) over the mean at a = 0.
@@ -292,7 +292,7 @@ def _overall_table(lines: list[_Line], segments: int) -> Table:
     )
 
 
-def _overall(rows: _Rows, level: float, tolerance: float) -> Table:
+def _overall(rows: _CentreRows, level: float, tolerance: float) -> Table:
     number = len(rows.groups.sizes)
     if number < 2:
         return _overall_table([_UNKNOWN] * 4, number)

@@ -78,7 +78,7 @@ class _Walks(NamedTuple):
         return highest - np.minimum(self.end_groups.minima(at), start)
 
 
-class _Statistics(NamedTuple):
+class _GroupStatistics(NamedTuple):
     """Statistics of G groups; (G,)."""
 
     walks: _Walks
@@ -226,7 +226,7 @@ def _scaled(kuiper: Floats, sd: Floats) -> Floats:
     return np.where(kuiper == 0, 0.0, ratio(kuiper, sd))
 
 
-def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
+def _statistics(rows: Predictions, groups: list[_Group]) -> _GroupStatistics:
     (p,), (q,) = rows.probabilities()
     w = rows.weights[0]
     walks = _walks(p, [group.rows for group in groups])
@@ -234,10 +234,12 @@ def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
     sd = ratio(np.sqrt(walks.sums(w * p * q)), n)
     statistic = ratio(walks.ranges(w * rows.residuals()[0]), n)
     sigma = rows.times_root(_scaled(statistic, sd))
-    return _Statistics(walks, n, statistic, sd, sigma)
+    return _GroupStatistics(walks, n, statistic, sd, sigma)
 
 
-def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, seed: int) -> Floats:
+def _largest_by_chance(
+    rows: Predictions, each: _GroupStatistics, replicates: int, seed: int
+) -> Floats:
     """(replicates,) largest statistics of labels drawn from the probabilities."""
     rng = np.random.default_rng(seed)
     counted = each.walks.row[: each.walks.groups.sizes[0]]  # all rows are the first group
@@ -253,7 +255,7 @@ def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, se
     return found
 
 
-def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
+def _table(rows: Predictions, groups: list[_Group], each: _GroupStatistics) -> Table:
     with np.errstate(over="ignore"):
         sigma = each.sigma.astype(rows.dtype)
     return Table(

@@ -85,7 +85,7 @@ def pieces(which: NDArray[np.intp], most: int) -> Iterator[NDArray[np.intp]]:
 
 
 @dataclass(frozen=True)
-class Problems:
+class MetricProblems:
     """What is known of K problems besides their rows, of which only sums are computed."""
 
     total: Floats  # (K,) sums of the weights, 0 or in [1/2, 2)
@@ -169,7 +169,7 @@ class PredictedRows:
 
 
 @dataclass(frozen=True)
-class MetricRows(Problems):
+class MetricRows(MetricProblems):
     """K problems of N rows each.
 
     Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
@@ -185,7 +185,7 @@ class MetricRows(Problems):
     weights: Floats  # (K, N) float64, finite and >= 0
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
-        """See `Problems`."""
+        """See `MetricProblems`."""
         return self.sum(function(self))
 
     def sum(self, x: NDArray[Any]) -> Floats:
@@ -197,7 +197,7 @@ class MetricRows(Problems):
         return ratio(self.sum(x), self.total)
 
     def as_counts(self, least: int = -_LARGEST, most: int = _LARGEST) -> Self:
-        """See `Problems`."""
+        """See `MetricProblems`."""
         scaled = super().as_counts(least, most)
         weights = validation.times_power(self.weights, self.exponent - scaled.exponent)
         return replace(scaled, weights=weights)

@@ -99,17 +99,17 @@ def _block_result(
     def result(block: Block, arrays: Any, standardization: Standardization | None) -> Any:
         return request.of(_rows(block, as_vectors), arrays, standardization)
 
-    def of_block(block: Block, *more: Any) -> Any:
+    def block_sums(block: Block, *more: Any) -> Any:
         if as_vectors:
             return xla.single_call(result)(block, *more)
         per_problem = jax.tree.map(lambda x: x[..., None, None], more)
         return jax.tree.map(lambda x: x[0, 0], result(block, *per_problem))
 
     if mesh is None:
-        return of_block(block, arrays, standardization)
+        return block_sums(block, arrays, standardization)
 
     def local(block: Any, *more: Any) -> Any:
-        made = of_block(block._replace(size=block.size[0]), *more)
+        made = block_sums(block._replace(size=block.size[0]), *more)
         return jax.tree.map(lambda x: x[None], made)
 
     over, same = PartitionSpec(mesh.axis_names), PartitionSpec()

@@ -43,13 +43,13 @@ def room(space: Space, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     size = space.length * dtype.itemsize
     if not space.reused:
         return aligned((space.length,), dtype)
-    memories: dict[Any, NDArray[Any]] = _of_this_thread.__dict__
+    memories: dict[Any, NDArray[Any]] = _thread_memories.__dict__
     if number not in memories or len(memories[number]) < size:
         memories[number] = aligned((size,), np.dtype(np.uint8))
     return memories[number][:size].view(dtype)
 
 
-_of_this_thread = threading.local()
+_thread_memories = threading.local()
 
 
 def bad_labels_as_nan(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:

@@ -51,7 +51,7 @@ class Funnel(NamedTuple):
     kind: str  # name of a problem, such as "segment"
 
 
-class Limits(NamedTuple):
+class ControlLimits(NamedTuple):
     """Control limits around a centre."""
 
     sizes: Floats  # (G,) amounts of information, as in `Funnel`
@@ -71,7 +71,7 @@ def reliably_off(p_value: Floats) -> tuple[Bools, str]:
 
 
 def draw(
-    ax: Axes, funnel: Funnel, limits: Limits, window: Window, left_out: Mapping[str, Bools]
+    ax: Axes, funnel: Funnel, limits: ControlLimits, window: Window, left_out: Mapping[str, Bools]
 ) -> None:
     """Draw the funnel on axes whose scales are set; window and left_out as in `axes.framed`."""
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
@@ -99,7 +99,7 @@ def _beyond(p_value: Floats, level: float) -> str:
     return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
 
 
-def _draw_limits(ax: Axes, limits: Limits, beyond: list[str]) -> None:
+def _draw_limits(ax: Axes, limits: ControlLimits, beyond: list[str]) -> None:
     looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1}
     for (low, high), text, line in zip(limits.ends, beyond, ("-", "--"), strict=True):
         ax.plot(limits.sizes, low, linestyle=line, **looks)

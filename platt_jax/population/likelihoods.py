@@ -41,9 +41,9 @@ class Likelihoods(NamedTuple):
         """From the precisions (K, 2, 2), and the precisions times the means (K, 2)."""
         return cls(Symmetric.of(precision.astype(float)), *pull.astype(float).T)
 
-    def plus(self, others: "Likelihoods") -> "Likelihoods":
+    def plus(self, addend: "Likelihoods") -> "Likelihoods":
         """The likelihoods of the rows of both."""
-        total: Likelihoods = jax.tree.map(np.add, self, others)
+        total: Likelihoods = jax.tree.map(np.add, self, addend)
         return total
 
     def times(self, weight: Any) -> "Likelihoods":

@@ -57,7 +57,7 @@ class LikelihoodTable(NamedTuple):
         return cubic + beyond
 
 
-class _Moments(NamedTuple):
+class _NumberMoments(NamedTuple):
     """The marginal likelihood of a population, and its derivatives by the mean."""
 
     log_likelihood: float
@@ -165,7 +165,7 @@ def _with_spreads(table: LikelihoodTable, center: float, spreads: Floats) -> Flo
     return np.array(made[::-1])
 
 
-def _moments(table: LikelihoodTable, mean: float, spread: float) -> _Moments:
+def _moments(table: LikelihoodTable, mean: float, spread: float) -> _NumberMoments:
     """The segments' integrals over a normal population.
 
     Where the population is narrower than a likelihood, the nodes are its own, else the table's.
@@ -192,4 +192,4 @@ def _moments(table: LikelihoodTable, mean: float, spread: float) -> _Moments:
         value += float((highest[:, 0] + np.log(total)).sum())
         gradient += float(first.sum()) / spread
         curvature += float((1 - variance).sum()) / spread**2
-    return _Moments(value, gradient, curvature)
+    return _NumberMoments(value, gradient, curvature)

@@ -15,7 +15,7 @@ from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.rows import read_predictions
 from platt_jax.plots import names
-from platt_jax.plots.explorer import JudgedSegments, PredictedRows, judged_rows
+from platt_jax.plots.explorer import ExploredRows, JudgedSegments, judged_rows
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, pooled_proba
 
@@ -46,7 +46,7 @@ class ReportRows(NamedTuple):
     """N rows and their predictions."""
 
     # the rows with the calibrator's predictions; not usable either where `before` is not finite
-    rows: PredictedRows
+    rows: ExploredRows
     before: Floats  # (N,) probabilities without the calibrator's segments
     source: str  # what `before` is, in words
     # (N,) probabilities by one curve for all, which may be `before` itself; None if they are not
@@ -132,7 +132,7 @@ class Judgement(NamedTuple):
 
 
 def changed(
-    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
+    calibrator: SegmentCalibrator, rows: ExploredRows, judged: JudgedSegments, fdr: float
 ) -> Judgement | None:
     """The segments that `triage` flags against the fit, if enough is known of them.
 

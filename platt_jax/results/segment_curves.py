@@ -77,7 +77,7 @@ class SegmentSigmoids:
         self, target: Any, places: Integers, offset: Any, critical: float | None
     ) -> Thresholds:
         """See `SegmentCurves`."""
-        A, B, covariance = self._of_rows(places, offset)
+        A, B, covariance = self._row_normals(places, offset)
         if critical is None:
             return sigmoid_thresholds(target, A, B, covariance)
         return mean_thresholds(target, A, B, covariance, critical)
@@ -86,7 +86,7 @@ class SegmentSigmoids:
         A, B = self.numbers.T[:2]
         return with_offset(-(A[places] * scores + B[places]), offset)
 
-    def _of_rows(self, places: Integers, offset: Any) -> tuple[Any, Any, Any]:
+    def _row_normals(self, places: Integers, offset: Any) -> tuple[Any, Any, Any]:
         """A and B in float64, with the offset in B, and the covariances' entries (3, n)."""
         A, B, *entries = self.numbers[places].T
         A, B = A.astype(np.float64), B.astype(np.float64)
@@ -107,7 +107,7 @@ class PosteriorSigmoids(SegmentSigmoids):
         self, target: Any, places: Integers, offset: Any, critical: float | None
     ) -> Thresholds:
         """See `SegmentCurves`."""
-        return mean_thresholds(target, *self._of_rows(places, offset), critical)
+        return mean_thresholds(target, *self._row_normals(places, offset), critical)
 
 
 @dataclass(frozen=True)

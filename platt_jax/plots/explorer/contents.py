@@ -13,7 +13,7 @@ from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
 from platt_jax.plots import funnels, names, rates
 from platt_jax.plots.explorer import columns
 from platt_jax.plots.explorer.columns import Column, Ids, packed
-from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, bins
+from platt_jax.plots.explorer.rows import ExploredRows, JudgedSegments, bins
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
@@ -68,7 +68,7 @@ class Contents(NamedTuple):
 
 
 def contents(
-    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
+    calibrator: SegmentCalibrator, rows: ExploredRows, judged: JudgedSegments, fdr: float
 ) -> Contents:
     """All segments, fitted or in the rows.
 
@@ -128,7 +128,7 @@ def contents(
     return Contents(_json(about), blocks, ids, expected.astype(float), ratio)
 
 
-def _window(rows: PredictedRows) -> list[float]:
+def _window(rows: ExploredRows) -> list[float]:
     """The axes of small curves: the ends of the scores, and the highest probability."""
     usable = rows.usable
     if not usable.any():
@@ -139,7 +139,7 @@ def _window(rows: PredictedRows) -> list[float]:
     return [float(f"{x:.4g}") for x in (low, high, min(1, 2 * rare))]
 
 
-def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | None:
+def _funnel(rows: ExploredRows, judged: JudgedSegments) -> dict[str, Any] | None:
     """Axes and limits of the funnel, as in `rate_funnel`; None if nothing is expected."""
     usable = rows.usable
     p = rows.proba[usable]

@@ -25,7 +25,7 @@ _BINS = 10  # maximum number of bins of a segment
 _ROWS_PER_BIN = 10
 
 
-class PredictedRows(NamedTuple):
+class ExploredRows(NamedTuple):
     """N rows and their predictions."""
 
     scores: Floats  # (N,) scores
@@ -46,7 +46,7 @@ class JudgedSegments(NamedTuple):
 
 def judged_rows(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
-) -> tuple[PredictedRows, JudgedSegments]:
+) -> tuple[ExploredRows, JudgedSegments]:
     """The rows and their segments, as in `fit_segments`; without weights and offset."""
     if isinstance(scores, SegmentRows):
         beside = dict(labels=labels, segments=segments)
@@ -69,7 +69,7 @@ def judged_rows(
     used, code = np.unique(numbered.of(slice(0, None)), return_inverse=True)
     number = places(keys, numbered.named(used))[code]
     judged = JudgedSegments(table, keys, get_indexer(calibrator.keys, ids.read(keys)))
-    return PredictedRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
+    return ExploredRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
 
 
 class ScoreBins(NamedTuple):
@@ -82,7 +82,7 @@ class ScoreBins(NamedTuple):
     positives: Ints  # (n,) number of its positives
 
 
-def bins(rows: PredictedRows, judged: int) -> ScoreBins:
+def bins(rows: ExploredRows, judged: int) -> ScoreBins:
     """ScoreBins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
 
     The most urgent and the largest segments come first, until there are `MOST_BINS` bins. Segments
