@@ -18,14 +18,7 @@ _PLACE = "_platt_jax_place"
 
 
 class Ray:
-    """See `engines.Engine`. Results are references to objects of the parts.
-
-    Args:
-        partitions: number of parts; None for the number of CPUs.
-
-    Raises:
-        ValueError: there are fewer CPUs than parts.
-    """
+    """See `engines.Engine`. Results are references to objects of the parts; by default each CPU has one."""
 
     def __init__(self, partitions: int | None) -> None:
         cpus = int(ray.cluster_resources().get("CPU", 0))

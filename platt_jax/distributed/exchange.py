@@ -37,11 +37,7 @@ _RESULT, _ERROR = b"r", b"e"
 
 
 class Exchange:
-    """Gathers and reductions over all processes, with a time limit.
-
-    Args:
-        time_limit: maximum number of seconds to wait for other processes; None for no limit.
-    """
+    """Gathers and reductions over all processes, with a time limit in seconds, or None."""
 
     def __init__(self, time_limit: float | None):
         self._time_limit = time_limit

@@ -121,15 +121,9 @@ class ScoreTests:
     Spiegelhalter's (1986) uses sum(r (1 - 2p)). Each sum is divided by its standard deviation. The
     two p-values are combined by their minimum (Tippett 1931).
 
-    With a spread, `proba` are mean probabilities, `logit` may be the scores in any unit, and the
-    standard deviations include the variance of the probabilities.
-
-    Args:
-        logit: (N,) log-odds of the rows, concatenated by problem, ascending in each.
-        proba: (N,) P(y=1) of the rows, neither 0 nor 1.
-        labels: (N,) bool.
-        groups: the rows of each problem, at least one.
-        spread: distribution of the probabilities if they are uncertain, else None.
+    Rows (N,) are concatenated by problem, ascending in each; no probability is 0 or 1. With a
+    spread, `proba` are mean probabilities, `logit` may be the scores in any unit, and the standard
+    deviations include the variance of the probabilities.
 
     Attributes:
         cox_p_value: (K,) p-value by the chi-square distribution.

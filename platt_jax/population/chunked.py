@@ -32,11 +32,7 @@ MIDDLE_HALF = 1.349  # the interquartile range of N(0, 1)
 class ChunkedSegments(Segments):
     """Rows grouped by segment; see `Segments` for the methods.
 
-    Args:
-        rows: the rows of the segments.
-        caller: gets warnings about anything that makes this slower.
-        mesh: see `run_problems`.
-        checkpoint: stores the segments' fits as they come.
+    The checkpoint stores the segments' fits as they come.
     """
 
     def __init__(

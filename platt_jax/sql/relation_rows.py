@@ -181,11 +181,8 @@ def _literal(label: Any) -> str:
 class QuerySegments(SummedSegments):
     """Segments of a relation; see `Segments` for the methods.
 
-    A query reads the relation's rows once, for the segments and for all rows.
-
-    Args:
-        keys: (K,) segment ids.
-        rows: rows of these segments and, last, of all rows: K + 1 problems.
+    A query reads the relation's rows once, for the segments and, last, for all rows: K + 1
+    problems.
     """
 
     def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:
