@@ -32,7 +32,7 @@ _PIECES = pd.DataFrame({_PART: np.array([], np.int64), _PIECE: np.array([], obje
 
 
 class Dask:
-    """See `engines.Engine`. Results are futures of the parts; by default each worker's thread has one.
+    """See `engines.Engine`. Results are futures; by default each worker's thread has a part.
 
     The workers must reach this machine by the address at which the scheduler sees it.
     """

@@ -18,7 +18,7 @@ _PLACE = "_platt_jax_place"
 
 
 class Ray:
-    """See `engines.Engine`. Results are references to objects of the parts; by default each CPU has one."""
+    """See `engines.Engine`. Results are references to objects; by default each CPU has a part."""
 
     def __init__(self, partitions: int | None) -> None:
         cpus = int(ray.cluster_resources().get("CPU", 0))
