@@ -13,10 +13,9 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
-from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
 from platt_jax.population.device_segments import segments_of
 from platt_jax.population.estimate import estimable
-from platt_jax.population.profile import Profile
+from platt_jax.population.profile import ONE_SPREAD, Profile, p_value, weights_of_both
 from platt_jax.population.search import Position
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.probabilities import critical_value

@@ -13,7 +13,7 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import places
-from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, count_p_values, counts
+from platt_jax.metrics.counts import Counts, GroupedPredictions, count_p_values, counts
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import ControlLimits, Funnel
 from platt_jax.plots.points import central

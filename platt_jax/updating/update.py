@@ -11,10 +11,9 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.execution.caller import Caller, report_non_finite
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.given import problem_inputs
-from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import SILENT, Listener, Stage
 from platt_jax.execution.run import fit_problems

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
+from platt_jax.metrics.counts import Counts, GroupedPredictions, counts
 from platt_jax.plots import funnels, names, rates
 from platt_jax.plots.explorer import columns
 from platt_jax.plots.explorer.columns import Column, Ids, packed
