@@ -143,5 +143,4 @@ def _joined(task: JoinPart, calibrator: bytes, *sent: bytes) -> pa.Table:
 
 
 def _arrow(rows: Any) -> pa.Table:
-    """The rows, on this machine."""
     return pa.concat_tables(ray.get(rows.to_arrow_refs()))

@@ -192,7 +192,6 @@ class ClusterCalibrator:
 
 
 def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
-    """The calibrator of the segments of all parts."""
     keys, order = ascending_order([part.keys for part in parts], parts[0].keys)
 
     def merged(*each: Any) -> Any:

@@ -98,7 +98,6 @@ class PartSegments(ProcessSegments):
 
 
 def _no_fits(dtype: np.dtype[Any]) -> Fit:
-    """The fits of no segments."""
     one = fit(np.zeros((1, 1), dtype), np.zeros((1, 1)))
     none: Fit = jax.tree.map(lambda x: np.asarray(x)[:0], one)
     return none

@@ -229,7 +229,6 @@ def predict_part(
 def _predicted(
     table: pa.Table, own: SegmentCalibrator, names: EngineColumns, large: SegmentCalibrator
 ) -> NDArray[Any]:
-    """The probabilities (N,) of the rows."""
     proba = np.empty(table.num_rows, own.fit.A.dtype)
     is_large = np.zeros(table.num_rows, bool)
     if len(large.keys):

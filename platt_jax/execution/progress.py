@@ -109,8 +109,6 @@ def _listening(sizes: NDArray[Any], stage: Stage) -> Iterator[Listener | None]:
 
 
 class _Reports:
-    """The reports of a stage."""
-
     def __init__(self, sizes: NDArray[Any], name: str, listener: Listener) -> None:
         self._sizes, self._name, self._listener = sizes, name, listener
         self._began = time.perf_counter()

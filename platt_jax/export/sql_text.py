@@ -146,7 +146,6 @@ def _column_types(found: Curves, dialect: str) -> list[str]:
 
 
 def _by_curve(found: Curves, parameters: Sequence[float], score: str) -> str:
-    """The probability by one curve."""
     if found.pieces is not None:
         return sql_pieces.cases(found.pieces, int(parameters[0]), score)
     return _probability([*map(_number, parameters)], score)
@@ -297,6 +296,5 @@ def _joined_parameters(found: Curves, tables: Sequence[_CreatedTable]) -> list[s
 
 
 def _join(table: _CreatedTable, columns: Sequence[str]) -> str:
-    """The clause that joins a table."""
     on = " AND ".join(f"{columns[i]} = {table.prefix}_key_{i}" for i in table.columns)
     return f"LEFT JOIN {table.name} ON {on}"

@@ -138,7 +138,6 @@ def estimate_rates(
 def _rates_there(
     calibrator: SegmentCalibrator, rows: SegmentRows, from_rate: Column | None, critical: float
 ) -> Table:
-    """The rates of rows on a device."""
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     base = _base_rates(calibrator, place, from_rate)
     known = RowsOnDevice(with_predictions(rows, calibrator), Caller())
@@ -155,7 +154,6 @@ def _joint(
     base: "_BaseRates",
     usable: Bools,
 ) -> Floats:
-    """The joint covariances of the usable segments."""
     known = posteriors(calibrator, keys, place).covariance[usable]
     return _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
 

@@ -253,7 +253,6 @@ def _columns_with_sandwich(
 
 
 def _with(fit: Fit, covariance: Floats) -> Fit:
-    """The fit with this covariance (K, 2, 2)."""
     xp = jnp if isinstance(fit.covariance, jax.Array) else np
     covariance = covariance.reshape(fit.covariance.shape)
     return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))

@@ -170,8 +170,6 @@ class Compared(NamedTuple):
 
 
 class _ParameterSpread(NamedTuple):
-    """The spread of one parameter."""
-
     profile: Profile
     unit: float  # the spread of the parameter over the spread in the profile's coordinates
     start: Position  # from which searches start

@@ -190,7 +190,6 @@ def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_
 
 
 def _centre_columns(rows: _CentreRows, level: float) -> dict[str, NDArray[Any]]:
-    """The columns of the centres."""
     groups, w = rows.groups, rows.weights
     positives, number = groups.sums(w * rows.positive), groups.sums(w)
     expected = groups.sums(w * expit(rows.logits))
@@ -271,8 +270,6 @@ def _likelihood_tables(rows: _CentreRows) -> tuple[LikelihoodTable, LikelihoodTa
 
 
 class _Line(NamedTuple):
-    """A line of the overall table."""
-
     value: float
     lower: float
     upper: float

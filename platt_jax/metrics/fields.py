@@ -267,7 +267,6 @@ def _by_field(
 
 
 def _table(error: Any) -> Table:
-    """A line for each field of a result with `fields`."""
     columns = error._asdict()
     names = columns.pop("fields")
     return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in columns.items()})

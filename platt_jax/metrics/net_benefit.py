@@ -358,7 +358,6 @@ def _length(parts: Floats, root: Floats) -> Floats:
 
 
 def _treat_all(rows: Predictions, at: Floats) -> Floats:
-    """(K, T)."""
     rate = rows.mean(rows.positive)[:, None]
     return rate - (1 - rate) * at / (1 - at)
 

@@ -312,7 +312,6 @@ class Monitor:
 
     @cached_property
     def _before_next(self) -> EvidenceState:
-        """The state with all nights so far."""
         return self.state.after(self.night, self._settings.shocks)
 
     @property

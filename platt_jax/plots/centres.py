@@ -195,7 +195,6 @@ def _fields(centres: Centres) -> list[str] | None:
 
 
 def _line(overall: Table, parameter: str) -> dict[str, float]:
-    """The parameter's line of the overall table."""
     i = overall["parameter"].tolist().index(parameter)
     return {name: float(x[i]) for name, x in overall.items() if name != "parameter"}
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.results.id_arrays import arrays_to_ids, check_ids, id_names, ids_to_arrays
+from platt_jax.results.id_arrays import arrays_to_ids, id_names, ids_to_arrays
 from platt_jax.results.levels import Level, Levels
 
 # Fields of a level: whether their leading axis is the values', and their other axes.
@@ -50,7 +50,6 @@ def assembled(header: dict[str, Any], read: Callable[[str], NDArray[Any]]) -> Le
     each = []
     for number, about in enumerate(header["each"]):
         keys = arrays_to_ids(_keys(number), about["ids"], read)
-        check_ids(_keys(number), keys)
         fields: dict[str, Any] = {
             name: _checked(read(_field(number, name)), keys.shape * per_value + axes)
             for name, (per_value, axes) in _SHAPES.items()

@@ -46,8 +46,6 @@ def assembled(
     if model not in get_args(Model) or pooling not in get_args(ClassPooling):
         raise ValueError("not a model, or not a kind of pooling")
     classes, keys = (arrays_to_ids(name, layouts[name], read) for name in ("classes", "keys"))
-    check_ids("classes", classes)
-    check_ids("keys", keys)
     known = {x for name in ("classes", "keys") for x in id_names(name, layouts[name])}
     fits = MulticlassFits(**_read(MulticlassFits, "fits", read))
     shape = len(keys) + 1, parameters(model, len(classes))

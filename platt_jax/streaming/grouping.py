@@ -47,8 +47,6 @@ _NUMBERS = "numbers"
 
 
 class _CheckedBatch(NamedTuple):
-    """A batch as arrays."""
-
     columns: dict[str, NDArray[Any]]  # by their names in `Columns`
     rows: Integers  # index into the keys, for each row
     keys: NDArray[Any]

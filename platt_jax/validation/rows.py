@@ -217,11 +217,10 @@ def labelled_rows(
     name: str,
     *,
     class_advice: str = SEE_CLASSES,
-    dtype: DTypeLike = np.float64,
 ) -> LabelledRows:
-    """The rows of an array (..., N) of this name, with weights of this dtype."""
+    """The rows of an array (..., N) of this name, with weights in float64."""
     y = labels(label_values, class_advice)
-    w = weights(1.0 if weight_values is None else weight_values, dtype)
+    w = weights(1.0 if weight_values is None else weight_values, np.float64)
     y = broadcast(y, values.shape, "labels", name, f"for class ids {class_advice}")
     w = broadcast(w, values.shape, "weights", name, f"for class ids {class_advice}")
     spoilt = (w != 0) & ~(np.isfinite(values) & np.isfinite(w) & (y != BAD_LABEL))
