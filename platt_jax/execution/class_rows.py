@@ -29,15 +29,9 @@ class ClassRows(SegmentRows):
 
     Every row is in every segment: its label there is whether it is of that class. The arrays stay
     as they are. A class's rows are copied when they are fitted, so that there is no copy of all
-    pairs of rows and classes. Of scores on a GPU there is such a copy, there.
-
-    Args:
-        scores: (N, C) scores, as in `fit_one_vs_rest`.
-        labels: (N,) class ids or (N, C) labels, as in `fit_one_vs_rest`.
-        classes: (C,) the class ids or None, as in `fit_one_vs_rest`.
-        weights: (N,) weights or None.
-        offset: (N, C) offset or None, as in `fit_one_vs_rest`.
-        pos_label: the label of (row, class) pairs that are right, as in `fit_one_vs_rest`.
+    pairs of rows and classes. Of scores on a GPU there is such a copy, there. The arguments are as
+    in `fit_one_vs_rest`: scores and offset (N, C), labels (N,) or (N, C), classes (C,), weights
+    (N,).
 
     Attributes:
         keys: (C,) the classes, ascending.

@@ -36,16 +36,8 @@ class _Placed:
 class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
     """Rows grouped by segment once, so that `fit_segments` can fit them repeatedly.
 
-    The rows are copied: later changes of the arrays do not change the fits. Rows of scores on a GPU
-    stay there, as in `fit_segments`.
-
-    Args:
-        scores: (N,) scores, as in `fit_segments`.
-        labels: (N,) labels, as in `fit_segments`.
-        segments: (N,) segment ids, as in `fit_segments`.
-        weights: (N,) weights or None, as in `fit_segments`.
-        offset: (N,) offset or None, as in `fit_segments`.
-        pos_label: the positive label, as in `fit_segments`.
+    The arguments are as in `fit_segments`: arrays (N,), and the positive label. The rows are
+    copied: later changes of the arrays do not change the fits. Rows of scores on a GPU stay there.
 
     Attributes:
         keys: (K,) the distinct segments, ascending.
