@@ -161,7 +161,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> Calibrator:
-    """The inverse of `described`; what describes no calibrator is an exception of any class."""
+    """The inverse of `described`; an exception of any class if it describes no calibrator."""
     version = about["version"]
     if about["format"] != _FORMAT or type(version) is not int or version < 1:
         raise ValueError("not our header")
