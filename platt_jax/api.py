@@ -11,13 +11,10 @@ from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.curves import Curve, OtherName, SigmoidName, read_curve
 from platt_jax.curves.fitting import (
-    SHIFT_PRIOR,
     batch_curves,
     require_alone,
     require_no_offset,
     shift_options,
-    shifted,
-    shifted_fit,
     temperature_options,
     with_curves,
 )
@@ -178,11 +175,11 @@ def fit(
         if isinstance(other, Curve):
             require_no_offset(other, offset is not None)
             return batch_curves(rows, other, options, caller)
-        prior, options = SHIFT_PRIOR, shift_options(options)
+        options = shift_options(options)
     given = problem_inputs(rows.batch, rows.dtype, prior, start)
     result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
     report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
-    return shifted_fit(result) if curve == "shift" else result
+    return result
 
 
 def fit_segments(
@@ -272,7 +269,8 @@ def fit_segments(
             scores, columns, curve, prior, start, pooling, mesh, options, progress, caller
         )
     more = prior, start, pooling, options, progress, caller
-    if isinstance(scores, SegmentSource):
+    # The check of a protocol takes longer than all others.
+    if not isinstance(scores, np.ndarray) and isinstance(scores, SegmentSource):
         validation.require_none_beside(scores, **columns)
         arguments = FitArguments(prior, start, pooling, mesh, options, progress)
         with scores.open_segments(arguments, caller) as by_segment:
@@ -355,20 +353,13 @@ def fit_one_vs_rest(
     elif curve != "sigmoid":
         kind = curve if curve == "shift" else read_curve(curve)
         require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
-        if not isinstance(kind, Curve):
-            pinned = fit_one_vs_rest(
-                rows,
-                pooling=pooling,
-                prior=SHIFT_PRIOR,
-                options=shift_options(options),
-                progress=progress,
-            )
-            return replace(pinned, by_class=shifted(pinned.by_class))
-        _require_in_memory(rows, kind)
-        require_no_offset(kind, rows.has_offset)
-        sigmoids = fit_one_vs_rest(rows, pooling=pooling, options=options, progress=progress)
-        by_class = with_curves(sigmoids.by_class, rows, kind, options, caller)
-        return replace(sigmoids, by_class=by_class)
+        if isinstance(kind, Curve):
+            _require_in_memory(rows, kind)
+            require_no_offset(kind, rows.has_offset)
+            sigmoids = fit_one_vs_rest(rows, pooling=pooling, options=options, progress=progress)
+            by_class = with_curves(sigmoids.by_class, rows, kind, options, caller)
+            return replace(sigmoids, by_class=by_class)
+        options = shift_options(options)
     prior, start = rows.in_key_order(prior), rows.in_key_order(start)
     segments = segments_of(rows, caller, checked(mesh))
 
@@ -405,7 +396,7 @@ def _other_segments(
     require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
     if not isinstance(kind, Curve):
         more["options"] = shift_options(options)
-        return shifted(fit_segments(scores, **columns, prior=SHIFT_PRIOR, **more))
+        return fit_segments(scores, **columns, **more)
     _require_in_memory(scores, kind)
     rows = segment_rows(
         scores if isinstance(scores, SegmentRows) else validation.scores_to_fit(scores), **columns

@@ -3,7 +3,7 @@
 import numbers
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax.numpy as jnp
 from numpy.typing import DTypeLike
@@ -66,6 +66,8 @@ class Options:
     standardize: bool = True
     direction: Literal["tensor", "newton"] = "tensor"
     intercept: bool = True
+    # Whether to fit A; see `ShiftOptions`.
+    slope: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         what = f"an integer from 1 to {_MOST_ITERATIONS:,}"
@@ -112,6 +114,13 @@ class Options:
         if self.stopping == "gradient":
             return replace(self, tol=1e-5)
         return replace(self, tol=1e-8 if jnp.finfo(dtype).bits == 64 else 1e-4)
+
+
+@dataclass(frozen=True)
+class ShiftOptions(Options):
+    """The options of curve="shift": A is held at -1, for all scores as log-odds."""
+
+    slope: ClassVar[bool] = False
 
 
 _MOST_ITERATIONS = 2**31 - 1  # they are counted in int32

@@ -21,20 +21,32 @@ _SECONDS = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "
 jax.config.update("jax_compilation_cache_dir", _COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SECONDS))
 
+# Compiling takes most of the tests' time: few of XLA's optimizations nearly halve it, and one size
+# of small chunks instead of two takes a third. `pytest --as-users` compiles what users do.
+_QUICKLY = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+
 # No silent promotion of dtypes or ranks inside the library.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# JAX keeps every program, of 10 to 30 MB each: those of the slow tests would fill 5 GB of each
-# process, which shall stay below 2 GB. Then they are dropped; each that is used again is traced and
-# read again, which takes half a second.
-_MOST_BYTES_OF_PROGRAMS = 5 << 28
+# JAX keeps every program, of 10 to 30 MB each. Above this much memory they are dropped; each that
+# is used again is traced and read again, which takes half a second.
+_MOST_BYTES_OF_PROGRAMS = 4 << 30
 _BYTES_OF_OTHERS = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser):
     told = "run one part of the tests only, such as the first of four: 1/4"
     parser.addoption("--shard", type=shards.parsed, metavar="PART/PARTS", help=told)
+    told = "compile what users do: with all optimizations, and chunks of all sizes"
+    parser.addoption("--as-users", action="store_true", help=told)
+
+
+def pytest_configure(config):
+    if not config.getoption("--as-users"):
+        os.environ[_QUICKLY] = "1"  # for the processes that tests start
+        jax.config.update(_QUICKLY.lower(), True)
+        shapes.CPU = shapes.CPU._replace(chunk_rows=shapes.CPU.chunk_rows[1:])
 
 
 @pytest.hookimpl(trylast=True)
@@ -48,6 +60,8 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("on_cpu") and jax.default_backend() != "cpu":
         pytest.skip("of the CPU's layout of rows, its bits, or its subnormal numbers")
+    if item.get_closest_marker("as_users") and not item.config.getoption("--as-users"):
+        pytest.skip("needs --as-users")
 
 
 @pytest.hookimpl(trylast=True)

@@ -243,6 +243,18 @@ def pos_label(rows, folder):
     return rows, {"pos_label": "yes"}
 
 
+def trials(rows, folder):
+    rows.pop("weights")
+    rows["labels"] = np.random.default_rng(2).binomial(5, 0.2 + 0.6 * rows["labels"])
+    return rows, {"trials": 5}
+
+
+def soft(rows, folder):
+    rows, _ = trials(rows, folder)
+    rows["labels"] = rows["labels"] / 5
+    return rows, {"soft": True}
+
+
 _heard = []
 OPTIONS = {
     "(no weights)": as_they_are,
@@ -268,6 +280,8 @@ OPTIONS = {
     'ids of several columns, pooling="nested"': nested,
     'ids of several columns, pooling="crossed"': crossed,
     "pos_label": pos_label,
+    "trials": trials,
+    "soft": soft,
 }
 
 # --- what is not offered, and why -----------------------------------------------------------------
@@ -276,6 +290,10 @@ _SHORT = "such a fit takes seconds: make it again"
 _PLATT = "it replicates fits by themselves"
 _EARLIER = "the earlier fits are the prior"
 _LABELS = "bring the rows together first: `SegmentRows(..., pos_label=)`"
+_SHARES = (
+    "make two rows of each, with shares as weights: the curve is nearly the same, errors "
+    "lack the dispersion"
+)
 NOT_OFFERED = {
     ("checkpoint", "memory"): _SHORT,
     ("checkpoint", "mesh"): _SHORT,
@@ -306,6 +324,11 @@ NOT_OFFERED = {
     ('ids of several columns, pooling="crossed"', "update"): "pooling is the calibrator's",
     ("pos_label", "bootstrap"): _LABELS,
     ("pos_label", "update"): _LABELS,
+    **{
+        (option, door): _SHARES
+        for option in ("trials", "soft")
+        for door in ("disk", "engine", "processes", "cluster", "bootstrap", "update")
+    },
 }
 
 

@@ -52,6 +52,7 @@ def test_a_solve_is_taken_apart(tmp_path):
     assert all(part["passes"] > 2 and part["first"] > 0 for part in parts)
 
 
+@pytest.mark.slow
 def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from dataclasses import replace

@@ -111,6 +111,7 @@ ENTRIES = {
 _OWN_PROGRAMS = "non-finite", "non-finite, partial", "bootstrap, clusters", "metrics"
 
 
+@pytest.mark.slow
 @pytest.mark.on_cpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(

@@ -197,6 +197,7 @@ threading.Thread(target=fit).start()
 """
 
 
+@pytest.mark.slow
 def test_a_thread_that_outlives_the_main_one_can_fit():
     """Python then lets no executor begin anything."""
     command = [sys.executable, "-W", "error", "-c", OUTLIVES_THE_MAIN_THREAD]

@@ -40,6 +40,7 @@ def test_dropped_words_are_not_used(words):
     assert not DROPPED & (words | set(arguments()))
 
 
+@pytest.mark.slow
 def test_columns_of_tables_are_in_the_glossary(words, rng):
     ids, scores = rng.integers(0, 20, 4_000), rng.normal(size=4_000)
     labels = rng.random(4_000) < 1 / (1 + np.exp(-scores))

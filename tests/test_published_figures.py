@@ -519,17 +519,22 @@ def test_the_tables_of_gates_are_measured():
             assert line["naive violating"] > 0.25
             assert line["accepted of the oracle's"] >= {200: 0.6, 1_000: 0.75}[line["labels"]]
     assert max(x["share of certified that violate"] for x in found["certified"]) <= 0.05
+    warned, populations = {}, {}
     for line in found["warnings"]:
         wrong = line["curves"] != "sigmoid"
-        few = line["labels"] == 50 and line["mean intercept"] < 0  # few rows are accepted
-        assert line["warned"] <= 2 if few or not wrong else line["warned"] >= 18
-    warned = {
-        wrong: sum(x["warned"] for x in found["warnings"] if (x["curves"] != "sigmoid") is wrong)
-        for wrong in (False, True)
-    }
+        kind = "wrong" if wrong else "few" if "segments" in line else line.get("pooling", "pooled")
+        warned[kind] = warned.get(kind, 0) + line["warned"]
+        populations[kind] = populations.get(kind, 0) + line["populations"]
+    assert warned["wrong"] >= 0.9 * populations["wrong"]
+    assert max(warned[x] / populations[x] for x in ("pooled", "few")) <= 0.1
     said = " ".join(page.split())
-    assert f"in {warned[True]} of 240 populations of ceilings and bends" in said
-    assert f"in {warned[False]} of 120 of sigmoids" in said
+    for kind, text in (
+        ("wrong", "populations of ceilings and bends"),
+        ("pooled", "of sigmoids"),
+        ("few", "of sigmoids"),
+        ("none", "populations of sigmoids"),
+    ):
+        assert f"in {warned[kind]} of {populations[kind]} {text}" in said
     short = [ROOT / f"docs/{x}.md" for x in ("explanation/guarantees", "howto/decide")]
     for labels in (200, 1_000):
         fails = [x["model violating"] for x in found["other curves"] if x["labels"] == labels]
@@ -588,6 +593,21 @@ def test_what_is_said_of_broken_gates_is_measured():
     assert max(x["false alarms"] for x in found["broken"]) == 0
 
 
+def test_what_is_said_of_votes_is_measured():
+    found = read("inference/shares.json")["results"]
+    page = " ".join((ROOT / "docs/howto/weights.md").read_text(encoding="utf-8").split())
+
+    def said(lines):
+        held = [x["held"] for x in lines]
+        return f"{100 * min(held):.0f} % to {100 * max(held):.0f} %"
+
+    as_rows = {x: [y for y in found["bands"] if (y["fit"] == "rows") is x] for x in (False, True)}
+    assert f"bands of 95 % hold the curve at {said(as_rows[False])} of points" in page
+    assert f"taken as five rows each, at {said(as_rows[True])}" in page
+    assert f"have {said(found['few'])}, too" in page
+    assert all(0.93 <= x["held"] <= 0.98 for x in as_rows[False])
+
+
 def test_what_is_said_of_clinics_is_measured():
     found = read("inference/clinics.json")["results"]
     page = " ".join((ROOT / "docs/howto/centres.md").read_text(encoding="utf-8").split())
@@ -606,6 +626,22 @@ def test_what_is_said_of_clinics_is_measured():
         f"mean of the centres {said(x['mean held'] for x in found['centres'])}",
     ):
         assert text in page
+    with_them, without = (
+        [x for x in found["clusters"] if x["clusters"] is y] for y in (True, False)
+    )
+    for name, text in (
+        ("in the large held", "calibration in the large in {}, without `clusters` in {}"),
+        ("slope held", "its slope in {}, without in {}"),
+    ):
+        assert text.format(*(said(x[name] for x in y) for y in (with_them, without))) in page
+    assert f"a new hospital is held in {said(x['new centres held'] for x in with_them)}" in page
+    for name, text, some in (
+        ("design effect", "where it is {:.1f} to {:.1f}", with_them),
+        ("mean estimate", "are estimated as {:.2f} to {:.2f}", with_them),
+        ("mean estimate", "without as {:.2f} to {:.2f}", without),
+    ):
+        values = [x[name] for x in some]
+        assert text.format(min(values), max(values)) in page
 
 
 def of_gates():

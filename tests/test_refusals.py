@@ -36,6 +36,7 @@ TAKES_CLASSES = {
     "save": lambda c: pj.save("never.npz", c),
     "to_json": lambda c: export.to_json(c),
     "plots.explore": lambda c: plots.explore(c, X, CLASSES),
+    "plots.risk_coverage": lambda c: plots.risk_coverage(c, X, CLASSES),
     "plots.convergence": lambda c: plots.convergence(c),
 }
 

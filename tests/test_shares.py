@@ -97,6 +97,7 @@ def test_trials_are_rows_and_weights_count_them(rng):
     assert two.n_pos + two.n_neg == 200
 
 
+@pytest.mark.slow
 def test_a_population_and_an_offset(rng):
     scores, k = votes(rng, 3_000)
     segments = np.arange(3_000) % 30
@@ -135,8 +136,10 @@ def test_what_is_refused(rng):
             with pytest.raises(ValueError, match=message):
                 call()
     rows = pj.SegmentRows(f, [1, 0, 1], s)
-    with pytest.raises(ValueError, match="scores: expected an array, got SegmentRows"):
-        pj.fit_segments(rows, soft=True)
+    for given, option in ((dict(soft=True), "soft"), (dict(trials=5), "trials")):
+        message = f"scores: expected an array on the host beside {option}, got SegmentRows"
+        with pytest.raises(ValueError, match=message):
+            pj.fit_segments(rows, **given)
 
 
 def test_a_row_that_is_not_finite_marks_its_segment(rng):

@@ -306,25 +306,30 @@ def certified():
     )
 
 
-def warned_cell(kind, base, labels, fresh, populations=20, first=0) -> dict[str, float]:
+def warned_cell(kind, base, labels, fresh, populations=20, first=0, **given) -> dict[str, float]:
     """In how many populations certification warns, with so many fresh labels of each segment."""
     told = 0
     for seed in range(first, first + populations):
-        rng, population, gates, _ = one(seed, labels, kind, base)
+        rng, population, gates, _ = one(seed, labels, kind, base, **given)
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             pj.certify(gates, *population.rows(rng, fresh))
         told += any("were expected" in str(x.message) for x in heard)
     about = {"curves": kind, "mean intercept": base, "labels": labels, "fresh labels": fresh}
-    return about | {"populations": populations, "warned": told}
+    return about | given | {"populations": populations, "warned": told}
 
 
 def warned():
-    return printed(
+    lines = printed(
         warned_cell(kind, base, labels, 1_000)
         for kind in KINDS
         for base in BASES
-        for labels in (50, 200, 1_000)
+        for labels in LABELS[1:]
+    )
+    return lines + printed(
+        warned_cell("sigmoid", 0.0, labels, 1_000, **given)
+        for given in ({"segments": 5, "populations": 100}, {"pooling": "none"})
+        for labels in LABELS[1:]
     )
 
 

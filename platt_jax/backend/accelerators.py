@@ -71,11 +71,13 @@ def fetched_together(tree: Any) -> Any:
     Every fetch takes the host longer than most arrays need.
     """
     leaves, structure = jax.tree.flatten(tree)
+    if not holds(leaves[0]):
+        return tree
     by_dtype: dict[Any, list[int]] = {}
     for number, leaf in enumerate(leaves):
         by_dtype.setdefault(leaf.dtype, []).append(number)
-    if not holds(leaves[0]) or len(devices(leaves[0])) > 1 or len(by_dtype) == len(leaves):
-        return fetched(tree)
+    if len(devices(leaves[0])) > 1 or len(by_dtype) == len(leaves):
+        return jax.device_get(tree)
     for numbers, flat in zip(by_dtype.values(), jax.device_get(_end_to_end(leaves)), strict=True):
         ends = np.cumsum([leaves[number].size for number in numbers])
         for number, part in zip(numbers, np.split(flat, ends[:-1]), strict=True):

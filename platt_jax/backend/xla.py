@@ -123,8 +123,10 @@ def kernel_compiler() -> str | None:
 
 def _has_mosaic() -> bool:
     """Whether Mosaic was tested with this version of jaxlib and a GPU like the default device."""
+    if platform() != "gpu":
+        return False
     capability = getattr(_default_device(), "compute_capability", None)
-    is_new = platform() == "gpu" and capability is not None and float(capability) >= _HOPPER
+    is_new = capability is not None and float(capability) >= _HOPPER
     return is_new and _within(_version(), _MOSAIC)
 
 

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from platt_jax.cluster.tasks import (
 from platt_jax.curves import Curve, Spline, read_curve
 from platt_jax.curves.base import pooled
 from platt_jax.curves.fitting import (
-    SHIFT_PRIOR,
     require_alone,
     require_no_offset,
     shift_options,
@@ -111,10 +110,11 @@ def fit_segments(
     other = None
     if curve == "temperature":
         options = temperature_options(options)
+    elif curve == "shift":
+        require_alone(curve, pooling, prior=prior)
+        options = shift_options(options)
     elif curve != "sigmoid":
         other = _other_curve(curve, pooling, prior, offset)
-        if other == "shift":
-            prior, options = SHIFT_PRIOR, shift_options(options)
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = EngineColumns(score, segments, label, weight, offset)
@@ -122,7 +122,7 @@ def fit_segments(
     check_columns(schema, names)
     rows = engine.select(rows, names.used)
     one_curve = None
-    if isinstance(other, Curve):
+    if other is not None:
         drawn = segment_rows_of(engine.collect(rows, names.used, _POOLED_ROWS), names, pos_label)
         if drawn is None:
             raise ValueError(_NO_ROWS)
@@ -142,11 +142,8 @@ def fit_segments(
 
 def _other_curve(
     curve: Any, pooling: Pooling, prior: GaussianPrior | None, offset: str | None
-) -> Curve | Literal["shift"]:
-    """A curve that is no sigmoid of two parameters, or one."""
-    if curve == "shift":
-        require_alone(curve, pooling, prior=prior)
-        return "shift"
+) -> Curve:
+    """A curve that is no sigmoid."""
     other = read_curve(curve)
     require_alone(other, pooling, prior=prior)
     require_no_offset(other, offset is not None)

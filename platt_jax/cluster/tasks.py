@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from platt_jax import ids
 from platt_jax.cluster.segments import PartSegments
 from platt_jax.curves import Curve
-from platt_jax.curves.fitting import shifted
 from platt_jax.distributed.exchange import agree
 from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.execution.caller import Caller
@@ -69,7 +68,7 @@ class Call(NamedTuple):
     prior: GaussianPrior | None
     pooling: Pooling
     options: Options
-    curve: Curve | Literal["shift"] | None  # None for sigmoids
+    curve: Curve | None  # None for sigmoids
     one_curve: FittedCurves | None  # of all rows, beside a Curve
 
 
@@ -104,9 +103,7 @@ def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> Fitted
     calibrator = fit_by_segment(
         segments, call.prior, None, call.pooling, call.options, False, caller
     )
-    if call.curve == "shift":
-        calibrator = shifted(calibrator)
-    elif call.curve is not None:
+    if call.curve is not None:
         calibrator = _with_curves(calibrator, own, call, call.curve, caller)
     return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, names.large)))
 

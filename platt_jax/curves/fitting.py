@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.curves.base import Curve
@@ -14,14 +13,11 @@ from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, ShiftOptions
 from platt_jax.results.features import LinearFeatures
-from platt_jax.results.fit import Fit
 from platt_jax.results.fitted_curves import CurveBatch, FittedCurves
 from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.status import Status
 
 
@@ -51,54 +47,9 @@ def temperature_options(options: Options) -> Options:
     return replace(validation.options(options), intercept=False, targets="none")
 
 
-# Precision of A around -1 for a shift: so high that one step leads to A = -1 exactly, and low
-# enough for float32.
-_PINNED = 1e12
-SHIFT_PRIOR = GaussianPrior(np.array([-1.0, 0.0]), np.diag([_PINNED, 0.0]))
-
-
 def shift_options(options: Options) -> Options:
-    """The options by which the core fits a shift: by Newton's own direction.
-
-    The third derivative of the rows' loss is lost in rounding beside that prior.
-    """
-    return replace(validation.options(options), direction="newton")
-
-
-def shifted(sigmoids: SegmentCalibrator) -> SegmentCalibrator:
-    """The calibrator that was fitted with `SHIFT_PRIOR`, with A of exactly -1."""
-    fallback, covariance = sigmoids.fallback, sigmoids.fallback_covariance
-    return replace(
-        sigmoids,
-        fit=shifted_fit(sigmoids.fit),
-        fallback=Sigmoid(*_pinned(fallback.A, fallback.B, covariance)),
-        fallback_covariance=np.where(_ONLY_B, covariance, 0),
-    )
-
-
-_ONLY_B = np.array([[False, False], [False, True]])
-
-
-def shifted_fit(fit: Fit) -> Fit:
-    """The fits (...) that were made with `SHIFT_PRIOR`, with A of exactly -1."""
-    A, B = _pinned(fit.A, fit.B, fit.covariance)
-    return replace(
-        fit,
-        A=A,
-        B=B,
-        gradient=np.where(_ONLY_B[1], fit.gradient, 0),
-        hessian=np.where(_ONLY_B, fit.hessian, 0),
-        covariance=np.where(_ONLY_B, fit.covariance, 0),
-    )
-
-
-def _pinned(A: Any, B: Any, covariance: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(A, B) with A = -1: B moves as the objective's least value does."""
-    A, B, covariance = map(np.asarray, (A, B, covariance))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        slope = covariance[..., 0, 1] / covariance[..., 0, 0]
-        moved = (B - np.nan_to_num(slope) * (A + 1)).astype(B.dtype)
-    return np.where(np.isnan(A), A, -np.ones_like(A)), moved
+    """The options by which the core fits a shift: B alone."""
+    return ShiftOptions(**vars(validation.options(options)))
 
 
 def batch_curves(rows: DenseRows, curve: Curve, options: Options, caller: Caller) -> CurveBatch:

@@ -9,18 +9,18 @@ uncertainty would count twice. For a sigmoid x is (f, 1), and X'C X is the varia
 at the mean score. Rows may have weights, with which all means are weighted.
 """
 
-from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Floats, Ints
+from platt_jax.arrays import Bools, Floats, Integers, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.groups import Groups
-from platt_jax.hypothesis_tests.posteriors import LEAST_ROWS, posteriors
+from platt_jax.hypothesis_tests.posteriors import LEAST_ROWS, SegmentPosteriors, posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -41,8 +41,7 @@ class KnownRows(NamedTuple):
     proba: Floats  # the predictions
     mode: Floats  # the probabilities at the mean of the parameters
     terms: Floats  # (P, N) the functions x of a row, but the constant one
-    # From means of terms (P, N) to the variance (N,) of the log-odds there.
-    variance: Callable[[Floats], Floats]
+    covariance: Floats  # (S, P + 1, P + 1) of the parameters, the constant one first
     status: NDArray[Any]  # (S,) OK, or why no row is accepted
 
     def reversed(self) -> "KnownRows":
@@ -121,52 +120,54 @@ def _known(
     owner: NDArray[Any],
     keys: NDArray[Any],
 ) -> KnownRows:
-    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
     proba = calibrator.predict_proba(scores, keys[owner]).astype(np.float64)
     finite = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
     scores = np.where(finite[owner], scores, 0.0)
     order = np.lexsort((scores, owner))
     groups = Groups(np.bincount(owner, minlength=len(keys)))
     scores, weights, proba = (x[order] for x in (scores, weights, proba))
-    made = _sigmoids if calibrator.curves is None else _other_curves
-    mode, terms, variance, usable, wrong = made(calibrator, groups, scores, proba, keys, place)
-    status = np.select([~finite, ~usable, wrong != ""], ["NON_FINITE", "TOO_FEW", wrong], "OK")
-    return KnownRows(groups, order, scores, weights, proba, mode, terms, variance, status)
+    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    if calibrator.curves is None:
+        known = _sigmoids(posteriors(calibrator, keys, place), groups, scores)
+    else:
+        known = _other_curves(calibrator, place, groups, scores, proba)
+    status = np.select([~finite, ~known.usable], ["NON_FINITE", "TOO_FEW"], known.wrong)
+    return KnownRows(
+        groups, order, scores, weights, proba, known.mode, known.terms, known.covariance, status
+    )
 
 
-def _sigmoids(
-    calibrator: SegmentCalibrator,
-    groups: Groups,
-    scores: Floats,
-    proba: Floats,
-    keys: NDArray[Any],
-    place: NDArray[Any],
-) -> tuple[Any, ...]:
-    """Probabilities at the mean, terms, variance, whether it is known, and what is wrong."""
-    posterior = posteriors(calibrator, keys, place)
+class _Curves(NamedTuple):
+    """The curves of S segments with N rows; the first three as in `KnownRows`."""
+
+    mode: Floats
+    terms: Floats
+    covariance: Floats
+    usable: Bools  # (S,) whether the covariance is known
+    wrong: NDArray[Any]  # (S,) "OK", or why no row is accepted though it is
+
+
+def _sigmoids(posterior: SegmentPosteriors, groups: Groups, scores: Floats) -> _Curves:
+    """Log-odds -(A f + B) as functions of t = (f - center) / unit: sums of t lose no digits."""
     A, B = np.array(posterior.mean.T, np.float64)
-    covariance = np.stack([posterior.covariance[:, i, j] for i, j in UPPER]).astype(np.float64)
-    # In units of each segment, so that sums of scores lose no digits.
-    center = groups.by_row(groups.means(scores))
-    unit = groups.by_row(np.maximum(groups.maxima(np.abs(scores - center)), _TINY))
-
-    def variance(means: Floats) -> Floats:
-        return np.asarray(variance_of_logit(center + unit * means[0], *groups.by_row(covariance)))
-
-    mode = expit(-(groups.by_row(A) * scores + groups.by_row(B)))
-    terms = ((scores - center) / unit)[None]
-    return mode, terms, variance, posterior.usable, np.where(A > 0, "REVERSED", "")
+    c_AA, c_AB, c_BB = (posterior.covariance[:, i, j].astype(np.float64) for i, j in UPPER)
+    center = groups.means(scores)
+    unit = np.maximum(groups.maxima(np.abs(scores - groups.by_row(center))), _TINY)
+    cross = unit * (c_AA * center + c_AB)
+    constant = variance_of_logit(center, c_AA, c_AB, c_BB)
+    return _Curves(
+        expit(-(groups.by_row(A) * scores + groups.by_row(B))),
+        ((scores - groups.by_row(center)) / groups.by_row(unit))[None],
+        np.array([[constant, cross], [cross, unit**2 * c_AA]]).transpose(2, 0, 1),
+        posterior.usable,
+        np.where(A > 0, "REVERSED", "OK"),
+    )
 
 
 def _other_curves(
-    calibrator: SegmentCalibrator,
-    groups: Groups,
-    scores: Floats,
-    proba: Floats,
-    keys: NDArray[Any],
-    place: NDArray[Any],
-) -> tuple[Any, ...]:
-    """As `_sigmoids`, of curves whose log-odds are linear in parameters."""
+    calibrator: SegmentCalibrator, place: Integers, groups: Groups, scores: Floats, proba: Floats
+) -> _Curves:
+    """Of curves whose log-odds are linear in parameters."""
     curves: Any = calibrator.curves
     place = np.where(place < 0, len(calibrator.keys), place)
     covariance = np.asarray(curves.covariance, np.float64)[place]
@@ -174,16 +175,13 @@ def _other_curves(
     # The last is of segments that were not fitted.
     rows = np.append(np.asarray(fit.n_pos, float) + np.asarray(fit.n_neg, float), 0)[place]
     enough = (rows >= LEAST_ROWS) | (calibrator.pooling == "complete")
-    usable = enough & np.isfinite(covariance).all((1, 2))
-    terms = np.stack(curves.functions(scores, groups.by_row(place))[1:]).astype(np.float64)
-
-    def variance(means: Floats) -> Floats:
-        x = [np.ones(means.shape[1]), *means]
-        each = ((i, j) for i in range(len(x)) for j in range(len(x)))
-        return np.asarray(sum(groups.by_row(covariance[:, i, j]) * x[i] * x[j] for i, j in each))
-
-    monotone = curves.only(place).is_monotone
-    return proba, terms, variance, usable, np.where(monotone, "", "NOT_MONOTONE")
+    return _Curves(
+        proba,
+        np.stack(curves.functions(scores, groups.by_row(place))[1:]).astype(np.float64),
+        covariance,
+        enough & np.isfinite(covariance).all((1, 2)),
+        np.where(curves.only(place).is_monotone, "OK", "NOT_MONOTONE"),
+    )
 
 
 def tails(known: KnownRows, quantile: float) -> Tails:
@@ -194,12 +192,21 @@ def tails(known: KnownRows, quantile: float) -> Tails:
         terms = np.stack([known.proba, mode, 1 - mode, d, *(d * known.terms)])
         total, means = _tail_means(known.groups, known.weights, terms)
         expected, m, rest, certain, *moments = means
-        variance = np.maximum(known.variance(np.stack(moments) / certain), 0)
+        variance = np.maximum(_variance(known, [1.0, *(np.stack(moments) / certain)]), 0)
         # Where all rows are certain, the curve's uncertainty does not matter.
         error = np.where(certain > 0, certain * np.sqrt(variance), 0.0)
         bound = expit(np.log(m) - np.log(rest) - quantile * error / (m * rest))
     lower = np.minimum(np.where(rest > 0, bound, 1.0), expected)
     return Tails(total, expected, error, lower)
+
+
+def _variance(known: KnownRows, terms: list[Any]) -> Floats:
+    """(N,) the variances of the log-odds, where the functions have these values (P + 1, N)."""
+    pairs = product(range(len(terms)), repeat=2)
+    of_pair = known.groups.by_row
+    return np.asarray(
+        sum(of_pair(known.covariance[:, i, j]) * terms[i] * terms[j] for i, j in pairs)
+    )
 
 
 def _tail_means(groups: Groups, weights: Floats, x: Floats) -> tuple[Floats, Floats]:

@@ -29,9 +29,9 @@ from platt_jax.results.tables import Table
 
 _NUMBERS = ("rows", "threshold", "share", "precision", "standard_error", "lower", "target")
 _OWN = ("side", *_NUMBERS, "basis", "status")
-# All accepted rows disagree with the curves if so many standard deviations fewer are right than
-# expected. With fewer mistakes expected, a normal distribution does not say how rare that is.
-_WORSE, _FEWEST_MISTAKES = 3.0, 10
+# All accepted rows disagree with the curves if so many mistakes are less probable than this.
+_IMPROBABLE = 0.01
+_LEAST_SPREAD = 1e-3  # of the expected mistakes, relative to them
 
 
 def certify(
@@ -59,9 +59,9 @@ def certify(
     more often those that fail.
 
     All accepted rows together say whether the curves are right where the gates are. A
-    RuntimeWarning tells if fewer are right than expected, by three standard deviations of labels
-    and curves. Then gates that are not certified are not to be trusted at all.
-    Docs/explanation/numbers.md says how often it comes.
+    RuntimeWarning tells if so few are right as the curves allow in less than 1 % of the cases. Then
+    gates that are not certified are not to be trusted at all. Docs/explanation/numbers.md says how
+    often it comes; of curves that are not pooled it comes too often.
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.
@@ -198,14 +198,23 @@ def _counts(
 
 
 def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None:
-    """Warns if fewer of all accepted rows are right than expected."""
+    """Warns if more of all accepted rows are wrong than the curves allow.
+
+    The number of mistakes is a Poisson variable, whose mean is a gamma variable by the errors of
+    the curves. So it is a negative binomial variable.
+    """
+    from scipy.special import betainc
+
     some = rows > 0
     n, m, error = rows[some], gate["precision"][some], gate["standard_error"][some]
-    mistakes = (n * (1 - m)).sum()
-    deviation = np.sqrt((n * m * (1 - m) + (n * error) ** 2).sum())
-    if mistakes >= _FEWEST_MISTAKES and right.sum() < n.sum() - mistakes - _WORSE * deviation:
+    expected, wrong = (n * (1 - m)).sum(), n.sum() - right.sum()
+    variance = np.maximum(((n * error) ** 2).sum(), (_LEAST_SPREAD * expected) ** 2)
+    if not (wrong > expected > 0):
+        return
+    shape = expected**2 / variance
+    if betainc(wrong, shape, expected / (shape + expected)) < _IMPROBABLE:
         Caller().warn(
-            f"of {n.sum():,} accepted rows {right.sum():,} are right, {n.sum() - mistakes:,.0f} "
+            f"of {n.sum():,} accepted rows {right.sum():,} are right, {n.sum() - expected:,.0f} "
             "were expected: the fitted curves are wrong where gates are. Trust certified gates only"
         )
 

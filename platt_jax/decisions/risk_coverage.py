@@ -12,21 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Bools, Floats, Ints
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.decisions.accepted import KnownRows, known_rows, tails
+from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 
 class RiskCoverage(NamedTuple):
-    """N rows in the order in which they are accepted."""
+    """N rows in the order in which they are accepted, all shares weighted."""
 
     share: Floats  # (N,) of the rows that is accepted with this one
     precision: Floats  # (N,) expected of these
     lower: Floats  # (N,) its bound
-    right: Ints  # (N,) how many of these are right
+    right: Floats  # (N,) the share of these that is right
+    worth: Floats  # (N,) how many rows of equal weights say as much (Kish 1965)
 
 
 class KnownLabels(NamedTuple):
@@ -43,23 +46,31 @@ class KnownLabels(NamedTuple):
 
 
 def read_rows(
-    calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column
+    calibrator: SegmentCalibrator | OneVsRestCalibrator,
+    scores: Column,
+    labels: Column,
+    segments: Column,
+    weights: Column = None,
 ) -> KnownLabels:
-    """The rows (N,) of segments.
+    """The rows (N,) of segments, without rows of weight 0.
 
     Raises:
         ValueError: as by `gate`; or there is not one label for each row.
     """
+    if isinstance(calibrator, OneVsRestCalibrator):
+        scores = rows_of_classes(calibrator, scores, labels, segments, weights)
+        calibrator, labels, segments, weights = calibrator.by_class, None, None, None
     if isinstance(scores, SegmentRows):
-        given = row_arrays(scores, "weights", "offset", labels=labels, segments=segments)
-        scores, labels, segments = given.scores, given.labels, given.segments
-    keys, known = known_rows(calibrator, scores, segments, None)
+        beside = dict(labels=labels, segments=segments, weights=weights)
+        scores, labels, segments, weights, _ = row_arrays(scores, "offset", **beside)
+    keys, known = known_rows(calibrator, scores, segments, weights)
     y = validation.labels(validation.array(labels, "labels"))
-    if y.shape != known.scores.shape:
-        raise ValueError(f"labels: expected one per row, {known.scores.shape}, got {y.shape}")
+    if y.shape != np.shape(scores):
+        raise ValueError(f"labels: expected one per row, {np.shape(scores)}, got {y.shape}")
+    y = y[known.place]
     if (y == validation.BAD_LABEL).any():
         raise ValueError("labels: expected a label of each row, got NaN")
-    return KnownLabels(keys, known, (y > 0)[known.place])
+    return KnownLabels(keys, known, y > 0)
 
 
 def accepted_in_turn(rows: KnownLabels, some: Bools, level: float) -> RiskCoverage:
@@ -76,11 +87,14 @@ def accepted_in_turn(rows: KnownLabels, some: Bools, level: float) -> RiskCovera
     )
     here = np.flatnonzero(groups.by_row(some))[::-1]
     order = here[np.argsort(-proba[here], kind="stable")]
-    number = np.arange(1, len(order) + 1)
-    expected, m, error = (
-        np.cumsum(x[order]) / number for x in (known.proba, known.mode, np.nan_to_num(more))
+    weight = known.weights[order]
+    total = np.cumsum(weight)
+    expected, m, right = (
+        np.cumsum(weight * x[order]) / total for x in (known.proba, known.mode, rows.right)
     )
+    error = np.cumsum(np.nan_to_num(more[order])) / total
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = expit(np.log(m) - np.log1p(-m) - quantile * np.maximum(error, 0) / (m * (1 - m)))
     lower = np.minimum(np.where(m < 1, bound, 1.0), expected)
-    return RiskCoverage(number / len(order), expected, lower, np.cumsum(rows.right[order]))
+    worth = total**2 / np.cumsum(weight**2)
+    return RiskCoverage(total / total[-1], expected, lower, right, worth)

@@ -53,7 +53,8 @@ def require_same_fit(
 
 def described(function: str, options: Options, **arguments: object) -> dict[str, str | None]:
     """Texts for the function, the version of the package, the options and other plain values."""
-    option_values = {f"options.{x.name}": getattr(options, x.name) for x in fields(options)}
+    names = [*(x.name for x in fields(options)), "slope"]
+    option_values = {f"options.{name}": getattr(options, name) for name in names}
     values = {
         "version of platt_jax": __version__,
         "function": function,

@@ -55,7 +55,8 @@ class ClassRows(SegmentRows):
 
     _taken_by: ClassVar[str] = (
         "fit_one_vs_rest and, with a OneVsRestCalibrator, triage, update, Monitor.update, "
-        "leave_one_out, robust_covariance, gate, certify, plots.explore and report.to_html"
+        "leave_one_out, robust_covariance, gate, certify, plots.explore, plots.risk_coverage and "
+        "report.to_html"
     )
 
     def __init__(

@@ -82,8 +82,9 @@ def share_rows(
         raise ValueError(f"pos_label: expected none beside {option}, got {pos_label!r}")
     if curve != "sigmoid":
         raise ValueError(f"curve: expected 'sigmoid' beside {option}, got {curve!r}")
-    if accelerators.holds(scores):
-        raise ValueError(f"scores: expected an array on the host beside {option}")
+    if accelerators.holds(scores) or isinstance(scores, validation.HeldRows):
+        kind = type(scores).__name__
+        raise ValueError(f"scores: expected an array on the host beside {option}, got {kind}")
     validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
     k, r, w = (

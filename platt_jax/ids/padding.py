@@ -65,7 +65,8 @@ class SegmentsBySize:
 
         A segment with more places is alone.
         """
-        for which, width in similar(self.sizes, most):
+        # Two places or more: functions of batches take an array (k, 1) for a column of one problem.
+        for which, width in similar(np.maximum(self.sizes, 2), most):
             yield which, self._padded(which, width)
 
     def _padded(self, which: NDArray[np.intp], width: int) -> PaddedRows:

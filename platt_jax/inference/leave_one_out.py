@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Ints
+from platt_jax.arrays import Integers, Ints
 from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.columns import Column
 from platt_jax.execution import planning
@@ -21,6 +21,7 @@ from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
+from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
@@ -110,6 +111,7 @@ def leave_one_out(
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         _require_as_fitted(calibrator)
+        segments = _places_among_fitted(calibrator, segments, len(scores))
         if (population := calibrator.population) is not None and population.estimated:
             prior, options = population.prior, replace(options, targets="none")
         one_curve = calibrator.pooling == "complete"
@@ -127,6 +129,20 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
         )
     if calibrator.shift is not None:
         raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
+
+
+def _places_among_fitted(calibrator: SegmentCalibrator, segments: Column, rows: int) -> Integers:
+    """(N,) the number of each row's segment; refuses rows of other segments than all fitted."""
+    place = get_indexer(calibrator.keys, ids.read_rows(segments, rows), "segments")
+    number = len(calibrator.keys)
+    present = np.count_nonzero(np.bincount(place[place >= 0], minlength=number))
+    if present < number or (place < 0).any():
+        others = " and of others" if (place < 0).any() else ""
+        raise ValueError(
+            f"segments: expected the rows of the {number} fitted segments, got rows of {present} "
+            f"of them{others}"
+        )
+    return place
 
 
 def _segments_left_out(

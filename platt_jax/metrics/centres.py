@@ -1,41 +1,35 @@
 """Calibration in many centres, and what it says of a new one."""
 
-from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.api import fit_segments
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Floats, Integers
 from platt_jax.columns import Column
 from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
+from platt_jax.metrics.centre_population import (
+    UNKNOWN,
+    CentreRows,
+    expected_positives,
+    intercepts,
+    overall,
+    overall_table,
+)
 from platt_jax.metrics.rows import Predictions, ratio, read_flat_predictions
 from platt_jax.metrics.segments import by_segment
 from platt_jax.metrics.significance import cox_calibration
-from platt_jax.population.one_number import LikelihoodTable, population_of_numbers
-from platt_jax.results.population import Population
-from platt_jax.results.probabilities import critical_value, expit, log_expit
+from platt_jax.results.probabilities import critical_value, expit
 from platt_jax.results.tables import Table, keyed
-from platt_jax.searches import newton_roots
 
 # Rows of the rarer class below which a centre says little of its slope.
 _FEW = 10
-# Points of a centre's likelihood, in standard errors around its peak.
-_POINTS = np.linspace(-10, 10, 97)
-# The peak is that under a normal prior with this precision, since without positives, or without
-# negatives, there is none.
-_PEAK_PRECISION = 1 / 9
-_FARTHEST = 60.0  # log-odds; the search for an intercept does not go further
-_NEAR = 1e-10
 _COLUMNS = (
     *("rows", "positives", "expected", "ratio", "se_log_ratio", "ratio_lower", "ratio_upper"),
     *("in_the_large", "se_in_the_large", "intercept", "se_intercept", "slope", "se_slope"),
 )
-_PARAMETERS = ("ratio", "in_the_large", "intercept", "slope")
-_RATIO_FIELDS = ("value", "lower", "upper", "new_lower", "new_upper")
 
 
 class Centres(Table):
@@ -43,22 +37,15 @@ class Centres(Table):
 
     Attributes:
         overall: a table with a line for each parameter.
+        design_effect: how many times as large variances are as of independent rows.
     """
 
     overall: Table
+    design_effect: float
 
-    def __init__(self, columns: Any, overall: Table) -> None:
+    def __init__(self, columns: Any, overall: Table, design_effect: float = 1.0) -> None:
         super().__init__(columns)
-        self.overall = overall
-
-
-class _CentreRows(NamedTuple):
-    """Rows of centres, end to end."""
-
-    groups: Groups
-    logits: Floats
-    positive: Bools
-    weights: Floats
+        self.overall, self.design_effect = overall, design_effect
 
 
 def summarize_centres(
@@ -67,6 +54,7 @@ def summarize_centres(
     segments: Column,
     *,
     weights: Column = None,
+    clusters: Column = None,
     from_logits: bool = False,
     level: float = 0.95,
     tolerance: float = 0.2,
@@ -105,6 +93,12 @@ def summarize_centres(
         labels: (N,) bool, {0, 1} or {-1, +1}.
         segments: (N,) ids of the centres, as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
+        clusters: (N,) ids of what rows of a centre have in common, such as patients with several
+            rows; None if rows are independent. The variance of positives by clusters, over that of
+            independent rows, is the design effect (Kish 1965, "Survey sampling"): one number of all
+            centres, at least 1. Standard errors are multiplied by its root, and rows count one over
+            it for `overall`. That is too much for slopes where probabilities differ within
+            clusters.
         from_logits: whether proba holds logits.
         level: probability of the intervals, in (0, 1).
         tolerance: how far off a centre may be: log-odds within `tolerance` of 0, a slope within it
@@ -153,12 +147,17 @@ def summarize_centres(
     validation.require_each(proba, "proba", labels=labels, segments=segments)
     values = validation.floating(proba, "proba")
     validation.require_flat(values, "proba")
+    if not len(values):
+        raise ValueError("proba: expected rows, got none")
     if not from_logits:
         validation.require_probabilities(values, "proba", validation.IF_LOGITS)
     numbered = factorize(ids.read_rows(segments, len(values)))
     number = numbered.of(slice(None))
     given = validation.labelled_rows(values, labels, weights, "proba")
     y, w, spoilt = (x.reshape(-1) for x in given.flat())
+    owner = None
+    if clusters is not None:
+        owner = factorize(ids.read_rows(clusters, len(values), "clusters")).of(slice(None))
     total = numbered.numbers
     finite = np.bincount(number, spoilt & (w > 0), total) == 0
     kept = finite[number] & (w > 0)
@@ -166,21 +165,25 @@ def summarize_centres(
     sizes = np.bincount(number[kept], minlength=total)
     used = np.flatnonzero(sizes)
     columns = {name: np.full(total, np.nan) for name in _COLUMNS}
+    design_effect = 1.0
     status = np.where(finite, "EMPTY", "NON_FINITE").astype("<U10")
-    overall = _overall_table([_UNKNOWN] * 4, 0)
+    together = overall_table([UNKNOWN] * 4, 0)
     if len(used):
         read = read_flat_predictions(y[order], values[order], w[order], from_logits)
         rows = _end_to_end(read, sizes[used])
-        for name, column in _centre_columns(rows, level).items():
+        if owner is not None:
+            design_effect = _design_effect(rows, owner[order])
+        for name, column in _centre_columns(rows, level, design_effect).items():
             columns[name][used] = column
         status[used] = _statuses(*(columns[x][used] for x in ("rows", "positives", "slope")))
-        overall = _overall(rows, level, tolerance)
-    used_keys = numbered.named(np.arange(total))
-    return Centres(keyed("segment", used_keys, {**columns, "status": status}), overall)
+        rows = rows._replace(weights=rows.weights / design_effect)
+        together = overall(rows, level, tolerance)
+    table = keyed("segment", numbered.named(np.arange(total)), {**columns, "status": status})
+    return Centres(table, together, design_effect)
 
 
-def _end_to_end(read: Predictions, sizes: NDArray[Any]) -> _CentreRows:
-    return _CentreRows(Groups(sizes), read.logits()[0], read.positive[0], read.weights[0])
+def _end_to_end(read: Predictions, sizes: NDArray[Any]) -> CentreRows:
+    return CentreRows(Groups(sizes), read.logits()[0], read.positive[0], read.weights[0])
 
 
 def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_]:
@@ -189,17 +192,45 @@ def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_
     return np.where(rarer == 0, "ONE_CLASS", np.where(np.isnan(slope), "SEPARABLE", few))
 
 
-def _centre_columns(rows: _CentreRows, level: float) -> dict[str, NDArray[Any]]:
+def _design_effect(rows: CentreRows, cluster: Integers) -> float:
+    """The variance of the centres' positives by clusters (N,), over that of independent rows."""
+    groups, at = rows.groups, _large(rows)
+    p = expit(rows.logits + groups.by_row(at))
+    first, number = np.unique(
+        groups.owner * (np.int64(cluster.max()) + 1) + cluster,
+        return_index=True,
+        return_inverse=True,
+    )[1:]
+    off = np.bincount(number, rows.weights * (rows.positive - p))
+    centre = groups.owner[first]
+    clusters = np.bincount(centre, minlength=len(at))
+    used = (clusters > 1) & np.isfinite(at)
+    more = clusters / np.maximum(clusters - 1, 1)
+    squares = more * np.bincount(centre, off**2, len(at))
+    independent = groups.sums(rows.weights * p * (1 - p))
+    return max(float(squares[used].sum() / independent[used].sum()), 1.0) if used.any() else 1.0
+
+
+def _large(rows: CentreRows) -> Floats:
+    """(K,) calibration in the large; NaN for centres of one class."""
+    positives = rows.groups.sums(rows.weights * rows.positive)
+    one_class = (positives == 0) | (positives == rows.groups.sums(rows.weights))
+    return np.where(one_class, np.nan, intercepts(rows, 0.0))
+
+
+def _centre_columns(
+    rows: CentreRows, level: float, design_effect: float
+) -> dict[str, NDArray[Any]]:
+    """The columns of the centres."""
     groups, w = rows.groups, rows.weights
     positives, number = groups.sums(w * rows.positive), groups.sums(w)
     expected = groups.sums(w * expit(rows.logits))
-    one_class = (positives == 0) | (positives == number)
-    at = np.where(one_class, np.nan, _intercepts(rows, 0.0))
-    information = _expected(rows, at)[1]
+    at, more = _large(rows), np.sqrt(design_effect)
+    information = expected_positives(rows, at)[1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        se_log_ratio = np.sqrt(information) / positives
+        se_log_ratio = more * np.sqrt(information) / positives
         reach = np.exp(critical_value(level, simultaneous=False) * se_log_ratio)
-        se_in_the_large = 1 / np.sqrt(information)
+        se_in_the_large = more / np.sqrt(information)
     observed = ratio(positives, expected)
     cox = by_segment(
         cox_calibration, rows.positive, rows.logits, groups.owner, weights=w, from_logits=True
@@ -215,159 +246,7 @@ def _centre_columns(rows: _CentreRows, level: float) -> dict[str, NDArray[Any]]:
         "in_the_large": at,
         "se_in_the_large": se_in_the_large,
         "intercept": cox.intercept,
-        "se_intercept": cox.se_intercept,
+        "se_intercept": more * cox.se_intercept,
         "slope": cox.slope,
-        "se_slope": cox.se_slope,
+        "se_slope": more * cox.se_slope,
     }
-
-
-def _expected(rows: _CentreRows, at: Floats) -> tuple[Floats, Floats]:
-    """(K,) the expected positives with these intercepts, and their derivatives by them."""
-    logits = rows.logits + rows.groups.by_row(at)
-    p, q = expit(logits), expit(-logits)
-    return rows.groups.sums(rows.weights * p), rows.groups.sums(rows.weights * p * q)
-
-
-def _intercepts(rows: _CentreRows, precision: float) -> Floats:
-    """(K,) the most probable intercepts with slope 1, under a normal prior around 0."""
-    positives = rows.groups.sums(rows.weights * rows.positive)
-
-    def function(at: Floats) -> tuple[Floats, Floats, float]:
-        expected, information = _expected(rows, at)
-        gradient = positives - expected - precision * at
-        return gradient, ratio(gradient, information + precision), _NEAR
-
-    far = np.full(len(positives), _FARTHEST + np.abs(rows.logits).max())
-    return newton_roots(function, np.zeros(len(positives)), -far, far).at
-
-
-def _likelihood_tables(rows: _CentreRows) -> tuple[LikelihoodTable, LikelihoodTable]:
-    """The centres' likelihoods of log O:E, and of the intercept with slope 1.
-
-    The intercept a determines O:E, which is the mean of expit(logit + a) over the mean at a = 0.
-    """
-    groups, sign = rows.groups, np.where(rows.positive, 1.0, -1.0)
-    peak = _intercepts(rows, _PEAK_PRECISION)
-    width = 1 / np.sqrt(_expected(rows, peak)[1] + _PEAK_PRECISION)
-    positives, before = groups.sums(rows.weights * rows.positive), _expected(rows, 0 * peak)[0]
-    parts = []
-    for x in _POINTS:
-        at = peak + width * x
-        value = groups.sums(rows.weights * log_expit(sign * (rows.logits + groups.by_row(at))))
-        parts.append((at, value, *_expected(rows, at)))
-    at, value, expected, information = np.moveaxis(np.array(parts), 0, -1)
-    value -= value.max(1, keepdims=True)
-    slope = positives[:, None] - expected
-    middle = len(_POINTS) // 2
-    # The derivative of the log of O:E by a.
-    change = information / np.maximum(expected, np.finfo(float).tiny)
-    by_ratio = slope / np.maximum(change, np.finfo(float).eps)
-    log_ratio = np.log(expected / before[:, None])
-    return (
-        LikelihoodTable(log_ratio, value, by_ratio, width * change[:, middle]),
-        LikelihoodTable(at, value, slope, width),
-    )
-
-
-class _Line(NamedTuple):
-    value: float
-    lower: float
-    upper: float
-    standard_deviation: float
-    new_lower: float
-    new_upper: float
-    within: float
-
-
-_UNKNOWN = _Line(*[np.nan] * 7)
-
-
-def _overall_table(lines: list[_Line], segments: int) -> Table:
-    columns = zip(_Line._fields, np.array(lines).T, strict=True)
-    return Table(
-        {"parameter": np.array(_PARAMETERS), "segments": np.full(4, segments)}, **dict(columns)
-    )
-
-
-def _overall(rows: _CentreRows, level: float, tolerance: float) -> Table:
-    number = len(rows.groups.sizes)
-    if number < 2:
-        return _overall_table([_UNKNOWN] * 4, number)
-    together = rows._replace(groups=Groups([rows.groups.rows]))
-    center = _intercepts(together, _PEAK_PRECISION)
-    off = np.log(_expected(together, center)[0] / _expected(together, 0 * center)[0])
-    factor = np.log1p(tolerance)
-    ratio_table, in_the_large = _likelihood_tables(rows)
-    log_ratio = _number_line(ratio_table, float(off[0]), level, factor)
-    ends = {name: np.exp(getattr(log_ratio, name)) for name in _RATIO_FIELDS}
-    lines = [
-        log_ratio._replace(**ends),
-        _number_line(in_the_large, float(center[0]), level, tolerance),
-    ]
-    pooled = fit_segments(
-        rows.logits, rows.positive, rows.groups.owner, weights=rows.weights, pooling="partial"
-    )
-    for parameter, right in ((1, 0.0), (0, 1.0)):
-        lines.append(_pair_line(pooled.population, parameter, right, level, tolerance))
-    return _overall_table(lines, number)
-
-
-def _number_line(table: LikelihoodTable, center: float, level: float, tolerance: float) -> _Line:
-    found = population_of_numbers(table, center)
-    low, high = (1 - level) / 2, (1 + level) / 2
-    return _Line(
-        found.expectation,
-        found.mean_quantile(low),
-        found.mean_quantile(high),
-        found.likeliest_spread,
-        found.new_quantile(low),
-        found.new_quantile(high),
-        found.share_between(-tolerance, tolerance),
-    )
-
-
-class NormalNumber(NamedTuple):
-    """A number that is normal over centres."""
-
-    value: Floats  # its mean
-    error: Floats  # the standard error of the mean
-    spread: Floats  # the standard deviation between centres
-    new: Floats  # the standard deviation of what is known of a new centre
-
-
-def over_centres(population: Population, direction: Floats) -> NormalNumber:
-    """The number d'(A, B) for directions d (..., 2)."""
-    spread, mean, predictive = (
-        np.einsum("...i,ij,...j->...", direction, x, direction)
-        for x in (
-            population.covariance,
-            population.mean_covariance,
-            population.predictive_covariance,
-        )
-    )
-    # The variance of the mean is that at the most probable spread. The predictive variance is
-    # the mean's plus the expected squared spread, and a larger one adds a K-th of the
-    # difference to the variance of the mean.
-    number = len(population.shrinkage)
-    error = np.maximum(mean, (number * mean + predictive - spread) / (number + 1)) ** 0.5
-    value = direction @ population.predictive_mean
-    return NormalNumber(value, error, spread**0.5, predictive**0.5)
-
-
-def _pair_line(
-    population: Population | None, parameter: int, right: float, level: float, tolerance: float
-) -> _Line:
-    """Of the slope -A (parameter 0) or the intercept -B, where `right` is no fault."""
-    if population is None or not np.isfinite(population.predictive_mean).all():
-        return _UNKNOWN
-    value, error, spread, new = map(float, over_centres(population, -np.eye(2)[parameter]))
-    reach, normal = critical_value(level, False), NormalDist(value, new)
-    return _Line(
-        value,
-        value - reach * error,
-        value + reach * error,
-        spread,
-        normal.inv_cdf((1 - level) / 2),
-        normal.inv_cdf((1 + level) / 2),
-        normal.cdf(right + tolerance) - normal.cdf(right - tolerance),
-    )

@@ -6,7 +6,6 @@ probability p, else `l0`. With d = l1 - l0 and q = 1 - p, sums over rows give it
     mean: sum of p l1 + q l0    variance: sum of p q d^2    third: sum of p q (q - p) d^3
 """
 
-from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned
@@ -131,17 +130,21 @@ def _expected(
     """As `expected`; the labels do not matter."""
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     shape, tail = rows.values.shape, (1 - level) / 2
-    if_1, if_0 = (replace(rows, positive=np.full(shape, y)) for y in (True, False))
-    rate = _mean_of_terms(rows, np.ones(shape), np.zeros(shape), tail)
+    p, q = rows.probabilities()
+    # Whether all labels are the more probable ones so surely that the intervals are one value.
+    surely = np.exp(rows.sum(np.log1p(-np.minimum(p, q)))) >= 1 - tail
+    rate = _mean_of_terms(rows, np.ones(shape), np.zeros(shape), tail, surely)
     parts = (
-        _mean_of_terms(rows, if_1.log_losses(), if_0.log_losses(), tail),
-        _mean_of_terms(rows, if_1.residuals() ** 2, if_0.residuals() ** 2, tail),
+        _mean_of_terms(rows, *rows.log_losses_by_label(), tail, surely),
+        _mean_of_terms(rows, q * q, p * p, tail, surely),
         *_rate_and_positives(rows, rate, tail),
     )
     return Expected(*(Expectation(*map(rows.result, part)) for part in parts))
 
 
-def _mean_of_terms(rows: Predictions, l1: Floats, l0: Floats, tail: float) -> Expectation:
+def _mean_of_terms(
+    rows: Predictions, l1: Floats, l0: Floats, tail: float, surely: Bools
+) -> Expectation:
     """The mean of terms that are l1 (K, N) where the label is 1, and l0 where it is 0."""
     p, q = rows.probabilities()
     d = l1 - l0
@@ -162,9 +165,7 @@ def _mean_of_terms(rows: Predictions, l1: Floats, l0: Floats, tail: float) -> Ex
     below, above = (deviation * _quantile(skewness, x) for x in (tail, 1 - tail))
     lower = np.clip(value + below - step / 2, least, most)
     upper = np.clip(value + above + step / 2, least, most)
-    # All labels may be the more probable ones so surely that the interval is this one value.
     likely = rows.mean(np.where(p > q, l1, l0))
-    surely = np.exp(rows.sum(np.log1p(-np.minimum(p, q)))) >= 1 - tail
     lower, upper = (np.where(surely, likely, end) for end in (lower, upper))
     # So that the metric is inside where it differs from an end by rounding alone.
     rounding = _UNITS * np.finfo(rows.dtype).eps

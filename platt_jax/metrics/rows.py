@@ -159,9 +159,16 @@ class PredictedRows:
         xp = self._xp
         if self.from_logits:
             return -log_expit(xp.where(self.positive, self.values, -self.values))
+        return xp.where(self.positive, *self.log_losses_by_label())
+
+    def log_losses_by_label(self) -> tuple[Any, Any]:
+        """(K, N) what `log_losses` are where the label is 1, and where it is 0."""
+        xp, x = self._xp, self.values
+        if self.from_logits:
+            return -log_expit(x), -log_expit(-x)
         with np.errstate(divide="ignore"):
-            exact = -xp.where(self.positive, xp.log(self.values), xp.log1p(-self.values))
-        return xp.minimum(exact, FARTHEST)
+            exact = -xp.log(x), -xp.log1p(-x)
+        return xp.minimum(exact[0], FARTHEST), xp.minimum(exact[1], FARTHEST)
 
     @property
     def _xp(self) -> Any:

@@ -11,7 +11,8 @@ from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
 from platt_jax.columns import Column
 from platt_jax.ids.vocabulary import distinct
-from platt_jax.metrics.centres import Centres, over_centres
+from platt_jax.metrics.centre_population import over_centres
+from platt_jax.metrics.centres import Centres
 from platt_jax.plots import axes, names, style
 from platt_jax.plots.rows import ids_in_table, predicted
 from platt_jax.results.probabilities import critical_value, expit, logit

@@ -15,6 +15,7 @@ from platt_jax.inference.means import wilson
 from platt_jax.metrics import ReliabilityCurve
 from platt_jax.plots import names, style
 from platt_jax.plots.points import intervals
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
@@ -30,11 +31,12 @@ _ROOM = 0.03  # below and above what is drawn
 
 
 def risk_coverage(
-    calibrator: SegmentCalibrator,
+    calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
     labels: Column = None,
     segments: Column = None,
     *,
+    weights: Column = None,
     chosen: Any = None,
     precision: float | None = 0.95,
     level: float = 0.95,
@@ -53,22 +55,26 @@ def risk_coverage(
     below the bound, the curves are wrong there: do not trust the gates (docs/howto/decide.md).
 
     Args:
-        calibrator: result of `fit_segments`, with curves as for `gate`.
+        calibrator: result of `fit_segments` or `fit_one_vs_rest`, with curves as for `gate`.
         scores: (N,) scores of rows that were not fitted; or SegmentRows, which have labels and
-            segments, too.
-        labels: (N,) their labels, as in `fit_segments`.
-        segments: (N,) their segments, or one id for all.
-        chosen: (C,) ids of segments to draw, a line each, at most 7. None for one line of the rows
-            of all segments. Segments whose curves accept no row, by the statuses of `gate`, are
-            left out, and counted in a note.
+            segments, too. For classes (N, C), or ClassRows: a row is accepted as a class, and right
+            if it is of that class.
+        labels: (N,) their labels, as in `fit_segments` or `fit_one_vs_rest`.
+        segments: (N,) their segments, or one id for all; None for SegmentRows and for classes.
+        weights: (N,) how many rows each row stands for, as in `gate`. Points then have Wilson's
+            intervals at the number of rows of equal weights that say as much (Kish 1965, "Survey
+            sampling").
+        chosen: (C,) ids of segments or classes to draw, a line each, at most 7. None for one line
+            of the rows of all segments. Segments whose curves accept no row, by the statuses of
+            `gate`, are left out, and counted in a note.
         precision: a precision to mark, in (0, 1); None for none.
         level: level of the one-sided bound, in (0, 1).
         title: title of the axes; None for none.
         ax: matplotlib axes; None to make a new figure.
 
     Raises:
-        ValueError: an argument is not as above; SegmentRows have weights or an offset; or no
-            segment can be drawn.
+        ValueError: an argument is not as above; SegmentRows have an offset; or no segment can be
+            drawn.
         ImportError: matplotlib is missing.
 
     Example:
@@ -85,7 +91,7 @@ def risk_coverage(
     if precision is not None:
         validation.require_fraction(precision, "precision")
     validation.require_fraction(level, "level")
-    rows = read_rows(calibrator, scores, labels, segments)
+    rows = read_rows(calibrator, scores, labels, segments, weights)
     lines = _lines(rows, chosen)
     left_out = np.zeros(len(rows.keys), bool)
     for _, some in lines:
@@ -138,10 +144,10 @@ def _draw(ax: Axes, curve: RiskCoverage, text: str, offset: float, number: int) 
     share, expected, lower = (x[some] for x in (curve.share, curve.precision, curve.lower))
     ax.fill_between(share, lower, expected, color=color, alpha=0.2, linewidth=0)
     ax.plot(share, expected, color=color, linewidth=1.5, label=f"{before}expected, and its bound")
-    ends = np.unique(np.maximum(np.ceil(_SEEN * rows).astype(int), first + 1))
-    right = curve.right[ends - 1] / ends
-    low, high = wilson(right, ends.astype(float), critical_value(0.95, False))
-    seen = ReliabilityCurve(ends / rows + _APART * offset, right, low, high, ends.astype(float))
+    ends = np.unique(np.maximum(np.searchsorted(curve.share, _SEEN), first)).clip(None, rows - 1)
+    right, worth = curve.right[ends], curve.worth[ends]
+    low, high = wilson(right, worth, critical_value(0.95, False))
+    seen = ReliabilityCurve(curve.share[ends] + _APART * offset, right, low, high, worth)
     looks: dict[str, Any] = {"marker": style.MARKERS[number], "label": f"{before}seen"}
     intervals(ax, seen, color=style.shade(ax, style.BLACK) if not text else color, **looks)
     return float(min(lower.min(), low.min()))

@@ -34,13 +34,13 @@ class State(NamedTuple):
     step_size: jax.Array
     decrement: jax.Array  # the Newton decrement at (A, B): the square root of g' H^-1 g
     stalled_status: jax.Array  # see `stopping.Verdict`
-    pinned: jax.Array  # A is held at 0 (monotone=True)
+    pinned: jax.Array  # A is held: at 0 (monotone=True), or where it starts
     status: jax.Array  # a Status, or running
     iterations: jax.Array  # accepted Newton steps
     passes: jax.Array  # evaluations
 
 
-def start(A: jax.Array, B: jax.Array) -> State:
+def start(A: jax.Array, B: jax.Array, options: Options) -> State:
     """The first state, which proposes an evaluation at (A, B)."""
     zero = jnp.zeros_like(A)
     count = jnp.zeros_like(A, jnp.int32)
@@ -53,7 +53,7 @@ def start(A: jax.Array, B: jax.Array) -> State:
         step_size=zero,
         decrement=zero,
         stalled_status=count + RUNNING,
-        pinned=count > 0,
+        pinned=count > 0 if options.slope else count == 0,
         status=count + RUNNING,
         iterations=count,
         passes=count,
@@ -137,6 +137,8 @@ def _accept(state: State, at: Derivatives, constants: ProblemConstants, options:
     if options.direction == "tensor":
         last = state.step_size * state.step_A, state.step_size * state.step_B
         step = direction.corrected(step, decrement, factors, last, state.derivatives, at)
+    if not options.slope:
+        step = step[0], _within_range(step[1], A, constants)
     return state._replace(
         A=A,
         B=B,
@@ -151,6 +153,19 @@ def _accept(state: State, at: Derivatives, constants: ProblemConstants, options:
     )
 
 
+def _within_range(step_B: jax.Array, A: jax.Array, constants: ProblemConstants) -> jax.Array:
+    """A step of B alone that leads no farther than the optimum can be.
+
+    Between scores that are far apart the loss is nearly straight, and Newton's step unbounded. At
+    the optimum some row has log-odds of its targets, which float64 keeps below 40.
+    """
+    widest = reach((A, jnp.zeros_like(A)), constants)
+    if constants.widest_offset is not None:
+        widest = widest + constants.widest_offset
+    most = 2 * widest + 80
+    return jnp.clip(step_B, -most, most)
+
+
 def _reject(state: State, options: Options) -> State:
     """Halves the step, or ends the search if the decrement is at the level of rounding."""
     step_size = state.step_size / 2
@@ -161,7 +176,9 @@ def _reject(state: State, options: Options) -> State:
     )
 
 
-def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> State:
+def leave_bad_start(
+    state: State, usual: Point, constants: ProblemConstants, options: Options
+) -> State:
     """Starts again at the usual start, if the first pass shows that the given start is bad.
 
     Where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step is unbounded,
@@ -172,7 +189,7 @@ def leave_bad_start(state: State, usual: Point, constants: ProblemConstants) -> 
     promised = state.decrement * state.decrement / 2
     good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
     elsewhere = (state.A != usual[0]) | (state.B != usual[1])
-    again = start(*usual)._replace(passes=state.passes)
+    again = start(*usual, options)._replace(passes=state.passes)
     leaving = (state.passes == 1) & ~good & elsewhere
     return jax.tree.map(partial(jnp.where, leaving), again, state)
 

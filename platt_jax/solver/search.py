@@ -44,7 +44,7 @@ class Solution(NamedTuple):
     loss: jax.Array
     derivatives: Derivatives
     status: jax.Array
-    pinned: jax.Array  # whether monotone=True holds the slope at 0
+    pinned: jax.Array  # whether the slope is held, at 0 by monotone=True
     iterations: jax.Array
     passes: jax.Array
 
@@ -149,7 +149,7 @@ def _search(
         decide: Callable[..., State] = runner.decide(_decide)
         return decide(state, point, sums, change, prior, problem, options=options)
 
-    state = runner.decide(newton.start)(problem.A, problem.B)
+    state = runner.decide(newton.start)(problem.A, problem.B, options=options)
     state = runner.loop(newton.running, advance, rows, targets, state)
     return runner.decide(newton.last_step)(state, options=options)
 
@@ -174,7 +174,7 @@ def _decide(
     new = newton.step(state, derivatives, change, problem.constants, options)
     if problem.usual is None:
         return new
-    return newton.leave_bad_start(new, problem.usual, problem.constants)
+    return newton.leave_bad_start(new, problem.usual, problem.constants, options)
 
 
 def _solution(

@@ -14,7 +14,11 @@ from platt_jax.model import objective, standardization, start
 from platt_jax.model import prior as priors
 from platt_jax.model.objective import EarlierCounts, Point, Targets
 from platt_jax.model.prior import CenteredPrior
-from platt_jax.model.standardization import Standardization, range_standardization
+from platt_jax.model.standardization import (
+    Standardization,
+    over_power_of_two,
+    range_standardization,
+)
 from platt_jax.model.statistics import Moments, ScoreRanges
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
@@ -177,6 +181,9 @@ def coordinates_and_start(
     if not options.intercept:
         B = jnp.zeros_like(B)
         line = line and (line[0], B)
+    if not options.slope:
+        A = -over_power_of_two(own.scale)
+        line = line and (jnp.zeros_like(A), line[1])
     if options.standardize:
         return own, (A, B), line
     # Constant scores are centred in any case: this holds the undetermined A at 0.
@@ -215,6 +222,9 @@ def report(found: Found, options: Options) -> Fit:
     if not options.intercept:
         is_A = np.array([[True, False], [False, False]])
         hessian, covariance = (jnp.where(is_A, matrix, 0) for matrix in (hessian, covariance))
+    if not options.slope:
+        is_B = np.array([[False, False], [False, True]])
+        gradient, hessian = jnp.where(is_B[1], gradient, 0), jnp.where(is_B, hessian, 0)
     return Fit(
         A=answer(A),
         B=answer(B),

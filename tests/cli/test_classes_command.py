@@ -76,6 +76,7 @@ def test_fit_and_apply_are_those_of_the_library(in_tmp, capsys, kind):
     assert (found["animal"] == labels).all()
 
 
+@pytest.mark.slow
 def test_classes_of_columns_with_other_names(in_tmp, fitted):
     """Of the library's classes too, which may be numbers."""
     scores, labels = animals(0)
@@ -119,6 +120,7 @@ def test_rows_of_several_classes(in_tmp, capsys, kind):
     assert found == pj.triage(expected, scores, labels)["p_value"].tolist()
 
 
+@pytest.mark.slow
 def test_commands_of_fresh_rows_are_those_of_the_library(in_tmp, fitted, capsys):
     scores, labels = animals(1)
     table = pj.triage(fitted, scores, labels)

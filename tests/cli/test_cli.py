@@ -662,6 +662,7 @@ def test_a_reader_that_has_seen_enough(in_tmp, buffered, words):
     assert ended.returncode in ((0, 141) if words == "--help" and not buffered else (141,))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_output_that_cannot_be_written(in_tmp, capsys):
     write(in_tmp / "in.csv", "f\n1\n")
@@ -1012,6 +1013,7 @@ def test_thresholds_are_those_of_the_library(in_tmp, fitted, capsys):
         assert f"{option}: expected" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_carriage_return_in_a_field_stays_there(in_tmp, fitted):
     """Without quotes it would end the record, in the rows that are copied and in a table."""
     rows = [["f", "y", "shop"], *(["0.5", "1", shop] for shop in ("a", "a\rb", 'say "a"', "\r"))]

@@ -200,6 +200,7 @@ def test_bad_rows_cost_their_segment_only(name):
     np.testing.assert_allclose(p[5], whole.predict_proba([0.3], 5), rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["beta", "spline"])
 def test_an_offset_is_known_log_odds(name):
     f, y, s, _ = world()
@@ -298,6 +299,7 @@ def test_rows_elsewhere_refuse_curves_that_need_them_here():
     assert pj.fit_segments(rows, curve="shift").fit.A == -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_classes_are_segments(name):
     rng = np.random.default_rng(3)
@@ -315,6 +317,7 @@ def test_classes_are_segments(name):
     assert found.table()["class"].tolist() == ["b", "c", "a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_gives_float32_and_nearly_the_same(name, calibrators):
     f, y, s, w = world(dtype=np.float32)
@@ -351,6 +354,7 @@ def test_without_platts_targets_a_separable_segment_has_no_optimum(calibrators):
         replace(found, curves=replace(found.curves, status=failed)).raise_if_failed()
 
 
+@pytest.mark.slow
 def test_a_problem_larger_than_a_call_is_read_in_blocks():
     rows = 600_000
     rng = np.random.default_rng(0)
@@ -420,6 +424,7 @@ def test_a_curve_is_chosen_by_left_out_rows(tmp_path):
         assert pj.load(tmp_path / "c") == choice.calibrator
 
 
+@pytest.mark.slow
 def test_segments_that_differ_clearly_get_their_own_kind(tmp_path):
     rng = np.random.default_rng(0)
     s, f = np.arange(16_000) % 8, rng.normal(size=16_000)
@@ -647,14 +652,23 @@ def test_a_parameter_at_its_bound_has_a_standard_error():
     assert ((variance > 0) & np.isfinite(variance)).all()
 
 
-def test_shifts_of_small_scores_in_float32():
-    # The correction for the third derivative was rounding beside the prior on A: searches failed.
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_shifts_of_small_and_large_scores(dtype):
+    """A was held by a prior, beside which small scores were rounding; between large ones h is 0."""
     rng = np.random.default_rng(7)
-    scores = (1e-6 * rng.normal(size=253)).astype(np.float32)
+    unit = rng.normal(size=253)
+    scores = np.array([1e-6 * unit, 1e-4 + 1e-6 * unit, unit, 1e3 * unit, 1e4 * unit], dtype)
     labels = rng.random(253) < 0.02
-    found = pj.fit(scores, labels, curve="shift", options=pj.Options(targets="none"))
-    assert found.status == Status.CONVERGED
-    assert found.predict_proba(scores).sum() == pytest.approx(labels.sum(), rel=1e-5)
+    for offset in (None, dtype([[5], [0], [0], [-5], [2000]])):
+        found = pj.fit(scores, labels, curve="shift", offset=offset)
+        assert (found.status == Status.CONVERGED).all()
+        assert (found.A == -1).all() and (found.standard_errors[:, 0] == 0).all()
+        n, n_pos = len(labels), labels.sum()
+        targets = n_pos * (n_pos + 1) / (n_pos + 2) + (n - n_pos) / (n - n_pos + 2)
+        p = found.predict_proba(scores, offset=offset)
+        np.testing.assert_allclose(p.sum(1), targets, rtol=1e-3 if dtype == np.float32 else 1e-9)
+    one_class = pj.fit(unit, np.ones(253), curve="shift", options=pj.Options(targets="none"))
+    assert one_class.status == Status.MAX_ITERATIONS
 
 
 def test_a_beta_parameter_that_moves_no_log_odds_does_not_hold_up_the_others():

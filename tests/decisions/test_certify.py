@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, nbinom
 
 import platt_jax as pj
 
@@ -114,6 +114,7 @@ def test_some_lines_and_ids_of_several_columns(rng):
     np.testing.assert_array_equal(rows["rows"], found["rows"])
 
 
+@pytest.mark.slow
 def test_ids_may_be_numbers_and_text(rng):
     """They have no order: NumPy refuses to sort them."""
     codes, f = np.arange(600) % 6, rng.normal(size=600)
@@ -153,23 +154,25 @@ def test_bounds_of_the_selected_hold(rng, gates):
     assert chosen > 1_000 and missed / chosen < 0.05
 
 
-def test_all_accepted_rows_together_say_that_the_curves_are_wrong(rng, gates):
-    """A warning at three standard deviations of labels and curves, on one side."""
-    gates["precision"], gates["standard_error"] = np.full(30, 0.95), np.full(30, 0.01)
-    ids, scores = np.repeat(np.arange(30), 100), np.ones(3_000)
-    # 2,850 are expected, give or take sqrt(3000 .95 .05 + 30 (100 .01)^2).
-    least = 2_850 - 3 * np.sqrt(142.5 + 30)
-    for right, warns in ((int(least), True), (int(least) + 1, False), (2_990, False)):
-        labels = np.arange(3_000) < right
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            pj.certify(gates, scores, labels, ids)
-        assert bool(heard) is warns
-        if warns:
-            assert f"of 3,000 accepted rows {right:,} are right, 2,850" in str(heard[0].message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # four mistakes where one is expected prove little
-        pj.certify(gates, scores[:20], np.arange(20) >= 4, ids[:20])
+@pytest.mark.parametrize("error", [0.0, 0.01])
+def test_all_accepted_rows_together_say_that_the_curves_are_wrong(gates, error):
+    """A warning at a probability of 1 % by a negative binomial distribution, on one side."""
+    gates["precision"], gates["standard_error"] = np.full(30, 0.95), np.full(30, error)
+    for each in (1, 100):  # 1.5 and 150 mistakes are expected
+        ids, scores = np.repeat(np.arange(30), each), np.ones(30 * each)
+        expected, variance = 1.5 * each, max(30 * (each * error) ** 2, 1e-9)
+        shape = expected**2 / variance
+        tail = nbinom.sf(np.arange(30 * each), shape, shape / (shape + expected))
+        most = int(np.argmax(tail < 0.01))  # P(more than so many) is less
+        for wrong, warns in ((most, False), (most + 1, True), (0, False)):
+            labels = np.arange(30 * each) >= wrong
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                pj.certify(gates, scores, labels, ids)
+            assert bool(heard) is warns, (each, wrong)
+    right = 3_000 - most - 1
+    with pytest.warns(RuntimeWarning, match=f"of 3,000 accepted rows {right:,} are right, 2,850"):
+        pj.certify(gates, scores, np.arange(3_000) < right, ids)
 
 
 @pytest.mark.parametrize(

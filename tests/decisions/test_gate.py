@@ -205,6 +205,7 @@ def test_refusals(rng, given, what):
         pj.gate(calibrator, scores, ids, **given)
 
 
+@pytest.mark.slow
 def test_a_bound_of_other_curves_is_by_the_delta_method(rng):
     """Its derivatives by the parameters are difference quotients here."""
     scores, labels, ids = rows(rng, segments=4, each=400)
@@ -239,6 +240,7 @@ def curve_bound(calibrator, scores, up, step=1e-6):
     )
 
 
+@pytest.mark.slow
 def test_statuses_of_other_curves(rng):
     scores, labels, ids = rows(rng, segments=5, each=300)
     labels[ids == 1] = rng.random(300) < expit(3 * scores[ids == 1] ** 2 - 2)

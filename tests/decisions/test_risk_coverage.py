@@ -28,7 +28,7 @@ def test_the_bound_of_one_segment_is_the_gate(calibrator, rng):
     curve = accepted_in_turn(rows, rows.keys == 3, 0.95)
     scores, labels = (x[fresh[2] == 3] for x in fresh[:2])
     order = np.argsort(-scores)
-    np.testing.assert_array_equal(curve.right, np.cumsum(labels[order]))
+    np.testing.assert_allclose(curve.right, np.cumsum(labels[order]) / np.arange(1, 81))
     for target in (0.8, 0.9, 0.95):
         gate = pj.gate(calibrator, scores, 3, precision=target)
         place = np.argmin(np.abs(curve.share - gate["share"]))
@@ -42,7 +42,7 @@ def test_all_segments_have_the_sum_of_their_errors(calibrator, rng):
     curve = accepted_in_turn(rows, rows.usable, 0.95)
     p = calibrator.predict_proba(f, k)
     order = np.argsort(-p)
-    np.testing.assert_array_equal(curve.right, np.cumsum(y[order]))
+    np.testing.assert_allclose(curve.right, np.cumsum(y[order]) / np.arange(1, 481))
     np.testing.assert_allclose(curve.precision, np.cumsum(p[order]) / np.arange(1, 481))
     known = posteriors(calibrator, calibrator.keys, np.arange(6))
     for number in (40, 200, 480):
@@ -58,6 +58,47 @@ def test_all_segments_have_the_sum_of_their_errors(calibrator, rng):
         np.testing.assert_allclose(curve.lower[number - 1], lower, rtol=1e-9)
 
 
+def test_weights_are_rows(calibrator, rng):
+    f, y, k = judged(rng)
+    weights = rng.integers(0, 4, len(k))
+    y = np.where(weights == 0, np.nan, y)  # what is not there needs no label
+    rows = read_rows(calibrator, f, y, k, weights)
+    curve = accepted_in_turn(rows, rows.usable, 0.95)
+    repeated = read_rows(calibrator, *(np.repeat(x, weights) for x in (f, y, k)))
+    whole = accepted_in_turn(repeated, rows.usable, 0.95)
+    order = np.argsort(-calibrator.predict_proba(f, k))
+    given = weights[order][weights[order] > 0]
+    last = np.cumsum(given) - 1  # of the rows that are one
+    for name in ("share", "precision", "lower", "right"):
+        found, expected = getattr(curve, name), getattr(whole, name)[last]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(curve.worth, np.cumsum(given) ** 2 / np.cumsum(given**2))
+    held = read_rows(calibrator, pj.SegmentRows(f, np.nan_to_num(y), k, weights), None, None)
+    np.testing.assert_array_equal(accepted_in_turn(held, rows.usable, 0.95).right, curve.right)
+
+
+def test_classes_are_segments_of_all_rows(rng):
+    names = np.array(["owl", "ant", "cat"])
+    which = rng.integers(0, 3, 300)
+    table = 2 * rng.normal(size=(300, 3)) + 4 * (which[:, None] == np.arange(3))
+    weights = rng.integers(1, 3, 300)
+    animals = pj.fit_one_vs_rest(table, names[which], classes=names)
+    pairs = table.T.ravel(), (which == np.arange(3)[:, None]).ravel(), np.repeat(names, 300)
+    expected = read_rows(animals.by_class, *pairs, np.tile(weights, 3))
+    for given in (
+        (table, names[which], None, weights),
+        (pj.ClassRows(table, names[which], names, weights), None, None),
+    ):
+        found = read_rows(animals, *given)
+        assert found.keys.tolist() == ["ant", "cat", "owl"]
+        for one, other in zip(
+            *(accepted_in_turn(x, x.usable, 0.95) for x in (found, expected)), strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    with pytest.raises(ValueError, match="segments: expected None for a OneVsRestCalibrator"):
+        read_rows(animals, table, names[which], names[which])
+
+
 def test_refusals(calibrator, rng):
     f, y, k = judged(rng)
     for labels, message in ((y[1:], "labels: expected one per row"), (None, "labels: expected")):
@@ -65,5 +106,7 @@ def test_refusals(calibrator, rng):
             read_rows(calibrator, f, labels, k)
     with pytest.raises(ValueError, match="labels: expected a label of each row, got NaN"):
         read_rows(calibrator, f, np.where(k == 2, np.nan, y), k)
-    with pytest.raises(ValueError, match="scores: expected SegmentRows without weights"):
-        read_rows(calibrator, pj.SegmentRows(f, y, k, np.ones(len(k))), None, None)
+    with pytest.raises(ValueError, match="scores: expected SegmentRows without offset"):
+        read_rows(calibrator, pj.SegmentRows(f, y, k, offset=np.ones(len(k))), None, None)
+    with pytest.raises(ValueError, match="weights: expected"):
+        read_rows(calibrator, f, y, k, np.ones(3))

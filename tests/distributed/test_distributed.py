@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from platt_jax.distributed.call import require_same_call
+from platt_jax.curves.fitting import shift_options
+from platt_jax.distributed.call import described, require_same_call
+from platt_jax.options import Options
 
 PROCESS = Path(__file__).parents[1] / "distributed_process.py"
 
@@ -125,6 +127,12 @@ class OtherCalls:
 
     def gather_bytes(self, mine):
         return [mine, *(mine[:1] + json.dumps(x).encode() for x in self.calls)]
+
+
+def test_shifts_are_told_apart_from_sigmoids():
+    texts = [described("fit_segments", x) for x in (Options(), shift_options(Options()))]
+    with pytest.raises(ValueError, match=rf"^options.slope: {SAME} True .*0\) and False .*1\)$"):
+        require_same_call(OtherCalls(texts[1]), lambda: texts[0])
 
 
 def test_a_message_lists_few_processes_and_few_values():

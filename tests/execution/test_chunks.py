@@ -14,6 +14,12 @@ from platt_jax.passes import shapes
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
 
 
+@pytest.fixture(autouse=True)
+def small_chunks(sizes):
+    """Chunks of all sizes that users have."""
+    sizes(chunk_rows=(16_384, 131_072, 262_144, 524_288))
+
+
 @pytest.fixture
 def failing(monkeypatch):
     """A function that makes the program fail for some calls, as `fails(call, rows)` says."""

@@ -239,6 +239,7 @@ def check_sql(run, kind, table):
     assert_close([p for _, p in found], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [InDuckDB, InSQLite])
 @pytest.mark.parametrize("table", [None, "sig moids"])
 @pytest.mark.parametrize("pooling", ["none", "partial"])

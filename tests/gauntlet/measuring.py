@@ -173,6 +173,13 @@ def centres(cell: Cell) -> None:
     within = found["within"]
     cell.want(((within >= 0) & (within <= 1) | np.isnan(within)).all(), f"within {within}")
     cell.want(len(made["rows"]) < 2 or np.isfinite(found["value"][:2]).all(), "no population")
+    days = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5, clusters=rows.days)
+    more, variance = days.design_effect, (truth * (1 - truth)).sum()
+    # Given the shocks, days differ by chance alone.
+    number = min(len(np.unique(np.stack([rows.segments, rows.days]), axis=1).T), variance)
+    cell.want(1 <= more < 1 + 8 / np.sqrt(max(number, 1e-9)), f"design effect {more:.3g}")
+    errors = np.sqrt(more) * made["se_in_the_large"]
+    cell.want_same(days["se_in_the_large"], errors, "errors by days", 1e-9)
 
 
 def fields(cell: Cell) -> None:

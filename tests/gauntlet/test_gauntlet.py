@@ -153,6 +153,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "fault", "what"), FAULTS)
 def test_a_fault_is_caught(name, fault, what):
     def fit_segments(*rows, **given):

@@ -36,12 +36,14 @@ def test_days_that_differ_are_no_change(calibrator):
         assert (made["p_value"] < 0.05).mean() < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 150)
 
 
+@pytest.mark.slow
 def test_a_change_beyond_the_days_is_found(calibrator):
     rows, day = days(3, 150, 10, 30, 0.6, moved=2.5)
     made = pj.triage(calibrator, *rows, clusters=day)
     assert set(range(5)) <= set(made["segment"][made["flagged"]].tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.0, 0.3, 0.6])
 def test_the_spread_of_the_days_is_estimated(calibrator, deviation):
     rows, day = days(4, 150, 10, 30, deviation)
@@ -52,6 +54,7 @@ def test_the_spread_of_the_days_is_estimated(calibrator, deviation):
     assert 0.5 < np.median(ratio) < 2
 
 
+@pytest.mark.slow
 def test_of_one_day_nothing_is_known_unless_its_spread_is(calibrator):
     rows, day = days(5, 150, 1, 300, 0.6)
     assert pj.triage(calibrator, *rows)["flagged"].mean() > 0.2

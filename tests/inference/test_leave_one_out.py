@@ -288,6 +288,21 @@ def test_what_is_refused(change, message):
         pj.leave_one_out(**given)
 
 
+def test_rows_of_other_segments_than_the_fitted_ones_are_refused():
+    """Of as many others, too, which would be taken for them in their order."""
+    scores, labels = np.array([1.0, 2.0, 3.0, 4.0]), [0, 1, 0, 1]
+    calibrator = pj.fit_segments(scores, labels, ["a", "a", "b", "b"])
+    for segments, found in (
+        (["b", "b", "c", "c"], "1 of them and of others"),
+        (["b"] * 4, "1 of them"),
+    ):
+        message = f"segments: expected the rows of the 2 fitted segments, got rows of {found}$"
+        with pytest.raises(ValueError, match=message):
+            pj.leave_one_out(calibrator, scores, labels, segments)
+        with pytest.raises(ValueError, match=message):
+            pj.estimate_means(calibrator, scores, labels, segments, pool=[0.0], pool_segments="a")
+
+
 @pytest.mark.slow
 def test_of_segments_shrunk_to_their_population(rng):
     scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))

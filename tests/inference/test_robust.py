@@ -298,6 +298,7 @@ def test_other_arguments_than_those_of_the_fit(rng):
 # --- fits as priors -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_nights_are_nearly_one_fit_of_both(rng):
     scores, labels = problem(rng, (2, 4000))
     first = pj.fit(scores[:, :2000], labels[:, :2000])

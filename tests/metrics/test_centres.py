@@ -89,6 +89,7 @@ def test_of_large_centres_it_is_a_meta_analysis(large, parameter):
         assert low < lower and value - low == pytest.approx(high - value, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_published_validations():
     """By restricted maximum likelihood: 1.11 (0.90 to 1.36), and 0.43 to 2.86 for a new study."""
     n, deaths, expected = EUROSCORE.T
@@ -103,6 +104,7 @@ def test_published_validations():
     np.testing.assert_allclose(found["standard_deviation"], 0.4444, rtol=0.025)
 
 
+@pytest.mark.slow
 def test_statuses_and_centres_that_do_not_count(rng):
     logits, labels, segments, _ = rows_of(rng, 7, 200)
     labels[segments == 1] = False
@@ -157,6 +159,44 @@ def test_weights_count_rows(rng):
         np.testing.assert_allclose(weighted.overall[name], repeated.overall[name], rtol=1e-3)
 
 
+def test_errors_allow_for_clusters(rng):
+    logits, labels, segments, _ = rows_of(rng, 8, 60)
+    visits = np.arange(480) // 3 % 20  # patients of three rows, numbered in each centre
+    labels = labels[visits * 3 + 60 * segments]  # who have one label
+    given = dict(from_logits=True)
+    plain = pj.summarize_centres(logits, labels, segments, **given)
+    found = pj.summarize_centres(logits, labels, segments, clusters=visits, **given)
+    squares, independent = 0.0, 0.0
+    for k in range(8):
+        own = segments == k
+        p = 1 / (1 + np.exp(-logits[own] - plain["in_the_large"][k]))
+        off = np.bincount(visits[own], labels[own] - p)
+        squares += 20 / 19 * (off**2).sum()
+        independent += (p * (1 - p)).sum()
+    assert 1.5 < squares / independent < 4
+    np.testing.assert_allclose(found.design_effect, squares / independent, rtol=1e-9)
+    root = np.sqrt(found.design_effect)
+    for name in ("se_log_ratio", "se_in_the_large", "se_intercept", "se_slope"):
+        np.testing.assert_allclose(found[name], root * plain[name], rtol=1e-12)
+    for name in ("rows", "positives", "ratio", "in_the_large", "slope"):
+        np.testing.assert_array_equal(found[name], plain[name])
+    fewer = pj.summarize_centres(
+        logits, labels, segments, weights=np.full(480, 1 / found.design_effect), **given
+    )
+    for name in list(found.overall)[1:]:
+        np.testing.assert_allclose(found.overall[name], fewer.overall[name], rtol=1e-6)
+    # Ids in each centre, or of all centres; single rows are no clusters.
+    everywhere = pj.summarize_centres(
+        logits,
+        labels,
+        segments,
+        clusters=[f"{i}, {j}" for i, j in zip(segments, visits, strict=True)],
+        **given,
+    )
+    np.testing.assert_allclose(everywhere.design_effect, found.design_effect, rtol=1e-12)
+    assert pj.summarize_centres([0.2, 0.7], [0, 1], ["a", "b"], clusters=[1, 1]).design_effect == 1
+
+
 def test_what_is_refused():
     rows = [0.1, 0.4], [0, 1], [1, 2]
     for call, message in (
@@ -167,6 +207,8 @@ def test_what_is_refused():
         (lambda: pj.summarize_centres([2.0, 0.1], *rows[1:]), "proba: expected probabilities"),
         (lambda: pj.summarize_centres([[0.1, 0.4]], *rows[1:]), "proba: expected"),
         (lambda: pj.summarize_centres([0.1, 0.4], [0, 2], [1, 2]), "labels: expected"),
+        (lambda: pj.summarize_centres([], [], []), "proba: expected rows, got none"),
+        (lambda: pj.summarize_centres(*rows, clusters=[1]), "clusters: expected one id per row"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -16,6 +16,7 @@ def rare(rng, problems, rows, center=-5.1):
     return rng.random(proba.shape) < proba, proba
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "problems"), [(10, 4000), (50, 2000), (500, 1000)])
 def test_hosmer_lemeshow_of_rare_positives_is_valid(rng, rows, problems):
     """By chi-square alone 15 % are rejected at 5 %, 8 % at 0.1 %."""
@@ -95,6 +96,7 @@ def test_weights_that_are_no_counts_are_by_chi_square(rng):
     np.testing.assert_allclose(test.p_value, stats.chi2.sf(test.statistic, test.df), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_hosmer_lemeshow_of_the_rows_fitted_to_does_not_reject_too_many(rng):
     labels, scores = rare(rng, 2000, 500)
     fitted = pj.fit(scores, labels, options=pj.Options(targets="none"))

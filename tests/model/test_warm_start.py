@@ -56,6 +56,7 @@ def test_the_slope_of_constant_scores_and_of_one_class_is_zero_from_any_start():
     assert warm.flags.tolist() == [Flag.CONSTANT_SCORES, Flag.ONE_CLASS]
 
 
+@pytest.mark.as_users
 def test_a_start_that_is_not_finite_is_the_usual_one(rng):
     scores, labels = batch(rng, 3, 60)
     cold = pj.fit(scores, labels)

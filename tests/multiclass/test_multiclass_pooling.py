@@ -22,6 +22,7 @@ def log_likelihood(t, f, y):
     return (z[np.arange(len(y)), y] - logsumexp(z, axis=1)).sum()
 
 
+@pytest.mark.slow
 def test_the_population_is_that_of_numerical_integration():
     """Mean, spread and their errors, posteriors and probabilities, by SciPy's quadrature."""
     rng = np.random.default_rng(5)

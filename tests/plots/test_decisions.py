@@ -43,6 +43,7 @@ def test_centres_are_in_order_above_the_mean_and_a_new_one():
     assert ax.get_xscale() == "log" and ax.get_xlim()[0] > 0.7 / np.exp(4)
 
 
+@pytest.mark.slow
 def test_of_many_centres_the_surest_are_drawn(rng):
     n = rng.integers(40, 200, 60)
     segments = np.repeat(np.arange(60), n)
@@ -90,6 +91,19 @@ def test_chosen_segments_have_a_line_each(judge):
         *("3, expected, and its bound", "0, expected, and its bound", "3, seen", "0, seen")
     ]
     assert notes(ax) == "1 not drawn: 1 NON_FINITE"
+
+
+def test_points_of_weighted_rows_are_worth_fewer(judge):
+    calibrator, (f, y, k) = judge
+    drawn = [
+        labelled(plots.risk_coverage(calibrator, f, y, k, weights=w))["seen"]
+        for w in (None, np.where(k == 0, 100.0, 1.0))
+    ]
+    (_, _, bars), (_, _, fewer) = drawn
+    lengths = [np.ptp(x[0].get_segments()[-1][:, 1]) for x in (bars, fewer)]
+    assert lengths[1] > 1.5 * lengths[0]  # a quarter of the rows is nearly all
+    shares = drawn[1][0].get_xdata()
+    assert (shares >= np.arange(1, 11) / 10 - 1e-9).all() and shares[-1] == 1
 
 
 def test_what_of_accepted_rows_is_refused(judge):

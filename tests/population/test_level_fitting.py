@@ -34,6 +34,7 @@ def fitted():
     return {kind: pj.fit_segments(scores, labels, ids, pooling=kind) for kind in KINDS.args[1]}
 
 
+@pytest.mark.slow
 def test_spreads_of_both_levels_are_found():
     """On average of five worlds; standard errors are a third of the tolerance."""
     found = []

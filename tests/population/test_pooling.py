@@ -368,6 +368,7 @@ def rare_levels(seed, cities, sites, rows, intercept):
     return scores, labels, np.stack([city, site], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [days(0, 50, 20, 5), rare_levels(0, 50, 20, 20, -5.3), rare_levels(1, 50, 20, 20, -6.3)],
@@ -382,6 +383,7 @@ def test_spreads_of_levels_stay_finite(data):
     assert 0.85 < calibrator.predict_proba(scores, ids).sum() / labels.sum() < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_band_of_a_new_value_has_the_spread_of_the_table(seed):
     """Near a slope spread of 0 the intercepts' variance was once doubled."""

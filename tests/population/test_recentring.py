@@ -35,6 +35,7 @@ def test_expected_derivatives_are_those_of_an_integral():
     np.testing.assert_allclose(hessian[0], np.einsum("i,ia,ib->ab", pq, by, by), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["partial", "nested", "crossed"])
 def test_rare_positives_add_up(pooling):
     """Three dozen positives of thousands of segments of few rows; levels predicted 1.4 times."""

@@ -396,6 +396,7 @@ def test_ten_thousand_segments_take_less_than_a_megabyte(calibrator, tmp_path):
     assert (tmp_path / "r.html").stat().st_size < 1e6
 
 
+@pytest.mark.slow
 def test_the_caption_says_which_bins_are_drawn(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(

@@ -1,10 +1,12 @@
 """Mean probabilities by compiled programs of a few lengths."""
 
 import numpy as np
+import pytest
 
 from platt_jax.results import averages
 
 
+@pytest.mark.slow
 def test_a_row_has_the_same_bits_in_any_company(rng, monkeypatch):
     """Wide normals among them, which another program takes."""
     scores = rng.normal(size=70)

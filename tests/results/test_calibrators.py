@@ -270,6 +270,7 @@ def test_only_takes_a_bool_per_segment(rng):
             calibrator.only(where)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_the_posteriors():
     """At a boundary, a population taken as known makes fits sure of what they do not know.
 

@@ -208,6 +208,7 @@ def test_a_query_predicts_by_the_fallback(kind):
 # --- what is seen ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @ALL_ONCE
 def test_a_report_of_it_has_the_segments_of_the_rows(kind, pooling, tmp_path):
     pytest.importorskip("matplotlib")

@@ -231,6 +231,7 @@ def test_intervals_hold_the_true_score(rng):
 # --- other curves ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", ["shift", "temperature", "quadratic", "beta", "spline"])
 @pytest.mark.parametrize("level", [None, 0.8])
 def test_smooth_curves(rng, curve, level):

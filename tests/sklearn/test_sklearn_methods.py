@@ -129,6 +129,7 @@ def test_the_sigmoid_of_probabilities_as_scikit_learn_has_it_and_will(digits, lo
     assert difference(ours, theirs, X) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", CURVES)
 @pytest.mark.parametrize("classes", [2, 10])
 def test_the_curves_are_those_of_fit_one_vs_rest(digits, method, classes):
@@ -149,6 +150,7 @@ def test_the_curves_are_those_of_fit_one_vs_rest(digits, method, classes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", CURVES)
 def test_curves_of_classes_that_a_fold_lacks(rng, method):
     X = rng.normal(size=(90, 2)) + 2 * np.eye(3, 2)[np.arange(90) % 3]
@@ -199,6 +201,7 @@ class Second(ClassifierMixin, BaseEstimator):
         return self.inner.predict_proba(X)[1]
 
 
+@pytest.mark.slow
 def test_an_offset_is_added_to_curves_of_log_odds_and_refused_by_others(binary, rng):
     X, y = (x[:200] for x in binary)
     offset = rng.normal(size=len(y))

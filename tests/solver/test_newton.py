@@ -30,7 +30,7 @@ def run(scores, labels, options, start, sums=six_sums, weights=None):
     constants = ProblemConstants(
         *(jnp.asarray(float(x)) for x in (min(scores), max(scores), len(scores)))
     )
-    state = newton.start(*(jnp.asarray(float(x)) for x in start))
+    state = newton.start(*(jnp.asarray(float(x)) for x in start), options)
     history = []
     while int(state.status) < 0:
         A, B = (float(x) for x in trial(state))
@@ -84,7 +84,7 @@ def test_the_decrease_of_the_loss_counts_the_prior(rng, x64):
         *(jnp.asarray(x) for x in (False, False, False, -8.0, 3.0)),
     )
     decide = jax.jit(partial(search._decide, options=options))
-    state = newton.start(jnp.asarray(-8.0), jnp.asarray(3.0))
+    state = newton.start(jnp.asarray(-8.0), jnp.asarray(3.0), options)
     for *_, state_expected in expected:
         np.testing.assert_allclose(
             [state.A, state.B, state.step_size],
@@ -138,7 +138,11 @@ def test_what_decides_is_computed_once():
     def decide(state, at, constants):
         return newton.step(state, at, None, constants, options)
 
-    arguments = newton.start(zero, zero), Derivatives(*[zero] * 5), ProblemConstants(*[zero] * 3)
+    arguments = (
+        newton.start(zero, zero, options),
+        Derivatives(*[zero] * 5),
+        ProblemConstants(*[zero] * 3),
+    )
     text = jax.jit(decide).lower(*arguments).compile().as_text()
     assert text.count(" is-finite(") <= 2
 
@@ -216,7 +220,7 @@ def test_the_corrected_direction_is_chebyshevs_where_the_third_derivative_is_con
     g, h = derivatives(theta)
     s = -np.linalg.solve(h, g)
     d = 0.7 * s
-    before = newton.start(*map(jnp.asarray, theta - d))._replace(
+    before = newton.start(*map(jnp.asarray, theta - d), Options())._replace(
         derivatives=as_sums(*derivatives(theta - d)),
         step_A=jnp.asarray(2 * d[0]),
         step_B=jnp.asarray(2 * d[1]),

@@ -150,6 +150,7 @@ def test_where_all_lasts_it_is_partial_pooling_of_both():
     assert np.sqrt(np.mean(off**2)) < 0.015
 
 
+@pytest.mark.slow
 def test_rare_positives_are_as_many_as_predicted():
     *made, later = periods(2, np.full(2000, 20), 0.5, (-1, 5), (0.3, 1.0), number=3)
     drift = drift_of(*made)
@@ -386,6 +387,7 @@ def test_bands_hold_the_later_curves_where_half_lasts():
         assert 0.92 < np.mean((low < truth) & (truth < high)) < 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [12, 15, 16])
 def test_a_few_positives_leave_a_large_error(seed):
     """16 of 2,100 rows, and no spread: before, shares were 2.8 to 3.8 errors outside [0, 1]."""
