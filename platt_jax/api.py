@@ -18,12 +18,11 @@ from platt_jax.curves.fitting import (
     temperature_options,
     with_curves,
 )
-from platt_jax.execution.caller import Caller
+from platt_jax.execution.caller import Caller, report_non_finite
 from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.devices import checked
 from platt_jax.execution.given import problem_inputs
-from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.on_device import DeviceRows
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage

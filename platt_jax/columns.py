@@ -27,9 +27,6 @@ def on_host(values: Column) -> Any:
     """Computes a lazy table, and moves a device's tensor to the host; others are not copied.
 
     A DuckDB relation or a lazy frame of one column becomes that column.
-
-    Raises:
-        ImportError: narwhals, which computes relations and lazy frames, is not installed.
     """
     if isinstance(values, np.ndarray | list):
         return values

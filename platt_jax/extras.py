@@ -7,14 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def install_hint(reason: str, install: str) -> Iterator[None]:
-    """Says how to install a package that is imported inside and is missing.
+    """Says what pip should install if a package that is imported inside is missing.
 
-    Args:
-        reason: what needs which package, as "to_onnx needs onnx".
-        install: what pip should install.
-
-    Raises:
-        ImportError: an import inside fails.
+    The reason says what needs which package, as "to_onnx needs onnx".
     """
     try:
         yield

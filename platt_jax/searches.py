@@ -88,15 +88,9 @@ def newton_maximum(
 ) -> tuple[_Point, bool]:
     """The last point of a search for one maximum, and whether it is near enough.
 
-    Newton's steps are halved until the value grows.
-
-    Args:
-        function: makes a point of its parameters (P,).
-        start: (P,).
-        enough: decrement at which the search ends.
-        near: maximum decrement of the last point.
-        lengths: maximum number of lengths of a step.
-        lost: share of the value that rounding may hide.
+    Newton's steps are halved until the value grows, so many `lengths` at most. A decrement that is
+    `enough` ends the search, and the last point's must be `near`; `lost` is the share of the value
+    that rounding may hide. The function makes a point of its parameters (P,).
     """
     at = function(start)
     for _ in range(_MOST_ASCENTS):

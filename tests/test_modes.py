@@ -171,7 +171,7 @@ def test_a_jaxlib_on_which_the_fast_path_was_not_tried_is_told_once(monkeypatch)
     monkeypatch.setattr(xla, "platform", lambda: "cpu")
     # The program of other tests; the one for such a jaxlib is that of a GPU.
     monkeypatch.setattr(shapes, "sizes", lambda: shapes.CPU)
-    monkeypatch.setattr(Caller, "_told_once", set())
+    monkeypatch.setattr(Caller, "_warned_once", set())
     with pytest.warns(RuntimeWarning, match=r"jaxlib 0\.99\.0: .* twice as fast") as said:
         for _ in range(2):
             pj.fit([1.0, 2.0, 3.0], [0, 1, 0])

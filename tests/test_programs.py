@@ -52,7 +52,7 @@ def test_a_part_of_a_users_program_takes_its_options(points):
 def wrong_sums(monkeypatch):
     """As if this were jaxlib 0.10.2, in a process that has not warned of it."""
     monkeypatch.setattr(xla.jaxlib, "__version__", "0.10.2")
-    monkeypatch.setattr(Caller, "_told_once", set())
+    monkeypatch.setattr(Caller, "_warned_once", set())
     monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 

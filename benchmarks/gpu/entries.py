@@ -25,7 +25,7 @@ from platt_jax.execution import (
 )
 from platt_jax.execution.problems import Task
 from platt_jax.hypothesis_tests import device_tests
-from platt_jax.inference import expansion, means, robust
+from platt_jax.inference import expansion, mean_rows, sandwich
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -290,8 +290,8 @@ def _rooms() -> dict[str, Entry]:
         "32 draws of triage": of_padded(
             device_tests._are_extreme, predicted, *draws, sorts=True
         )._replace(searches=True),
-        "sums of estimate_means": of_padded(means._sums_there, predicted),
-        "sums of robust_covariance": of_padded(robust._sums_there, given, number, number, number),
+        "sums of estimate_means": of_padded(mean_rows.sums_there, predicted),
+        "sums of robust_covariance": of_padded(sandwich.sums_there, given, number, number, number),
     }
 
 

@@ -50,13 +50,9 @@ Made = TypeVar("Made")
 def run_programs(work: Callable[[], Made], x64: bool) -> Made:
     """Runs work that calls compiled programs on concrete arrays, and returns its result.
 
-    The programs are compiled even if the user's debug settings say otherwise. If the user's program
-    is being traced, the work runs on another thread, where nothing is traced; otherwise the
-    programs would become part of the user's.
-
-    Args:
-        work: called once.
-        x64: whether 64-bit types are switched on for it.
+    The programs are compiled even if the user's debug settings say otherwise, with 64-bit types if
+    `x64`. If the user's program is being traced, the work runs on another thread, where nothing is
+    traced; otherwise the programs would become part of the user's.
     """
     with ExitStack() as settings:
         _enter_own_settings(settings, x64)

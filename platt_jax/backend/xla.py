@@ -50,10 +50,7 @@ _CONCRETE = np.zeros((), np.float32)
 def jit(function: Callable[..., Any], *, wide: bool = False, **settings: Any) -> Any:
     """The function as a program of its own, not part of another.
 
-    Args:
-        function: see `jax.jit`.
-        wide: whether it passes over rows. In float64, full-width vectors halve the time of a pass.
-        settings: other arguments of `jax.jit`.
+    If it is `wide`, it passes over rows: in float64, full-width vectors halve the time of a pass.
     """
     return jax.jit(function, compiler_options=_options(wide), **settings)
 
@@ -115,11 +112,7 @@ def fused_cpu_supported() -> bool:
 
 
 def kernel_compiler() -> str | None:
-    """What compiles kernels for the default device; None if XLA's operations compute everything.
-
-    Raises:
-        ValueError: the environment variable has another value than a compiler or "none".
-    """
+    """What compiles kernels for the default device; None if XLA's operations compute everything."""
     chosen = os.environ.get(_KERNELS)
     if chosen is None:
         return "mosaic" if _has_mosaic() else None

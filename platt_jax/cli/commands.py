@@ -288,7 +288,6 @@ def _opened_monitor(
 
 
 def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
-    """The monitor without the evidence of these segments."""
     keys = monitor.state.keys
     if keys.dtype.names is not None:
         raise ValueError("--restart: expected segments of one column; Monitor.restart has no limit")

@@ -103,9 +103,6 @@ def labels_by_name(
     """(N,) 1 where a label is `pos_label`, 0 where it is the one other value, NaN where missing.
 
     `values` are the labels that are not missing (N,), `column` is their name for messages.
-
-    Raises:
-        ValueError: there is a third value.
     """
     try:
         found = labels.labels_by_name(values, pos_label, 1)
@@ -119,11 +116,7 @@ def labels_by_name(
 
 
 def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
-    """The named columns of a file with a header line, each read by its `number`, `label` or `str`.
-
-    Raises:
-        CsvError: the file is empty or broken, a column is missing, or a field cannot be parsed.
-    """
+    """The named columns of a file with a header, each read by its `number`, `label` or `str`."""
     columns = _read_with_pyarrow(source, wanted)
     return _read_plainly(source, wanted) if columns is None else columns
 
@@ -131,11 +124,7 @@ def read_columns(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Col
 def copy_with_columns(
     source: Input, target: BinaryIO, names: Sequence[str], values: Column
 ) -> None:
-    """Write the records of `source` in UTF-8, each with its row of `values` (N, C) as last fields.
-
-    Raises:
-        CsvError: `source` already has a column of one of these names, or is a pipe.
-    """
+    """Write the records of `source` in UTF-8, each with its row of `values` (N, C) at the end."""
     if not os.path.isfile(source.path):
         raise CsvError(f"{source.name}: is not a regular file, and has to be read twice")
     records = _records(source)
@@ -148,11 +137,7 @@ def copy_with_columns(
 
 
 def refuse_taken(source: Input, names: Sequence[str], there: Sequence[str]) -> None:
-    """Refuse names of new columns that columns of `source` have.
-
-    Raises:
-        CsvError: there is such a column.
-    """
+    """Refuse names of new columns that columns of `source` have."""
     for name in names:
         if name in there:
             raise CsvError(f"{source.name}: has a column {name!r} already: see --name")

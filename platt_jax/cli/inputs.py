@@ -51,12 +51,7 @@ class Input(NamedTuple):
 def staged(names: Sequence[str], delimiter: str | None) -> Iterator[list[Input]]:
     """The named files; standard input is copied to a file, so that it can be read repeatedly.
 
-    Args:
-        names: names of files, one of which may be `DASH`.
-        delimiter: field delimiter; None for a tab in files named like TSV, else a comma.
-
-    Raises:
-        ValueError: standard input is named twice, or closed.
+    Without a delimiter it is a tab in files named like TSV, else a comma.
     """
     if list(names).count(DASH) > 1:
         raise ValueError(f"{DASH}: expected standard input once, got it {names.count(DASH)} times")

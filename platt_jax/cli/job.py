@@ -14,12 +14,7 @@ from platt_jax.cli.outputs import tell_error
 def begin() -> tuple[int, int]:
     """Join the other processes of the job that a launcher started.
 
-    Returns:
-        The number of this process, from 0, and the number of processes.
-
-    Raises:
-        ValueError: no launcher that JAX knows started this process.
-        RuntimeError: the others cannot be reached.
+    Returns the number of this process, from 0, and the number of processes.
     """
     # With that service SIGTERM only sets a mark, and a cancelled job would continue.
     config: Any = jax.config  # its methods have no types
@@ -35,13 +30,10 @@ def begin() -> tuple[int, int]:
 
 
 def ending_all(work: Callable[[], int], lost: int) -> int:
-    """The exit status returned by `work`; after an error this process exits immediately.
+    """The exit status returned by `work`, or `lost` if another process has ended or is stuck.
 
-    Otherwise JAX would wait for the other processes at exit, which wait for this one's sums.
-
-    Args:
-        work: calls `begin` and does the work.
-        lost: exit status if another process has ended or is stuck.
+    After an error this process exits immediately. Otherwise JAX would wait for the other processes
+    at exit, which wait for this one's sums.
     """
     try:
         return work()

@@ -30,14 +30,8 @@ _IN_THE_SHELL = {
 def check(output: str, *inputs: str, only_file: str = "") -> None:
     """Check, before any work, that an output can be written and is none of the inputs.
 
-    Args:
-        output: name of the output.
-        inputs: names of the files that are read.
-        only_file: reason why it must be a regular file, and not be named like a file of rows;
-            empty if it need not be one.
-
-    Raises:
-        ValueError: the output cannot be used; the message names it, and the reason.
+    `only_file` is the reason why it must be a regular file, and not be named like a file of rows;
+    empty if it need not be one.
     """
     if not output:
         raise ValueError("--out: expected the name of a file, got ''")
@@ -63,13 +57,7 @@ def check(output: str, *inputs: str, only_file: str = "") -> None:
 
 
 def write(output: str, content: Callable[[BinaryIO], object]) -> None:
-    """Write to a file or to standard output.
-
-    Args:
-        output: name of the output; compressed if it ends in .gz. A regular file is written
-            atomically.
-        content: function that writes to a given binary file.
-    """
+    """Write to a file, atomically, or to standard output; compressed if its name ends in .gz."""
     if output == DASH:
         with naming_file(named(output)), open(sys.stdout.fileno(), "wb", closefd=False) as file:
             content(file)

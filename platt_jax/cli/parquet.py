@@ -41,9 +41,6 @@ def copy_with_columns(
 
     `columns` are as in `reading.read_rows`; `predict` gets some rows at a time, and returns a
     column for each of `names`.
-
-    Raises:
-        ValueError: a column is missing, or `source` already has one of these names.
     """
     import pyarrow as pa
 

@@ -239,21 +239,10 @@ def columns(arguments: argparse.Namespace, calibrator: Any = None) -> dict[str, 
 def read_rows(
     inputs: Sequence[Input], columns: Mapping[str, list[str]], pos_label: str | None = None
 ) -> dict[str, Any]:
-    """The rows of all files.
+    """The rows of all files, all Parquet or all text, as arguments of the library's functions.
 
-    Args:
-        inputs: files, all Parquet or all text.
-        columns: result of `columns`.
-        pos_label: label of class 1 as text, if labels are two other values than 0 and 1.
-
-    Returns:
-        Arguments of the library's functions. A segment of several columns is a structured array, or
-        a pyarrow table, and several columns of numbers are an array (N, C). Without files all are
-        empty.
-
-    Raises:
-        ValueError: a file is damaged or lacks a column; or Parquet and text files are mixed.
-        ImportError: a file is Parquet, and pyarrow is missing.
+    A segment of several columns is a structured array, or a pyarrow table, and several columns of
+    numbers are an array (N, C). Without files all are empty. `columns` is the result of `columns`.
     """
     if not inputs:
         return dict.fromkeys(columns, np.zeros(0))

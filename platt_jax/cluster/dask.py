@@ -32,12 +32,9 @@ _PIECES = pd.DataFrame({_PART: np.array([], np.int64), _PIECE: np.array([], obje
 
 
 class Dask:
-    """See `engines.Engine`. Results are futures of the parts.
+    """See `engines.Engine`. Results are futures; by default each worker's thread has a part.
 
     The workers must reach this machine by the address at which the scheduler sees it.
-
-    Args:
-        partitions: number of parts; None for the number of the workers' threads.
     """
 
     def __init__(self, partitions: int | None) -> None:

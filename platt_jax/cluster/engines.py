@@ -101,7 +101,6 @@ def parts_of(ids: Ids, parts: int) -> NDArray[np.int64]:
 
 
 def _hashed(ids: Ids) -> NDArray[np.uint64]:
-    """A hash (N,) of each row's id."""
     if isinstance(ids, IdColumns):
         hashed = np.zeros(length(ids), np.uint64)
         for column in ids.columns:

@@ -30,8 +30,7 @@ _TRIES = 3  # how often parts run whose process dies
 class Local:
     """See `engines.Engine`. Rows are Arrow tables, and results stay in this process.
 
-    Args:
-        partitions: number of parts, each with a process of its own; a single one needs none.
+    Each part has a process of its own; a single one needs none.
     """
 
     def __init__(self, partitions: int) -> None:

@@ -60,11 +60,7 @@ class _Round:
 
 
 class Coordinator:
-    """Where parts that run at the same time meet.
-
-    Args:
-        parts: number of parts.
-    """
+    """Where parts that run at the same time meet."""
 
     def __init__(self, parts: int) -> None:
         self._parts = parts
@@ -73,11 +69,7 @@ class Coordinator:
         self._stopped = False
 
     def gather(self, number: int, part: int, mine: bytes, merge: int) -> list[bytes]:
-        """What all parts say in the round of this number, merged as soon as all have.
-
-        Raises:
-            RuntimeError: the fit was stopped.
-        """
+        """What all parts say in the round of this number, merged as soon as all have."""
         with self._said:
             while len(self._rounds) <= number:
                 self._rounds.append(_Round())
@@ -111,9 +103,7 @@ class Invitation(NamedTuple):
 class Server:
     """A coordinator that parts in other processes and on other machines reach.
 
-    Args:
-        parts: number of parts.
-        host: name or address of this machine, as the others see it.
+    The host is the name or address of this machine, as the others see it.
     """
 
     def __init__(self, parts: int, host: str) -> None:

@@ -18,14 +18,7 @@ _PLACE = "_platt_jax_place"
 
 
 class Ray:
-    """See `engines.Engine`. Results are references to objects of the parts.
-
-    Args:
-        partitions: number of parts; None for the number of CPUs.
-
-    Raises:
-        ValueError: there are fewer CPUs than parts.
-    """
+    """See `engines.Engine`. Results are references to objects; by default each CPU has a part."""
 
     def __init__(self, partitions: int | None) -> None:
         cpus = int(ray.cluster_resources().get("CPU", 0))
@@ -150,5 +143,4 @@ def _joined(task: JoinPart, calibrator: bytes, *sent: bytes) -> pa.Table:
 
 
 def _arrow(rows: Any) -> pa.Table:
-    """The rows, on this machine."""
     return pa.concat_tables(ray.get(rows.to_arrow_refs()))

@@ -57,7 +57,7 @@ class ClusterCalibrator:
         self._engine, self._fitted, self._names = engine, fitted, names
         self._summaries, self._ids, self._shifts = summaries, ids, shifts
         # Part 0 has the large segments.
-        self._of_large = first = loaded(pickle.dumps(summaries[0].large), shifts)
+        self._large = first = loaded(pickle.dumps(summaries[0].large), shifts)
         self.fallback: Sigmoid = first.fallback
         self.fallback_covariance: NDArray[Any] = first.fallback_covariance
         population = first.population
@@ -122,9 +122,7 @@ class ClusterCalibrator:
         check_columns(schema, names)
         if out in schema.names:
             raise ValueError(f"out: expected the name of a new column, got {out!r}")
-        task = partial(
-            predict_part, shifts=self._shifts, names=names, large=self._of_large, out=out
-        )
+        task = partial(predict_part, shifts=self._shifts, names=names, large=self._large, out=out)
         made = schema.append(pa.field(out, pa.float64()))
         return self._engine.join(self._fitted, rows, names, task, made)
 
@@ -154,14 +152,14 @@ class ClusterCalibrator:
         """
         if against not in ("fit", "predictions"):
             raise ValueError(f"against: expected 'fit' or 'predictions', got {against!r}")
-        require_segment_calibrator(self._of_large, "calibrator", any_curve=against == "predictions")
+        require_segment_calibrator(self._large, "calibrator", any_curve=against == "predictions")
         if not 0 < fdr < 1:
             raise ValueError(f"fdr: expected a number between 0 and 1, got {fdr!r}")
         # The rows of large segments, too, must meet in one place.
         names = self._names._replace(label=label, weight=None, large=self._names.large[:0])
         check_columns(self._engine.schema(rows), names)
         schema = pa.schema([*self._ids, *TESTED])
-        given = {"shifts": self._shifts, "names": names, "large": self._of_large}
+        given = {"shifts": self._shifts, "names": names, "large": self._large}
         task = partial(typed, schema, triage_part, **given, against=against)
         tested = self._engine.kept(self._engine.join(self._fitted, rows, names, task, schema))
         p = np.sort(self._engine.collect(tested, ["p_value"])["p_value"].to_numpy())
@@ -194,7 +192,6 @@ class ClusterCalibrator:
 
 
 def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
-    """The calibrator of the segments of all parts."""
     keys, order = ascending_order([part.keys for part in parts], parts[0].keys)
 
     def merged(*each: Any) -> Any:

@@ -24,17 +24,9 @@ from platt_jax.solver.solution import ProblemInputs
 class PartSegments(ProcessSegments):
     """Segments of one part; see `Segments` for the methods.
 
-    Each part sums over its share of the rows of the large segments. Their results belong to part 0.
-
-    Args:
-        own: the rows of this part's own segments; None if it has none.
-        share: its share of the rows of the large segments; None if it has none.
-        large: (L,) the ids of the large segments, the same in all parts.
-        dtype: the dtype of the scores.
-        has_offset: whether the rows have offsets.
-        meeting: where all parts exchange numbers.
-        part: the number of this part.
-        caller: gets warnings about anything that makes this slower.
+    Each part sums over its share of the rows of the large segments, whose ids are the same in all
+    parts. Their results belong to part 0. A part without own segments, or without a share, has
+    None.
     """
 
     def __init__(
@@ -48,7 +40,7 @@ class PartSegments(ProcessSegments):
         part: int,
         caller: Caller,
     ) -> None:
-        super().__init__(large, dtype, share, meeting, caller, has_offset, others=own)
+        super().__init__(large, dtype, share, meeting, caller, has_offset, without_fit=own)
         self._own = None if own is None else ChunkedSegments(own, caller)
         self._number_large, self._is_owner = len(large), part == 0
         mine = [] if own is None else [own.keys]
@@ -106,7 +98,6 @@ class PartSegments(ProcessSegments):
 
 
 def _no_fits(dtype: np.dtype[Any]) -> Fit:
-    """The fits of no segments."""
     one = fit(np.zeros((1, 1), dtype), np.zeros((1, 1)))
     none: Fit = jax.tree.map(lambda x: np.asarray(x)[:0], one)
     return none

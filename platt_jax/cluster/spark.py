@@ -25,9 +25,7 @@ _TRIED = 50
 class Spark:
     """See `engines.Engine`. Results are a cached DataFrame with one or more rows for each part.
 
-    Args:
-        rows: a DataFrame, of the session to use.
-        partitions: number of parts; None for the number of places for tasks.
+    The session is that of the rows. By default there are as many parts as places for tasks.
     """
 
     def __init__(self, rows: Any, partitions: int | None) -> None:

@@ -49,11 +49,7 @@ class EngineColumns(NamedTuple):
 
 
 def check_columns(schema: pa.Schema, names: EngineColumns) -> None:
-    """Check that all columns exist, and that scores are floats.
-
-    Raises:
-        ValueError: a column is missing, or scores are of another type.
-    """
+    """Check that all columns exist, and that scores are floats."""
     for name in names.used:
         if name not in schema.names:
             raise ValueError(
@@ -95,14 +91,7 @@ class FittedPart(NamedTuple):
 
 
 def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> FittedPart:
-    """The fit of one part of the rows. All parts run at the same time.
-
-    Args:
-        call: the arguments of the fit.
-        table: the rows of this part.
-        meeting: where all parts exchange numbers.
-        part: the number of this part.
-    """
+    """The fit of one part of the rows. All parts run at the same time, and exchange numbers."""
     caller, names = Caller(), call.names
     try:
         own, share = agree(meeting, lambda: _own_and_share(table, call))
@@ -222,15 +211,9 @@ def predict_part(
     large: SegmentCalibrator,
     out: str,
 ) -> pa.Table:
-    """The rows with a column of probabilities.
+    """The rows with a column `out` of probabilities; a part's rows, and any rows of large segments.
 
-    Args:
-        calibrator: the part's calibrator.
-        table: rows of the part, and any rows of large segments.
-        shifts: see `loaded`.
-        names: names of columns.
-        large: the calibrator of the large segments, shifted.
-        out: name of the new column.
+    `large` is the calibrator of the large segments, shifted; `shifts` are as in `loaded`.
     """
     own = loaded(calibrator, shifts)
     found = [np.empty(0, own.fit.A.dtype)]
@@ -243,7 +226,6 @@ def predict_part(
 def _predicted(
     table: pa.Table, own: SegmentCalibrator, names: EngineColumns, large: SegmentCalibrator
 ) -> NDArray[Any]:
-    """The probabilities (N,) of the rows."""
     proba = np.empty(table.num_rows, own.fit.A.dtype)
     is_large = np.zeros(table.num_rows, bool)
     if len(large.keys):
@@ -291,16 +273,7 @@ def triage_part(
     large: SegmentCalibrator,
     against: Literal["fit", "predictions"],
 ) -> pa.Table:
-    """The tests of the segments of a part's rows, without q-values.
-
-    Args:
-        calibrator: the part's calibrator.
-        table: all rows of some segments.
-        shifts: see `loaded`.
-        names: names of columns.
-        large: the calibrator of the large segments, shifted.
-        against: see `triage`.
-    """
+    """The tests of the segments of a part's rows, without q-values; `shifts` are as in `loaded`."""
     small = loaded(calibrator, shifts)
     id_fields = [table.schema.field(name) for name in names.segment]
     found = [pa.schema([*id_fields, *TESTED]).empty_table()]

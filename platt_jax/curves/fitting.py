@@ -8,10 +8,9 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.curves.base import Curve
 from platt_jax.curves.log_odds import LogOddsCurve
-from platt_jax.execution.caller import Caller
+from platt_jax.execution.caller import ARE_NAN, Caller
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.dense_rows import DenseRows
-from platt_jax.execution.non_finite import ARE_NAN
 from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options, ShiftOptions

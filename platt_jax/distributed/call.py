@@ -22,14 +22,8 @@ _PROCESSES, _VALUES = 8, 4
 def require_same_call(exchange: Gathers, describe: Callable[[], dict[str, str | None]]) -> None:
     """Refuses a call whose arguments are invalid in a process, or differ between processes.
 
-    Args:
-        exchange: communicates with the other processes, once.
-        describe: checks the arguments of this process, and returns a text for each by its name;
-            None for an argument that does not matter in this process.
-
-    Raises:
-        ValueError: `describe` raised one in some process, or texts differ; all processes raise the
-            same.
+    `describe` checks the arguments of this process, and returns a text for each by its name; None
+    for an argument that does not matter in this process. All processes raise the same error.
     """
     gathered = results_of_all(exchange, lambda: json.dumps(describe()).encode())
     calls = [json.loads(sent) for sent in gathered]
@@ -71,11 +65,7 @@ def described(function: str, options: Options, **arguments: object) -> dict[str,
 
 
 def hashed(name: str, values: Any) -> str:
-    """A text for a prior or a start, which may have numbers for each segment.
-
-    Raises:
-        ValueError: it holds something else than numbers.
-    """
+    """A text for a prior or a start, which may have numbers for each segment."""
     if not isinstance(values, tuple | list):
         return _text(values)
     whole = digest(validation.numbers(x, name) for x in values)

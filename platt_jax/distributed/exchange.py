@@ -37,11 +37,7 @@ _RESULT, _ERROR = b"r", b"e"
 
 
 class Exchange:
-    """Gathers and reductions over all processes, with a time limit.
-
-    Args:
-        time_limit: maximum number of seconds to wait for other processes; None for no limit.
-    """
+    """Gathers and reductions over all processes, with a time limit in seconds, or None."""
 
     def __init__(self, time_limit: float | None):
         self._time_limit = time_limit
@@ -59,11 +55,7 @@ class Exchange:
         return np.frombuffer(np.asarray(found).tobytes(), mine.dtype).reshape(-1, *mine.shape)
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
-        """The bytes of all processes, which may differ in length.
-
-        Raises:
-            RuntimeError, TimeoutError: as in `gather`.
-        """
+        """The bytes of all processes, which may differ in length."""
         # Short ones need a single gather, always of one size, whose program is compiled once.
         sent = len(mine).to_bytes(_HEADER, "little") + mine
         gathered = self.gather(_fitted(sent, _SHORT))
@@ -76,11 +68,7 @@ class Exchange:
         ]
 
     def merged(self, mine: Floats, merge: Merge) -> Floats:
-        """The elementwise sum or minimum of arrays of one shape; bitwise equal in each process.
-
-        Raises:
-            RuntimeError, TimeoutError: as in `gather`.
-        """
+        """The elementwise sum or minimum of arrays of one shape; bitwise equal in each process."""
         return self._in_time(lambda: _reduce(mine, merge))
 
     def _in_time(self, exchange: Callable[[], Made]) -> Made:
@@ -114,11 +102,7 @@ class Gathers(Protocol):
 
 
 def agree(exchange: Gathers, work: Callable[[], Made]) -> Made:
-    """Run `work` in every process; returns this process's result if all succeed.
-
-    Raises:
-        ValueError: `work` raised one in some process; it is raised in all processes.
-    """
+    """Run `work` in every process; returns its result here. An error of any is raised in all."""
     made: list[Made] = []
 
     def run() -> bytes:
@@ -130,11 +114,7 @@ def agree(exchange: Gathers, work: Callable[[], Made]) -> Made:
 
 
 def results_of_all(exchange: Gathers, work: Callable[[], bytes]) -> list[bytes]:
-    """Run `work` in every process; returns the results of all processes.
-
-    Raises:
-        ValueError: as in `agree`.
-    """
+    """Run `work` in every process; returns the results of all processes, or raises as `agree`."""
     try:
         mine = _RESULT + work()
     except ValueError as error:
@@ -178,11 +158,7 @@ def _reduction(mesh: Mesh, merge: Merge) -> Callable[[jax.Array], jax.Array]:
 
 
 def keys_of_all(exchange: Gathers, mine: NDArray[Any] | None) -> NDArray[Any]:
-    """The distinct segment ids of all processes, ascending, given the ids of this one.
-
-    Raises:
-        ValueError: the ids of two processes are of different kinds; raised in all processes.
-    """
+    """The distinct segment ids of all processes, ascending, given the ids of this one."""
     parts = [_from_bytes(x) for x in exchange.gather_bytes(to_bytes(mine)) if x]
     kinds = {_kind(part) for part in parts}
     if len(kinds) > 1:

@@ -64,12 +64,8 @@ class Folder:
 class MeetingByFiles(Meeting):
     """The meeting of a site with the others, for one call; see `Meeting` for the methods.
 
-    They raise a TimeoutError if a file of another site is not there in time, and a ValueError if
-    a file is of another call or damaged.
-
-    Args:
-        folder: where the files are, and whose.
-        time_limit: maximum number of seconds to wait in a round; None for no limit.
+    They raise a TimeoutError if a file of another site is not there within so many seconds, and a
+    ValueError if a file is of another call or damaged.
     """
 
     def __init__(self, folder: Folder, time_limit: float | None) -> None:

@@ -16,18 +16,9 @@ class Journal:
     """Reductions over all processes, with the result of each pass in a file.
 
     A fit is a function of these sums, so passes with known sums need no rows. The first process
-    reads and writes the files, and sends their content to the others.
-
-    Args:
-        exchange: communication with the other processes.
-        directory: directory for the files, created if missing; None to keep nothing.
-        call: what the sums depend on, by names for messages; the same in all processes.
-
-    Raises:
-        ValueError: a file in the directory is something else, or is of another call; raised in all
-            processes.
-        OSError: a file cannot be read, or the directory cannot be made; raised in the first
-            process.
+    reads and writes the files, and sends their content to the others. Without a directory nothing
+    is kept. `call` is what the sums depend on, by names for messages; files of another call are
+    refused in all processes.
     """
 
     def __init__(
@@ -45,12 +36,7 @@ class Journal:
     def pass_over_rows(
         self, local: Callable[[], Floats], merge: Merge, shape: tuple[int, int]
     ) -> Floats:
-        """See `Meeting`.
-
-        Raises:
-            RuntimeError, TimeoutError: as in `Exchange.merged`.
-            OSError: the file of this pass cannot be written.
-        """
+        """See `Meeting`."""
         file = self._file(self._passes)
         self._passes += 1
         if self._passes <= self._known:

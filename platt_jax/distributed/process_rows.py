@@ -40,11 +40,7 @@ class ProcessRows(validation.HeldRows):
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
-        """The segments of all processes, once these have compared their calls.
-
-        Raises:
-            ValueError: see `rows`.
-        """
+        """The segments of all processes, once these have compared their calls."""
         exchange = Exchange(self._time_limit)
         require_same_fit(exchange, self, arguments, self._texts())
         rows, dtype, has_offset = _agreed_rows(exchange, self._scores, self._by_segment)
@@ -134,8 +130,7 @@ def _agreed_rows(
 ) -> tuple[SegmentRows | None, np.dtype[Any], bool]:
     """This process's rows, None without any; the dtype of all scores; whether rows have offsets.
 
-    Raises:
-        ValueError: the rows of a process are invalid; raised in all processes.
+    An error of any process is raised in all.
     """
 
     def own() -> SegmentRows | None:
@@ -155,13 +150,8 @@ def agreed_kind(
 ) -> tuple[np.dtype[Any], bool]:
     """The widest dtype of all processes' scores, and whether rows have offsets.
 
-    Args:
-        exchange: communicates with the other processes, once.
-        mine: the same of this process's rows; None without rows.
-        none_message: what to say if no process has rows.
-
-    Raises:
-        ValueError: no process has rows; raised in all.
+    `mine` is the same of this process's rows, None without rows. If no process has rows, all raise
+    a ValueError with `none_message`.
     """
     size, has_offset = (0, False) if mine is None else (mine[0].itemsize, mine[1])
     sent = np.array([size, has_offset])

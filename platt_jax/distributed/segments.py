@@ -33,7 +33,7 @@ class ProcessSegments(SummedSegments):
         meeting: adds up over all processes.
         caller: gets warnings about anything that makes the sums slower.
         has_offset: whether the rows of all processes have offsets.
-        others: this process's rows of other segments, which the fit of all rows has, too.
+        without_fit: this process's rows of other segments, which the fit of all rows has, too.
         sums_only: whether no number of a single row may leave the process.
     """
 
@@ -45,11 +45,11 @@ class ProcessSegments(SummedSegments):
         meeting: Meeting,
         caller: Caller,
         has_offset: bool,
-        others: SegmentRows | None = None,
+        without_fit: SegmentRows | None = None,
         sums_only: bool = False,
     ) -> None:
         self._meeting, self._sums_only = meeting, sums_only
-        self._here = [some for some in (others, rows) if some is not None]
+        self._here = [some for some in (without_fit, rows) if some is not None]
         mine = np.zeros(len(keys) + 1)
         mine[-1] = sum(map(len, self._here))
         by_segment: tuple[LocalRows, ...] = ()

@@ -45,23 +45,15 @@ class SummedRows(DeferredRows):
     """The rows of K problems in all processes. See `passes.protocol.Rows` for the methods.
 
     All processes call the same methods in the same order, and get the same bits.
-
-    Attributes:
-        local: the rows of this process, in any number of pieces.
-        number: K.
-        dtype: the dtype of all scores.
-        meeting: reductions over all processes.
-        caller: gets warnings about anything that makes the sums slower.
-        has_offset: whether the rows have offsets.
-        rounded: whether ranges are rounded before they are sent, so that they are no row's.
     """
 
-    local: tuple[LocalRows, ...]
-    number: int
-    dtype: np.dtype[Any]
-    meeting: Meeting
-    caller: Caller
-    has_offset: bool = False
+    local: tuple[LocalRows, ...]  # the rows of this process, in any number of pieces
+    number: int  # K
+    dtype: np.dtype[Any]  # the dtype of all scores
+    meeting: Meeting  # reductions over all processes
+    caller: Caller  # gets warnings about anything that makes the sums slower
+    has_offset: bool = False  # whether the rows have offsets
+    # whether ranges are rounded before they are sent, so that they are no row's
     rounded: bool = False
 
     def score_ranges(self, options: Options) -> ScoreRanges:

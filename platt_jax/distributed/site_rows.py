@@ -44,11 +44,7 @@ class SiteRows(validation.HeldRows):
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
-        """The segments of all sites, once these have compared their calls.
-
-        Raises:
-            ValueError: see `site_rows`.
-        """
+        """The segments of all sites, once these have compared their calls."""
         meeting: Meeting
         if self._folder is None:
             meeting = Journal(Exchange(self._time_limit), None, {})
@@ -67,7 +63,7 @@ class SiteRows(validation.HeldRows):
         rows, others = (self._segment_rows(some, dtype) for some in (self._sent, self._others))
         keys = keys_of_all(meeting, None if rows is None else rows.keys)
         yield ProcessSegments(
-            keys, dtype, rows, meeting, caller, has_offset, others=others, sums_only=True
+            keys, dtype, rows, meeting, caller, has_offset, without_fit=others, sums_only=True
         )
 
     def _segment_rows(self, some: Bools, dtype: np.dtype[Any]) -> SegmentRows | None:

@@ -25,11 +25,8 @@ _PART_OF_TIME = 0.05
 def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
     """The arrays in a file, or None if there is no file.
 
-    `call` is text for everything that the arrays depend on, by the names to use in messages.
-
-    Raises:
-        ValueError: the file is not a checkpoint, or is one of another call.
-        OSError: the file cannot be read, or its directory does not exist.
+    `call` is text for everything that the arrays depend on, by the names to use in messages; a file
+    of another call is refused.
     """
     if not path.exists():
         if not path.parent.is_dir():

@@ -29,15 +29,9 @@ class ClassRows(SegmentRows):
 
     Every row is in every segment: its label there is whether it is of that class. The arrays stay
     as they are. A class's rows are copied when they are fitted, so that there is no copy of all
-    pairs of rows and classes. Of scores on a GPU there is such a copy, there.
-
-    Args:
-        scores: (N, C) scores, as in `fit_one_vs_rest`.
-        labels: (N,) class ids or (N, C) labels, as in `fit_one_vs_rest`.
-        classes: (C,) the class ids or None, as in `fit_one_vs_rest`.
-        weights: (N,) weights or None.
-        offset: (N, C) offset or None, as in `fit_one_vs_rest`.
-        pos_label: the label of (row, class) pairs that are right, as in `fit_one_vs_rest`.
+    pairs of rows and classes. Of scores on a GPU there is such a copy, there. The arguments are as
+    in `fit_one_vs_rest`: scores and offset (N, C), labels (N,) or (N, C), classes (C,), weights
+    (N,).
 
     Attributes:
         keys: (C,) the classes, ascending.
@@ -109,14 +103,14 @@ class ClassRows(SegmentRows):
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
-        return packing.flat(self._of_classes(self._some(problems), part), space)
+        return packing.flat(self._class_columns(self._some(problems), part), space)
 
     def all(self, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
         each = len(self._table)
         first, last, _ = part.indices(self.length)
         pieces = [
-            self._of_classes(
+            self._class_columns(
                 self._some(slice(place, place + 1)),
                 slice(max(first - place * each, 0), min(last - place * each, each)),
             )
@@ -128,14 +122,14 @@ class ClassRows(SegmentRows):
     def sampled_scores(self, most: int) -> NDArray[Any]:
         """See GroupedRows."""
         some = slice(0, None, max(1, self.length // most))  # of the rows of each class
-        sample: NDArray[Any] = self._of_classes(self._some(slice(None)), some).weighted_scores()
+        sample: NDArray[Any] = self._class_columns(self._some(slice(None)), some).weighted_scores()
         return sample
 
     def digest(self) -> bytes:
         """See GroupedRows."""
         whole = hashlib.blake2b(str(self._table.shape).encode(), digest_size=16)
         for place in range(len(self.keys)):
-            columns = self._of_classes(self._some(slice(place, place + 1)), slice(None))
+            columns = self._class_columns(self._some(slice(place, place + 1)), slice(None))
             for column in columns:
                 whole.update(b"" if column is None else np.ascontiguousarray(column).data)
         return whole.digest()
@@ -180,7 +174,7 @@ class ClassRows(SegmentRows):
         """The columns of some keys; a slice if it can be, so that they are not copied."""
         return problems if self._ordered else self._column[problems]
 
-    def _of_classes(self, some: Any, part: slice) -> Columns:
+    def _class_columns(self, some: Any, part: slice) -> Columns:
         """The columns of a part of the rows for some classes, end to end."""
         labels = self._labels.are_of(some, part)
         scores = self._table[part].T[some]

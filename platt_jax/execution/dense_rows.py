@@ -19,14 +19,7 @@ from platt_jax.solver.solution import ProblemInputs
 
 
 class DenseRows:
-    """The rows of the problems of a batch.
-
-    Args:
-        scores: (..., N) scores, as in `fit`.
-        labels: labels, broadcastable to scores, as in `fit`.
-        weights: weights or None, broadcastable to scores, as in `fit`.
-        pos_label: the positive label, as in `fit`.
-        offset: offset or None, broadcastable to scores, as in `fit`.
+    """The rows of the problems of a batch; arguments as in `fit`.
 
     Attributes:
         scores: (..., N) floating scores.
@@ -35,9 +28,6 @@ class DenseRows:
         dtype: the dtype of the scores and of the fits, float32 or float64.
         sizes: (K,) numbers of rows of all problems.
         reread: see `GroupedRows`.
-
-    Raises:
-        ValueError: an argument is invalid for `fit`.
     """
 
     reread = False

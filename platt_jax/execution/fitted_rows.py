@@ -27,9 +27,6 @@ def fitted_columns(
     """The columns of rows that were fitted: (..., N) for a Fit, (N,) for segments.
 
     Scores come from `validation.scores`, all else from the user. Segments are only looked at.
-
-    Raises:
-        ValueError: the calibrator is something else, or the rows are not such.
     """
     if not isinstance(calibrator, Fit | SegmentCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
@@ -50,11 +47,7 @@ def rows_of_classes(
     weights: Column = None,
     offset: Column = None,
 ) -> ClassRows:
-    """The rows beside a calibrator of classes.
-
-    Raises:
-        ValueError: they are not such, or are of other classes; or there are segments.
-    """
+    """The rows beside a calibrator of classes; refuses rows of other classes, and segments."""
     if segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
     if isinstance(scores, ClassRows):

@@ -17,11 +17,7 @@ from platt_jax.solver.solution import ProblemInputs
 def given_columns(
     scores: NDArray[Any], labels: Column, weights: Column, offset: Column, pos_label: Any = None
 ) -> Columns:
-    """Columns (..., N), given checked scores.
-
-    Raises:
-        ValueError: labels, weights or offset are invalid for `fit`.
-    """
+    """Columns (..., N), given checked scores."""
     y, w = validation.labels_and_weights(labels, weights, scores, pos_label)
     return Columns(scores, y, w, validation.offset(offset, scores))
 
@@ -32,11 +28,7 @@ def problem_inputs(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
 ) -> ProblemInputs:
-    """Prior and start for the problems of a batch, with leading axis (K,).
-
-    Raises:
-        ValueError: prior or start is invalid for `fit`.
-    """
+    """Prior and start for the problems of a batch, with leading axis (K,)."""
     if isinstance(prior, GaussianPrior):  # JAX's arrays may lack float64
         prior = GaussianPrior(*(validation.array(_fetched(leaf), "prior") for leaf in prior))
     if isinstance(start, tuple):

@@ -65,11 +65,9 @@ class Chunk(NamedTuple):
         return jax.tree.map(problems, accelerators.fetched_together(made))
 
     def row_map(self, starts: NDArray[Any] | None = None) -> GatherMap | RowRanges:
-        """The places of the rows.
+        """The places of the rows, by the first row of each problem in the chunk's flat arrays.
 
-        Args:
-            starts: the first row of each problem in the chunk's flat arrays; problems may share
-                rows. None if problems lie end to end.
+        Problems may share rows. Without `starts` they lie end to end.
         """
         if starts is None:
             starts = Groups(self.sizes).starts

@@ -42,25 +42,16 @@ Listener = Callable[[ProgressReport], Any]
 
 
 class Stage(NamedTuple):
-    """A part of a call whose progress is reported.
+    """A part of a call whose progress is reported."""
 
-    Attributes:
-        progress: the user's argument: whether to show a bar, or a function of a ProgressReport.
-        name: the name of the stage.
-        last: whether it is the last stage of the call, whose bar remains when done.
-    """
-
+    # the user's argument: whether to show a bar, or a function of a ProgressReport
     progress: bool | Listener = False
-    name: str = "fit"
-    last: bool = True
+    name: str = "fit"  # the name of the stage
+    last: bool = True  # whether it is the last stage of the call, whose bar remains when done
 
     @classmethod
     def of(cls, progress: bool | Listener, name: str = "fit", last: bool = True) -> "Stage":
-        """A stage with the user's argument, checked.
-
-        Raises:
-            ValueError: progress is neither true, false nor a function.
-        """
+        """A stage with the user's argument, checked."""
         if not (callable(progress) or isinstance(progress, bool | np.bool_ | int | None)):
             raise ValueError(
                 "progress: expected True, False or a function that takes a ProgressReport, "
@@ -77,9 +68,6 @@ def reporting(sizes: NDArray[Any], stage: Stage) -> Iterator[Callable[[int], Non
     """A function to call with the number of problems of each finished chunk.
 
     `sizes` (K,) are the numbers of rows, in the order in which the problems are done.
-
-    Raises:
-        ImportError: a bar is requested, and tqdm is missing.
     """
     with _listening(sizes, stage) as listener:
         yield (
@@ -93,7 +81,7 @@ def reporting_passes(
 ) -> Iterator[Callable[[NDArray[np.bool_]], None]]:
     """A function to call before each pass with the problems (K,) that still run.
 
-    At the end all problems are reported as done. Arguments and errors are as in `reporting`.
+    At the end all problems are reported as done. `sizes` are as in `reporting`.
     """
     with _listening(sizes, stage) as listener:
         if listener is None:
@@ -121,8 +109,6 @@ def _listening(sizes: NDArray[Any], stage: Stage) -> Iterator[Listener | None]:
 
 
 class _Reports:
-    """The reports of a stage."""
-
     def __init__(self, sizes: NDArray[Any], name: str, listener: Listener) -> None:
         self._sizes, self._name, self._listener = sizes, name, listener
         self._began = time.perf_counter()

@@ -1,4 +1,7 @@
-"""Runs bootstrap replicates of problems, which share rows, through the compiled program."""
+"""Runs bootstrap replicates of problems, which share rows, through the compiled program.
+
+All rows of a cluster share a weight, which the hash of the cluster's id determines.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,13 +13,17 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import validation
+from platt_jax import ids, validation
 from platt_jax.backend import xla
+from platt_jax.columns import Column
+from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.oversized import run_oversized
 from platt_jax.execution.planning import Chunk
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_task, in_chunks, solve_chunk
 from platt_jax.groups import Groups
+from platt_jax.ids.factorize import factorize
+from platt_jax.ids.hashing import hashes
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.passes import deferred, packing, replicated, scan, shapes
@@ -62,18 +69,11 @@ def fit_replicates(
     context: Context,
     clusters: TakeClusters | None = None,
 ) -> Replicates:
-    """Fits the replicates of K problems. Each is a problem of its own on its original's rows.
+    """Fits the replicates of K problems; returns NumPy arrays (R, K).
 
-    Args:
-        original: the problems.
-        given: arrays with leading axis (K,).
-        plan: the replicates, with ids in the order of the problems' sizes.
-        context: how to fit them, and what receives progress and warnings.
-        clusters: returns the clusters of rows: all rows of a cluster get the same random weight in
-            a replicate, and rows are copied for each replicate. None if rows are independent.
-
-    Returns:
-        NumPy arrays (R, K).
+    Each is a problem of its own on its original's rows. Ids of the plan are in the order of the
+    problems' sizes. `clusters` returns the clusters of rows: all rows of a cluster get the same
+    random weight in a replicate, and rows are copied for each replicate.
     """
     sizes, take, order = original.sizes, original.take, original.order
     options = _with_tol(validation.options(context.options), original.dtype)
@@ -210,3 +210,36 @@ def _draw(
     first: jax.Array, second: jax.Array, number: jax.Array, kind: str, dtype: np.dtype[Any]
 ) -> jax.Array:
     return replicated.draw(kind, Stream(first, second), number, dtype)
+
+
+def clusters_of_dense_rows(clusters: Column, length: int) -> TakeClusters:
+    """The clusters of rows that all problems share."""
+    words = _words(clusters, length)
+
+    def take(problems: slice, part: slice) -> NDArray[np.uint32]:
+        return np.tile(words[part], problems.stop - problems.start)
+
+    return take
+
+
+def clusters_of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClusters:
+    """The clusters of rows, in the order of their SegmentRows."""
+    words = _words(clusters, length)
+    nothing = np.zeros(length, np.float32), np.zeros(length, np.int8)
+    rows = GroupedRows(factorize(ids.read(segments)), Columns(*nothing, words))
+
+    def take(problems: slice, part: slice) -> NDArray[np.uint32]:
+        size = int(np.sum(rows.sizes[problems]))
+        number = len(range(size)[part])
+        taken = rows.take(problems, part, packing.Space(number)).weights
+        assert taken is not None
+        return taken[:number]
+
+    return take
+
+
+def _words(clusters: Column, length: int) -> NDArray[np.uint32]:
+    """(N,) hash of each row's cluster; among 100,000 clusters about one pair shares a hash."""
+    codes = factorize(ids.read_rows(clusters, length, "clusters"))
+    words = hashes(codes.named(np.arange(codes.numbers))).astype(np.uint32)
+    return words[codes.of(slice(None))]

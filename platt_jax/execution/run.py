@@ -57,20 +57,10 @@ def fit_problems(
 
 
 def run_problems(task: Task, problems: Problems, given: Any, context: Context) -> Any:
-    """The results of a task for K problems.
+    """The results of a task for K problems, a pytree of NumPy arrays with leading axis (K,).
 
-    Args:
-        task: what to compute.
-        problems: their rows.
-        given: a pytree of arrays with leading axis (K,).
-        context: how to solve them, and what receives progress and warnings.
-
-    Returns:
-        A pytree of NumPy arrays with leading axis (K,).
-
-    Raises:
-        MemoryError: the device's memory is too small even for the smallest chunks, or for all rows
-            of an oversized problem.
+    `given` is a pytree of arrays with that axis. A MemoryError says that the device's memory is too
+    small even for the smallest chunks, or for all rows of an oversized problem.
     """
     take, dtype, order = problems.take, problems.dtype, problems.order
     options, mesh = validation.options(context.options).with_tol(dtype), context.mesh
@@ -110,15 +100,9 @@ def run_there(
 ) -> list[tuple[NDArray[Any], Any]]:
     """The results of a task for K problems, which stay on the device. None may be oversized.
 
-    Args:
-        task: what to compute.
-        problems: their rows.
-        given: a pytree of arrays on the device; the leading axis may be longer than K.
-        context: as in `run_problems`, without a mesh.
-
-    Returns:
-        For each chunk the places of its problems, (S G,), and their results, a pytree of arrays
-        [S, G, ...] on the device. A place behind all problems is none.
+    `given` are arrays on the device, whose leading axis may be longer than K. Returns for each
+    chunk the places of its problems, (S G,), and their results, a pytree of arrays [S, G, ...]
+    there. A place behind all problems is none.
     """
     dtype, order = problems.dtype, problems.order
     options = validation.options(context.options).with_tol(dtype)

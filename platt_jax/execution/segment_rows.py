@@ -36,16 +36,8 @@ class _Placed:
 class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
     """Rows grouped by segment once, so that `fit_segments` can fit them repeatedly.
 
-    The rows are copied: later changes of the arrays do not change the fits. Rows of scores on a GPU
-    stay there, as in `fit_segments`.
-
-    Args:
-        scores: (N,) scores, as in `fit_segments`.
-        labels: (N,) labels, as in `fit_segments`.
-        segments: (N,) segment ids, as in `fit_segments`.
-        weights: (N,) weights or None, as in `fit_segments`.
-        offset: (N,) offset or None, as in `fit_segments`.
-        pos_label: the positive label, as in `fit_segments`.
+    The arguments are as in `fit_segments`: arrays (N,), and the positive label. The rows are
+    copied: later changes of the arrays do not change the fits. Rows of scores on a GPU stay there.
 
     Attributes:
         keys: (K,) the distinct segments, ascending.
@@ -176,11 +168,7 @@ class RowArrays(NamedTuple):
 
 
 def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> LaidOutRows:
-    """The rows of all segments, or of those at some places of the layout, on the host.
-
-    Raises:
-        ValueError: they have a column of a name in `without`.
-    """
+    """The rows of all segments, or of some places, on the host; refuses columns in `without`."""
     groups, (first, last, _) = Groups(rows.sizes[some]), some.indices(len(rows.keys))
     taken = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
     taken = accelerators.fetched(taken)
@@ -192,11 +180,7 @@ def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> Lai
 
 
 def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:
-    """The rows given to a function of arrays, beside which there is no array.
-
-    Raises:
-        ValueError: there is one, or as by `laid_out`.
-    """
+    """The rows given to a function of arrays, beside which there is no array; see `laid_out`."""
     validation.require_none_beside(rows, **beside)
     keys, groups, (scores, labels, weights, offset) = laid_out(rows.for_one_call(), *without)
     return RowArrays(scores, labels > 0, groups.by_row(keys), weights, offset)
@@ -222,11 +206,7 @@ def checked_rows(
     offset: Column | None = None,
     pos_label: Any = None,
 ) -> tuple[Columns, ids.Ids]:
-    """The columns as arrays (N,), and the ids of the rows' segments.
-
-    Raises:
-        ValueError: an argument is invalid for `fit_segments`.
-    """
+    """The columns as arrays (N,), and the ids of the rows' segments."""
     scores = validation.scores(scores)
     validation.require_flat(scores, "scores")
     columns = given_columns(scores, labels, weights, offset, pos_label)
@@ -248,21 +228,17 @@ def segment_rows(
     pos_label: Any = None,
 ) -> SegmentRows:
     """SegmentRows of these arrays; or those given as scores, beside which there is no array."""
-    others = dict(labels=labels, segments=segments, weights=weights, offset=offset)
-    others["pos_label"] = pos_label
-    return given_or_made(SegmentRows, scores, others, "labels", "segments")
+    columns = dict(labels=labels, segments=segments, weights=weights, offset=offset)
+    columns["pos_label"] = pos_label
+    return given_or_made(SegmentRows, scores, columns, "labels", "segments")
 
 
 def given_or_made(
-    kind: type[_Kind], scores: Column, others: Mapping[str, Column], *needed: str
+    kind: type[_Kind], scores: Column, columns: Mapping[str, Column], *needed: str
 ) -> _Kind:
-    """Rows of a kind for one call: those given as scores, or made of scores and other columns.
-
-    Raises:
-        ValueError: there are columns beside rows; one that is needed is None; or as for the kind.
-    """
+    """Rows of a kind for one call: those given as scores, or made of scores and other columns."""
     if isinstance(scores, kind):
-        validation.require_none_beside(scores, **others)
+        validation.require_none_beside(scores, **columns)
         return scores.for_one_call()
-    validation.require_each(scores, **{name: others[name] for name in needed})
-    return kind(scores, **others)
+    validation.require_each(scores, **{name: columns[name] for name in needed})
+    return kind(scores, **columns)

@@ -58,11 +58,7 @@ def dispersion(squares: Any, rows: Any, parameters: int) -> Any:
 
 
 def are_shares(trials: Column | None, soft: bool) -> bool:
-    """Whether labels are shares.
-
-    Raises:
-        ValueError: `soft` is no bool.
-    """
+    """Whether labels are shares."""
     if not isinstance(soft, bool | np.bool_):
         raise ValueError(f"soft: expected True or False, got {type(soft).__name__}")
     return trials is not None or bool(soft)
@@ -78,13 +74,7 @@ def share_rows(
     pos_label: Any,
     curve: Any,
 ) -> ShareRows:
-    """The rows, checked.
-
-    Raises:
-        ValueError: there are both trials and soft labels; a label is outside [0, 1] or the trials,
-            trials are not positive; scores are not an array on the host; there is a positive label,
-            or another curve than the sigmoid.
-    """
+    """The rows, checked."""
     option = "soft" if trials is None else "trials"
     if soft and trials is not None:
         raise ValueError("soft: expected False beside trials")

@@ -21,18 +21,12 @@ Exportable: TypeAlias = SegmentCalibrator | Sigmoid | Fit
 
 
 class LevelCurves(NamedTuple):
-    """What a level says of segments that were not fitted, as `results.levels.Part`.
+    """What a level says of segments that were not fitted, as `results.levels.Part`."""
 
-    Attributes:
-        columns: places of the columns of ids that the values have.
-        values: the values, tuples of their columns.
-        parameters: the five parameters of each value.
-        unseen: for crossed levels the parameters of an unseen value; None for nested ones.
-    """
-
-    columns: range
-    values: list[tuple[Any, ...]]
-    parameters: list[tuple[float, ...]]
+    columns: range  # places of the columns of ids that the values have
+    values: list[tuple[Any, ...]]  # the values, tuples of their columns
+    parameters: list[tuple[float, ...]]  # the five parameters of each value
+    # for crossed levels the parameters of an unseen value; None for nested ones
     unseen: tuple[float, ...] | None
 
 
@@ -42,32 +36,24 @@ class Curves(NamedTuple):
     With a population (A, B) is normal, and a probability is the mean of the sigmoid. A curve then
     has five parameters: the means of A and B, and their covariance's AA, AB and BB. Other curves
     are in pieces, and the one parameter is the number of the curve.
-
-    Attributes:
-        segments: segment ids, ascending: text, numbers, dates; tuples if they have several columns.
-            None for one sigmoid for all rows.
-        columns: the values of each column of the ids, values of levels included.
-        types: the types of the values of each column.
-        parameters: the one, two or five parameters of each segment; NaN without a curve
-            (NON_FINITE, EMPTY).
-        fallback: the parameters for all other segments; or the parameters of the one sigmoid. With
-            levels, the parameters for a segment of which no value is known.
-        root: with crossed levels the parameters of the mean curve, to which the effects of values
-            add up; otherwise the fallback.
-        levels: the levels; empty without any.
-        pieces: the curves by number; None for sigmoids.
-        decides: whether the curves are 1 where a row is accepted, and 0 elsewhere.
     """
 
+    # segment ids, ascending: text, numbers, dates; tuples if they have several columns. None for
+    # one sigmoid for all rows.
     segments: list[Any] | None
-    columns: list[list[Any]]
-    types: list[set[type]]
+    columns: list[list[Any]]  # the values of each column of the ids, values of levels included
+    types: list[set[type]]  # the types of the values of each column
+    # the one, two or five parameters of each segment; NaN without a curve (NON_FINITE, EMPTY)
     parameters: list[tuple[float, ...]]
+    # the parameters for all other segments; or the parameters of the one sigmoid. With levels, the
+    # parameters for a segment of which no value is known.
     fallback: tuple[float, ...]
+    # with crossed levels the parameters of the mean curve, to which the effects of values add up;
+    # otherwise the fallback
     root: tuple[float, ...]
-    levels: list[LevelCurves]
-    pieces: Pieces | None = None
-    decides: bool = False
+    levels: list[LevelCurves]  # the levels; empty without any
+    pieces: Pieces | None = None  # the curves by number; None for sigmoids
+    decides: bool = False  # whether the curves are 1 where a row is accepted, and 0 elsewhere
 
     @property
     def crossed(self) -> bool:
@@ -93,12 +79,7 @@ NORMAL = *SIGMOID, "AA", "AB", "BB"
 
 
 def curves(calibrator: Exportable, *, any_curve: bool = False) -> Curves:
-    """The curves of a calibrator.
-
-    Raises:
-        ValueError: calibrator is neither a SegmentCalibrator nor one Sigmoid or Fit; or it has
-            other curves than sigmoids, if not any.
-    """
+    """The curves of a SegmentCalibrator, or of one Sigmoid or Fit; sigmoids only, if not any."""
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:
@@ -127,11 +108,7 @@ class Reached(NamedTuple):
 
 
 def reached(calibrator: Any, probability: float) -> Reached:
-    """The thresholds of segments, and last the threshold of segments that were not fitted.
-
-    Raises:
-        ValueError: calibrator is no SegmentCalibrator, has no segments or has levels.
-    """
+    """The thresholds of segments, and last the threshold of segments that were not fitted."""
     validation.require_fraction(probability, "threshold")
     if not isinstance(calibrator, SegmentCalibrator) or not len(calibrator.keys):
         raise ValueError(
@@ -153,11 +130,7 @@ def reached(calibrator: Any, probability: float) -> Reached:
 
 
 def decisions(calibrator: Any, probability: float) -> Curves:
-    """Steps to 1 where the scores of a segment reach a probability, by `threshold`.
-
-    Raises:
-        ValueError: as by `reached`.
-    """
+    """Steps to 1 where the scores of a segment reach a probability, by `threshold`."""
     at, falls, _ = reached(calibrator, probability)
     infinite = np.isinf(at)
     start = np.where(infinite, np.nan, np.where(falls, np.nextafter(at, np.inf), at))
@@ -211,9 +184,8 @@ def number_of_cases(found: Curves) -> int:
 def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ...]]]:
     """What is known of segments that were not fitted, by levels.
 
-    Yields:
-        The values of some columns, by the columns' places, and the parameters of all segments that
-        have these values and were in no case before.
+    Yields the values of some columns, by the columns' places, and the parameters of all segments
+    that have these values and were in no case before.
     """
     if not found.crossed:
         for level in reversed(found.levels):
@@ -258,18 +230,10 @@ def polynomial(numbers: Mapping[str, str], score: str) -> str:
 def column_types(
     found: Curves, allowed: Collection[type], expected: str, bits: int, where: str
 ) -> list[type]:
-    """The one type that the values of each column of ids have.
+    """The one type that the values of each column of ids have, among the `allowed` ones.
 
-    Args:
-        found: the curves.
-        allowed: the types that can be written.
-        expected: what is expected, for a message.
-        bits: size of an integer, including its sign.
-        where: what has integers of this size, for a message.
-
-    Raises:
-        ValueError: a column has several types or another one; an integer needs more bits; or a text
-            has half of a surrogate pair alone, which UTF-8 cannot hold.
+    Integers have at most so many bits, including the sign. For messages `expected` says what is
+    expected, and `where` what has integers of this size.
     """
     for types in found.types:
         if len(types) > 1 or not types <= set(allowed):

@@ -95,8 +95,8 @@ def _thresholds(calibrator: Calibrator, probability: float) -> dict[str, Any]:
     columns = {"score": found.at, "direction": words, "status": found.status}
     if isinstance(calibrator, OneVsRestCalibrator):
         place = get_indexer(calibrator.by_class.keys, split_columns(calibrator.classes))
-        of_each = {name: _to_list(x[place]) for name, x in columns.items()}
-        return {"probability": probability, **of_each}
+        by_place = {name: _to_list(x[place]) for name, x in columns.items()}
+        return {"probability": probability, **by_place}
     each = {name: _to_list(x[:-1]) for name, x in columns.items()}
     unseen = {name: _to_list(x[-1:])[0] for name, x in columns.items()}
     return {"probability": probability, **each, "unseen": unseen}

@@ -216,7 +216,6 @@ class _Graph:
             self.add("Gather", ["parameters", f"number_{name}"], name, axis=-1)
 
     def _add_logit(self) -> None:
-        """The mean log-odds."""
         self._add_columns("slope", "intercept")
         self.add("Mul", ["slope", "wide_score"], "product")
         self.add("Add", ["product", "intercept"], "logit")

@@ -176,7 +176,6 @@ def _tuple_note(found: Curves) -> str:
 
 
 def _by_pieces(found: Curves, pieces: Pieces) -> str:
-    """The module of curves in pieces."""
     numbers = numbers_used(pieces)
     mixed, shifted = len(np.unique(pieces.is_log_odds)) > 1, bool((pieces.odds != 1).any())
     names = [*numbers, *["is_log_odds"] * mixed, *["odds"] * shifted]
@@ -226,7 +225,6 @@ def _curves(found: Curves, names: str) -> str:
 
 
 def _lines(keys: list[Any], parameters: list[tuple[Any, ...]], indent: int = 4) -> str:
-    """The lines of a dictionary."""
     pairs = zip(map(_text, keys), parameters, strict=True)
     return "".join(f"{' ' * indent}{key}: {numbers!r},\n" for key, numbers in pairs)
 

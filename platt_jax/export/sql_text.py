@@ -86,11 +86,7 @@ def written(
 def _view_and_rows(
     view: str | None, rows: str | None, tables: Sequence[str], dialect: str
 ) -> tuple[str, str]:
-    """The view, and the table of rows, which no statement may drop, as DuckDB writes their names.
-
-    Raises:
-        ValueError: one of them is missing or no name, or two tables have the same name.
-    """
+    """The view, and the table of rows, which nothing may drop, as DuckDB writes their names."""
     if not (view and rows):
         raise ValueError(
             f"view, rows: expected the names of a view and of its rows, or neither, got {view!r} "
@@ -150,7 +146,6 @@ def _column_types(found: Curves, dialect: str) -> list[str]:
 
 
 def _by_curve(found: Curves, parameters: Sequence[float], score: str) -> str:
-    """The probability by one curve."""
     if found.pieces is not None:
         return sql_pieces.cases(found.pieces, int(parameters[0]), score)
     return _probability([*map(_number, parameters)], score)
@@ -203,32 +198,25 @@ def _literal(part: Any) -> str:
     return f"DATE '{part}'" if isinstance(part, dt.date) else str(part)
 
 
-class _Table(NamedTuple):
-    """A table to create, of the segments or of the values of a level.
+class _CreatedTable(NamedTuple):
+    """A table to create, of the segments or of the values of a level."""
 
-    Attributes:
-        name: its name, quoted.
-        prefix: prefix of the names of its columns.
-        columns: the places of the columns of ids that it has, with their SQL types.
-        rows: ids and parameters of each row.
-        unseen: with crossed levels, the parameters where no row is joined; None otherwise.
-    """
-
-    name: str
-    prefix: str
-    columns: dict[int, str]
-    rows: list[tuple[tuple[Any, ...], tuple[float, ...]]]
+    name: str  # its name, quoted
+    prefix: str  # prefix of the names of its columns
+    columns: dict[int, str]  # the places of the columns of ids that it has, with their SQL types
+    rows: list[tuple[tuple[Any, ...], tuple[float, ...]]]  # ids and parameters of each row
+    # with crossed levels, the parameters where no row is joined; None otherwise
     unseen: tuple[float, ...] | None = None
 
 
-def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
+def _tables(found: Curves, types: Sequence[str], name: str) -> list[_CreatedTable]:
     """The table of the segments, and the tables of the levels."""
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
-    segment_table = _Table(
+    segment_table = _CreatedTable(
         expressions.quoted(name), "platt", dict(enumerate(types)), list(segments)
     )
     level_tables = (
-        _Table(
+        _CreatedTable(
             expressions.quoted(f"{name}_level_{number}"),
             f"platt_level_{number}",
             {place: types[place] for place in level.columns},
@@ -240,7 +228,7 @@ def _tables(found: Curves, types: Sequence[str], name: str) -> list[_Table]:
     return [segment_table, *level_tables]
 
 
-def _setup(found: Curves, table: _Table) -> Iterator[str]:
+def _setup(found: Curves, table: _CreatedTable) -> Iterator[str]:
     """The statements that create a table of segments or values, and drop an earlier one."""
     prefix = table.prefix
     rows = [
@@ -283,14 +271,14 @@ def _with_view(
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 
-def _joined(found: Curves, score: str, tables: Sequence[_Table]) -> str:
+def _joined(found: Curves, score: str, tables: Sequence[_CreatedTable]) -> str:
     """The probability, given the joined tables."""
     if found.pieces is not None:
         return sql_pieces.joined(found.pieces, score)
     return _probability(_joined_parameters(found, tables), score)
 
 
-def _joined_parameters(found: Curves, tables: Sequence[_Table]) -> list[str]:
+def _joined_parameters(found: Curves, tables: Sequence[_CreatedTable]) -> list[str]:
     """The parameters of each row, given the joined tables of the segments and of the levels."""
 
     def parameter_cases(place: int, name: str) -> str:
@@ -307,7 +295,6 @@ def _joined_parameters(found: Curves, tables: Sequence[_Table]) -> list[str]:
     return [parameter_cases(*named) for named in enumerate(found.names)]
 
 
-def _join(table: _Table, columns: Sequence[str]) -> str:
-    """The clause that joins a table."""
+def _join(table: _CreatedTable, columns: Sequence[str]) -> str:
     on = " AND ".join(f"{columns[i]} = {table.prefix}_key_{i}" for i in table.columns)
     return f"LEFT JOIN {table.name} ON {on}"

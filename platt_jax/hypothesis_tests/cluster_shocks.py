@@ -22,11 +22,8 @@ class Clusters(NamedTuple):
     def shock_variance(self, segment: Ints, weight: Floats, K: int) -> Floats:
         """(K,) the variance of one shift of all rows that moves a number of labels as much.
 
-        Args:
-            segment: (N,) ascending.
-            weight: (N,) the number's derivative by each row's log-odds, negative where it counts
-                negatives.
-            K: number of segments.
+        The weight (N,) is the number's derivative by each row's log-odds, negative where it counts
+        negatives. Segments (N,) ascend.
         """
         by_cluster = np.bincount(self.owner, weight)
         first = np.unique(self.owner, return_index=True)[1]
@@ -49,13 +46,8 @@ def shock_variance(segment: Ints, owner: Ints, labels: Floats, proba: Floats) ->
     It is the estimate by moments of DerSimonian & Laird (1986, "Meta-analysis in clinical trials"),
     pooled over segments: the sum over clusters of (labels - predictions)^2 / variance, less its
     expectation without shifts. It is taken as large as it may be, like the width of a population:
-    divided by the chi-square variable's 5 % quantile over its degrees of freedom.
-
-    Args:
-        segment: (N,) ascending.
-        owner: (N,) as in `Clusters`.
-        labels: (N,)
-        proba: (N,) predictions, each segment's shifted to add up to its labels.
+    divided by the chi-square variable's 5 % quantile over its degrees of freedom. Each segment's
+    predictions are shifted to add up to its labels.
     """
     variance = np.bincount(owner, proba * (1 - proba))
     off = np.bincount(owner, labels - proba)

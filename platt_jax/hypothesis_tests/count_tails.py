@@ -28,19 +28,12 @@ _LEAST = -40.0
 def quantiles(
     log_odds: Floats, counts: Floats, least: Floats, shock_variance: Floats | None = None
 ) -> Floats:
-    """Standard normal quantiles z: P(at least so many positives) is P(normal > z).
+    """Standard normal quantiles z, (...): P(at least so many positives) is P(normal > z).
 
-    Args:
-        log_odds: (..., n) of the rows.
-        counts: (..., n) number of rows of each kind.
-        least: (...) numbers of positives, from 1 to the number of rows.
-        shock_variance: (...) variance of a normal shift that all log-odds have in common, or None.
-            The tail is then the half-space at the likeliest shift and labels (a first-order
-            reliability method: Hasofer & Lind 1974, "Exact and invariant second-moment code
-            format").
-
-    Returns:
-        (...) z, accurate to a few percent of the tail.
+    They are accurate to a few percent of the tail. There are `counts` (..., n) rows of each kind.
+    With a variance (...) of a normal shift that all log-odds have in common the tail is the
+    half-space at the likeliest shift and labels (a first-order reliability method: Hasofer & Lind
+    1974, "Exact and invariant second-moment code format").
     """
     log_odds = np.clip(log_odds, -FARTHEST, FARTHEST)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

@@ -47,13 +47,7 @@ class Ends(NamedTuple):
 
 
 def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
-    """The ends of K curves.
-
-    Args:
-        mean: (K, 2) means of (A, B).
-        covariance: (K, 2, 2) covariances of (A, B).
-        rounding: relative rounding error of the covariances.
-    """
+    """The ends of K curves, whose covariances have this relative rounding error."""
     c_AA, c_AB, c_BB = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
     c_AA = np.maximum(c_AA, np.finfo(float).tiny)
     center = -c_AB / c_AA
@@ -143,17 +137,12 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: Bools) -> LogBeta:
     """Distributions of the curves of unpooled fits, by labels at the ends with equal information.
 
     The labels match the modes and curvatures of the fits. Platt's targets are undone: of n
-    positives, n / (n + 2) count as negatives. At each end, half a label is added of the kind that
-    makes the extremes of a test likelier. With one label more, beta probabilities give the p-value
-    of Fisher's exact test of two samples, which is valid at any probability (Altham 1969, "Exact
-    Bayesian analysis of a 2 x 2 contingency table, and Fisher's 'exact' significance test"); with
-    two ends, it is half a label at each.
-
-    Args:
-        at: the ends of K curves.
-        n_pos: (K,) positives of the fits; 0 for fits without Platt's targets.
-        n_neg: (K,) negatives of the fits; 0 for fits without Platt's targets.
-        up: (K, 2) whether extremes are likelier if the log-odds are higher, at each end.
+    positives, n / (n + 2) count as negatives; counts are 0 for fits without Platt's targets. At
+    each end, half a label is added of the kind that makes the extremes of a test likelier: `up`
+    (K, 2) says whether extremes are likelier if the log-odds are higher. With one label more, beta
+    probabilities give the p-value of Fisher's exact test of two samples, which is valid at any
+    probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and Fisher's
+    'exact' significance test"); with two ends, it is half a label at each.
     """
     log_odds = np.clip(at.mean, -_FARTHEST, _FARTHEST)
     positives, negatives = (1 + np.exp(x * log_odds) for x in (1, -1))

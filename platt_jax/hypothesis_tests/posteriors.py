@@ -120,13 +120,9 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> tuple[Floats, 
     those used by each segment's own (A, B), minus two for the mean.
 
     Where rows are few or surely predicted, segments differ much in D, and this may be ten times the
-    variance that the rows allow. So an average over populations bounds S as well: in no direction
-    is its variance more than _TIMES_MEAN times an unseen segment's.
-
-    Args:
-        fit: (J,) fits of the segments.
-        population: population of the segments.
-        averaged: whether its `predictive_covariance` is an average over populations.
+    variance that the rows allow. So if `predictive_covariance` is an average over populations, it
+    bounds S as well: in no direction is its variance more than _TIMES_MEAN times an unseen
+    segment's.
     """
     to = _to_unit(population)
     back = np.linalg.inv(to)
@@ -165,11 +161,8 @@ def _to_unit(population: Population) -> Floats:
 def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
     """The effective number of equal segments behind the population's mean, and degrees of freedom.
 
-    Args:
-        share: (J,) each segment's share of the mean's precision. If the shares do not add up to 1,
-            `SegmentCalibrator.only` has left out segments, which are assumed to be of like sizes.
-        fit: (J,) fits of the segments.
-        population: population of the segments.
+    If the shares (J,) of the mean's precision do not add up to 1, `SegmentCalibrator.only` has left
+    out segments, which are assumed to be of like sizes.
     """
     if not share.sum() > 0:
         # The variance of the estimate of a variance S + D by K segments is 2 (S + D)^2 / K.

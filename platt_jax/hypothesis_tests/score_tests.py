@@ -65,12 +65,8 @@ def judged_variances(
 ) -> tuple[Bools, Floats, Bools]:
     """Whether log-odds differ, (K,); variances of the three sums, (3, K); and `ScoreTests.normal`.
 
-    Args:
-        v_00: (K,) sums of the rows' variances, as `v_11` and `v_22` times squared shares.
-        v_11: see `v_00`.
-        v_22: see `v_00`.
-        center: (K,) mean log-odds by these variances.
-        fourth: (3, K) the same with fourth powers of the shares.
+    The first three are sums (K,) of the rows' variances, as they are and times squared shares. The
+    center is the mean log-odds by these variances; `fourth` (3, K) has fourth powers of the shares.
     """
     has_slope = v_11 > _NOTHING * v_00 * (1 + center**2)
     variances = np.array([v_00, np.where(has_slope, v_11, np.inf), v_22])
@@ -91,10 +87,8 @@ class Statistics(NamedTuple):
 def statistics(observed: Floats, has_slope: Bools, has_spread: Bools) -> Statistics:
     """The statistics, from the sums of the labels (3, K) less their expectations.
 
-    Args:
-        observed: each divided by its standard deviation.
-        has_slope: (K,) whether log-odds differ.
-        has_spread: (K,) whether a probability is not 1/2.
+    Each sum is divided by its standard deviation; `has_spread` says whether a probability is not
+    1/2.
     """
     # JAX has SciPy; the import adds a warnings filter.
     from scipy.special import erfc, log_ndtr, ndtri_exp
@@ -127,15 +121,9 @@ class ScoreTests:
     Spiegelhalter's (1986) uses sum(r (1 - 2p)). Each sum is divided by its standard deviation. The
     two p-values are combined by their minimum (Tippett 1931).
 
-    With a spread, `proba` are mean probabilities, `logit` may be the scores in any unit, and the
-    standard deviations include the variance of the probabilities.
-
-    Args:
-        logit: (N,) log-odds of the rows, concatenated by problem, ascending in each.
-        proba: (N,) P(y=1) of the rows, neither 0 nor 1.
-        labels: (N,) bool.
-        groups: the rows of each problem, at least one.
-        spread: distribution of the probabilities if they are uncertain, else None.
+    Rows (N,) are concatenated by problem, ascending in each; no probability is 0 or 1. With a
+    spread, `proba` are mean probabilities, `logit` may be the scores in any unit, and the standard
+    deviations include the variance of the probabilities.
 
     Attributes:
         cox_p_value: (K,) p-value by the chi-square distribution.
@@ -210,16 +198,7 @@ class ScoreTests:
         )
 
     def extreme(self, some: Ints, rows: Ints, labels: Bools) -> Bools:
-        """Whether labels give a p-value of at most `least_p_value`.
-
-        Args:
-            some: (k,) numbers of problems.
-            rows: (n,) numbers of their rows.
-            labels: (R, n) bool, other labels of these rows.
-
-        Returns:
-            (R, k) bool.
-        """
+        """(R, k), whether other labels (R, n) give a p-value of at most `least_p_value`."""
         own = Groups(self.groups.sizes[some])
         each = zip(self._shares[:, rows], self._expected[:, some], strict=True)
         sums = [own.sums(labels * share) - expected for share, expected in each]

@@ -74,12 +74,9 @@ def judged(
 ) -> dict[str, Array]:
     """The columns of `triage` for each segment: arrays (K,) by the names in `COLUMNS`.
 
-    Args:
-        rows: fresh rows, at least one per segment.
-        fitted: (K,) posteriors of the segments' curves, to test against the fit; None to test
-            against the predictions.
-        margin: by how much the log-odds of a segment may be off. The tests are of log-odds
-            moved within it to where they fit the labels best: farther off, p-values are smaller.
+    Without posteriors (K,) of the segments' curves the tests are against the predictions. They are
+    of log-odds moved within the margin to where they fit the labels best: farther off, p-values are
+    smaller.
     """
     positives, expected = rows.groups.sums([rows.labels.astype(float), rows.proba])
     by_score = fitted is not None and rows.offset is None

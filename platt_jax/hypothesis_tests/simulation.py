@@ -40,20 +40,12 @@ def canonical_order(proba: Floats, labels: Bools, groups: Groups) -> Ints:
 def sequential_p_values(
     tests: ScoreTests, ids: Words, which: Ints, most: int = _MOST_DRAWS
 ) -> Floats:
-    """P-values of problems, by drawing labels until enough of the draws are extreme.
+    """P-values of problems (J,), by drawing labels until enough of the draws are extreme.
 
     If the h-th extreme draw is draw number l, the p-value is h / l. It is valid at any number of
     rows (Besag & Clifford 1991, "Sequential Monte Carlo p-values"), and most problems need few
-    draws.
-
-    Args:
-        tests: score tests of K problems.
-        ids: (K,) uint64; a problem's draws depend only on its own id.
-        which: (J,) numbers of the problems to test.
-        most: maximum number of draws.
-
-    Returns:
-        (J,) p-values in (0, 1]; NaN with fewer than h extreme draws among `most`.
+    draws. It is NaN with fewer than h extreme draws among `most`. A problem's draws depend only on
+    its own id, a uint64.
     """
     sizes, threshold = tests.groups.sizes, thresholds(tests.proba)
 

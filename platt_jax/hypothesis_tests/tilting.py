@@ -56,20 +56,12 @@ _TOGETHER = 16  # problems
 
 
 def tilted_p_values(tests: Any, ids: Words, which: Ints) -> Floats:
-    """P-values of problems down to 1e-12, with a relative standard error of 4 %.
+    """P-values of problems (J,) down to 1e-12, with a relative standard error of 4 %.
 
     For up to 12 rows they are exact. The observed labels count as one of the draws, which keeps
     p-values valid (Harrison 2012, "Conservative hypothesis tests and confidence intervals using
     importance sampling"). Where sums are normal, they are drawn in place of labels, which is a
-    saddlepoint approximation.
-
-    Args:
-        tests: score tests of K problems, with the method `one` of `ScoreTests`.
-        ids: (K,) uint64; a problem's draws depend only on its own id.
-        which: (J,) numbers of the problems to test.
-
-    Returns:
-        (J,) in [0, 1].
+    saddlepoint approximation. A problem's draws depend only on its own id, a uint64.
     """
     pieces = np.split(which, range(_TOGETHER, len(which), _TOGETHER))
 

@@ -10,9 +10,9 @@ from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.clusters import clusters_of_segment_rows
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.predicted_rows import are_there, places, with_predictions
+from platt_jax.execution.replicates import clusters_of_segment_rows
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, row_arrays, segment_rows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered

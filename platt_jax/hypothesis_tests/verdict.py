@@ -26,13 +26,8 @@ def verdict(
 ) -> str:
     """How many segments are flagged, and of the first ones what is off: their level or slope.
 
-    Args:
-        table: result of `triage`.
-        fdr: its false discovery rate.
-        nouns: what one segment is called, and several.
-        against: what they were tested against. Flagged ones have changed if it is the fit, else
-            they are off.
-        most: maximum number of segments to name.
+    The nouns are what one segment is called, and several. Flagged ones have changed if they were
+    tested against the fit, else they are off.
     """
     kind, kinds = nouns
     tested = int(np.count_nonzero(np.isfinite(table["p_value"])))

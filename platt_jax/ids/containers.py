@@ -47,15 +47,9 @@ _Named: TypeAlias = tuple[str, tables.Column]
 def read(values: tables.Column, name: str = "segments") -> Ids:
     """The ids of N rows.
 
-    Args:
-        values: N ids in an array, a list, or a column of pandas, polars, pyarrow or DuckDB; or ids
-            of several columns: a list of tuples of one length, an (N, M) array, a table of those
-            libraries or a structured array.
-        name: the name of the ids in messages.
-
-    Raises:
-        ValueError: an id is missing, cannot be hashed, or has a type that cannot be saved; or
-            the values are traced.
+    They come in an array, a list, or a column of pandas, polars, pyarrow or DuckDB; or as ids of
+    several columns: a list of tuples of one length, an (N, M) array, a table of those libraries or
+    a structured array. Missing and traced ids are refused, and types that cannot be saved.
     """
     if isinstance(values, jax.core.Tracer):
         raise ValueError(f"{name}: expected ids, got a traced array; group the rows outside of jit")

@@ -31,8 +31,7 @@ _Finder: TypeAlias = Callable[[NDArray[Any]], Integers]
 def get_indexer(keys: NDArray[Any], segments: Ids, name: str = "segments") -> Integers:
     """The index of each row's segment among keys, or -1.
 
-    Raises:
-        ValueError: an id has a type that no key can equal: text among numbers, 1.5 among integers.
+    Ids of a type that no key can equal are refused: text among numbers, 1.5 among integers.
     """
     return indexer(keys, segments, name)(slice(None))
 

@@ -15,21 +15,11 @@ def join(parts: Sequence[NDArray[Any]], name: str = "segments") -> NDArray[Any]:
     """Concatenates arrays of ids. Ids in the result are equal exactly if they were equal before.
 
     NumPy's own rules convert int64 and uint64 to floats, which merges large ids. They also change
-    dates that are joined with nanoseconds.
-
-    Args:
-        parts: arrays (K,) of plain dtypes, of Python objects, or structured arrays with the same
-            columns. Columns are matched by name, or by position if the names differ. Empty arrays
-            do not affect the dtype.
-        name: the name of the ids in messages.
-
-    Returns:
-        (sum of K,) ids in a plain dtype that holds all of them exactly: integers if all are
-        integers, times in the finest unit that reaches far enough. Python objects if there is no
-        such dtype.
-
-    Raises:
-        ValueError: the ids have no common dtype, and a file could not store them as objects.
+    dates that are joined with nanoseconds. The result has a plain dtype that holds all of them
+    exactly: integers if all are integers, times in the finest unit that reaches far enough; or
+    Python objects if there is no such dtype. Columns of structured arrays are matched by name, or
+    by position if the names differ. Empty arrays do not affect the dtype. Ids without a common
+    dtype that a file could not store as objects are refused.
     """
     parts = [part for part in parts if len(part)] or parts[:1]
     if len({part.dtype for part in parts}) == 1:

@@ -21,19 +21,10 @@ def labels_by_name(values: Column, pos_label: Any, axes: int) -> NDArray[np.int8
 def labels_and_other(
     values: Column, pos_label: Any, axes: int
 ) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Labels as int8 (1 where they equal pos_label, otherwise 0), and the other value.
+    """Labels as int8 (1 where they equal pos_label, otherwise 0), and the one other value.
 
-    There may be only one other value. It is returned as an array of length 1, or of length 0 if
-    all labels equal pos_label.
-
-    Args:
-        values: the user's labels.
-        pos_label: the label of class 1.
-        axes: number of axes of the scores; values nested deeper are labels themselves.
-
-    Raises:
-        ValueError: there is a third value or a missing one, or pos_label has a type that cannot
-            equal the labels.
+    It is returned as an array of length 1, or of length 0 if all labels equal pos_label. Scores
+    have so many axes: values nested deeper are labels themselves.
     """
     name, values = columns.labelled("labels", values), columns.on_host(values)
     flat, shape = _flat(values, axes, isinstance(pos_label, tuple))

@@ -159,20 +159,12 @@ def require_savable(values: list[Any], name: str) -> None:
 
 
 def to_text(objects: NDArray[np.object_]) -> NDArray[np.str_]:
-    """Objects (K,) as text (K,).
-
-    Raises:
-        TypeError: an object is of a type that cannot be stored.
-    """
+    """Objects (K,) as text (K,); a TypeError if an object is of a type that cannot be stored."""
     return np.array([_write(value) for value in objects.tolist()], str)
 
 
 def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
-    """The objects that `to_text` stored.
-
-    Raises:
-        Exception: `to_text` did not write this text. The class depends on the fault.
-    """
+    """The objects that `to_text` stored; for other text an exception of any class."""
     return _object_array([_read(one) for one in text.tolist()])
 
 

@@ -40,9 +40,6 @@ def joined(made: Iterable[tuple[NDArray[np.intp], Any]]) -> Any:
 class SegmentsBySize:
     """Segments in groups of similar size.
 
-    Args:
-        rows: the rows with the numbers of their segments.
-
     Attributes:
         keys: (K,) segment ids, in the order of their numbers.
         sizes: (K,) numbers of rows, none of them 0.

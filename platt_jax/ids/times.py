@@ -55,9 +55,6 @@ def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Concatenates arrays of one kind of times, in a unit that holds all of them exactly.
 
     The unit is the finest of the arrays if possible.
-
-    Raises:
-        ValueError: no unit holds all times.
     """
     dtypes = list({part.dtype for part in parts})
     if len(dtypes) == 1:

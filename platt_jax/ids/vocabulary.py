@@ -27,9 +27,6 @@ class Vocabulary:
         """The numbers of a batch's rows (N,), given as indices into its distinct ids.
 
         New ids get the next free numbers.
-
-        Raises:
-            ValueError: the ids have another type than the ids of earlier batches.
         """
         if self.keys is None:
             self.keys, place = ascending(keys)

@@ -13,12 +13,17 @@ from platt_jax.api import fit, fit_segments
 from platt_jax.arrays import Bools
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.clusters import clusters_of_dense_rows, clusters_of_segment_rows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
-from platt_jax.execution.replicates import Plan, TakeClusters, fit_replicates
+from platt_jax.execution.replicates import (
+    Plan,
+    TakeClusters,
+    clusters_of_dense_rows,
+    clusters_of_segment_rows,
+    fit_replicates,
+)
 from platt_jax.execution.segment_rows import SegmentRows, on_host, segment_rows
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference import intervals

@@ -190,15 +190,10 @@ def _held_out(
 def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
     """The place of the first candidate that is at most a standard error worse than the best.
 
-    The one-standard-error rule of Breiman, Friedman, Olshen & Stone (1984, section 3.4.3).
-
-    Args:
-        total: (G, C) losses of C candidates in G independent groups of rows. A candidate with an
-            infinite one is not chosen, unless all have one: then the first is.
-        mass: (G,) weights of the groups.
-
-    Returns:
-        The place; (C,) mean differences from the best candidate, and their standard errors.
+    The one-standard-error rule of Breiman, Friedman, Olshen & Stone (1984, section 3.4.3), for
+    losses (G, C) of C candidates in G independent groups of rows, whose weights are their mass. A
+    candidate with an infinite loss is not chosen, unless all have one: then the first is. Also
+    returns (C,) mean differences from the best candidate, and their standard errors.
     """
     best = int(total.sum(0).argmin())
     number = max(len(mass), 2)

@@ -102,10 +102,8 @@ def _read(rows: RowArrays, at: Center) -> _CenteredRows:
 def sums(rows: RowArrays, at: Center) -> ExpansionSums:
     """The sums over these rows; sums over parts of the same problems can be added.
 
-    Args:
-        rows: columns [S, L], with a NaN score where a label is bad; and the number of rows [S],
-            which come first.
-        at: the fits of all rows.
+    Columns have the shape [S, L], with a NaN score where a label is bad, and the rows [S] come
+    first.
     """
     a, z, y, w, counts = _read(rows, at)
     a, z = jnp.where(counts, a, 0), jnp.where(counts, z, 0)
@@ -140,14 +138,9 @@ def sums(rows: RowArrays, at: Center) -> ExpansionSums:
 def leave_each_out(
     rows: RowArrays, at: Center, total: ExpansionSums, options: Options, tolerance: float
 ) -> LeftOut:
-    """The fits without each of these rows.
+    """The fits without each of these rows, given the fits of all rows and their sums.
 
-    Args:
-        rows: as in `sums`.
-        at: the fits of all rows.
-        total: the sums over all rows of the problems.
-        options: the options of the fits.
-        tolerance: maximum error of the log-odds.
+    The tolerance is the maximum error of the log-odds; rows are as in `sums`.
     """
     (scores, *_), _ = rows
     a, z, y, w, counts = _read(rows, at)

@@ -84,17 +84,10 @@ def influence(
 ) -> Influence:
     """Influence moments of a batch of problems, by the infinitesimal jackknife.
 
-    The influence of a row is -w (t - p) H^-1 [f, 1]'; a cluster's is the sum over its rows.
-    The acceleration of a BCa interval is sum(u^3) / (6 sum(u^2)^1.5), with u the influence of a
-    row or cluster on the statistic (Efron 1987, equation 7.4). The dependence of Platt's targets on
-    the class counts is ignored.
-
-    Args:
-        fit: fits (...) of the rows.
-        order: (K,) index in the flat batch of each problem, in the order of the rows.
-        rows: the rows that were fitted.
-        smooth: whether targets are Platt's rather than the labels.
-        clusters: returns the clusters of rows; None if rows are independent.
+    The influence of a row is -w (t - p) H^-1 [f, 1]'; a cluster's is the sum over its rows. The
+    acceleration of a BCa interval is sum(u^3) / (6 sum(u^2)^1.5), with u the influence of a row or
+    cluster on the statistic (Efron 1987, equation 7.4). The dependence of Platt's targets, which
+    are smooth, on the class counts is ignored. Problems (K,) are in the order of the rows.
     """
     batch = np.shape(fit.A)
     fit = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *np.shape(x)[len(batch) :])[order], fit)

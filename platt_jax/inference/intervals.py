@@ -25,17 +25,10 @@ def interval(
     shares: tuple[float, float],
     kind: str,
 ) -> NDArray[Any]:
-    """Lower and upper ends of the intervals.
+    """(2, ...) the ends of intervals; NaN where fewer than two replicates (R, ...) are not NaN.
 
-    Args:
-        x: (R, ...) replicates; NaN is left out.
-        estimate: (...) estimates from the original rows.
-        acceleration: (...) a sixth of the estimate's skewness.
-        shares: shares of the distribution below the lower and the upper end.
-        kind: one of `KINDS`.
-
-    Returns:
-        (2, ...); NaN where fewer than two replicates are left.
+    The acceleration is a sixth of the estimate's skewness. The shares of the distribution are below
+    the lower and the upper end.
     """
     x = np.sort(x, axis=0)  # NaN last
     count = len(x) - np.isnan(x).sum(0)

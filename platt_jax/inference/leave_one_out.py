@@ -294,7 +294,6 @@ def _entries(problems: Ints, arrays: Made) -> Made:
 
 
 def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
-    """The sums over the tiles of each problem."""
     firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
 
     def sum_by_problem(tile_sums: jax.Array) -> NDArray[Any]:

@@ -11,15 +11,8 @@ from platt_jax.columns import Column
 from platt_jax.groups import Groups
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
-from platt_jax.inference.means import (
-    SHRUNK_BY,
-    MeanRows,
-    Means,
-    errors,
-    estimated,
-    read_rows,
-    wilson,
-)
+from platt_jax.inference.mean_rows import MeanRows, read_rows
+from platt_jax.inference.means import SHRUNK_BY, Means, errors, estimated, wilson
 from platt_jax.results import tables
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator

@@ -138,7 +138,6 @@ def estimate_rates(
 def _rates_there(
     calibrator: SegmentCalibrator, rows: SegmentRows, from_rate: Column | None, critical: float
 ) -> Table:
-    """The rates of rows on a device."""
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     base = _base_rates(calibrator, place, from_rate)
     known = RowsOnDevice(with_predictions(rows, calibrator), Caller())
@@ -155,7 +154,6 @@ def _joint(
     base: "_BaseRates",
     usable: Bools,
 ) -> Floats:
-    """The joint covariances of the usable segments."""
     known = posteriors(calibrator, keys, place).covariance[usable]
     return _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
 
@@ -252,13 +250,7 @@ class _Estimated(NamedTuple):
 
 
 def _estimated(mixture: RateLikelihood, joint: Floats, critical: float) -> _Estimated:
-    """The rates with errors and intervals.
-
-    Args:
-        mixture: the likelihoods.
-        joint: (S, 3, 3), the covariance of A, B and the base rate.
-        critical: quantile of the chi-squared distribution with one degree of freedom.
-    """
+    """The rates with errors and intervals; `joint` is the covariance of A, B and the base rate."""
     zero, one = np.zeros_like(mixture.base), np.ones_like(mixture.base)
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(mixture.slope(one) >= 0, one, zero)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Bools, Floats
+from platt_jax.arrays import Floats
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
@@ -20,6 +20,14 @@ from platt_jax.execution.predicted_rows import places
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays, segment_rows
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.sandwich import (
+    CountedRows,
+    FittedParameters,
+    SandwichSums,
+    sandwich,
+    sandwich_sums,
+    sums_there,
+)
 from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -28,33 +36,12 @@ from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
 # Maximum number of rows of several problems processed together.
 _ROWS_AT_ONCE = 1 << 20
-
-
-class _FittedParameters(NamedTuple):
-    """K fits, in float64."""
-
-    A: Floats  # (K,)
-    B: Floats  # (K,)
-    held: Bools  # (K,), whether Options(monotone=True) holds the slope at 0
-    precision: Floats  # (K, 2, 2) precision of the prior
-
-
-class _CountedRows(NamedTuple):
-    """Rows with positive weight, of K problems, concatenated."""
-
-    problem: NDArray[Any]  # (N,) integers
-    f: Floats  # (N,)
-    y: Bools  # (N,)
-    w: Floats  # (N,)
-    cluster: NDArray[Any] | None  # (N,) integers
-    offset: Floats | None = None  # (N,)
 
 
 def robust_covariance(
@@ -162,10 +149,10 @@ def _segments_with_sandwich(
     rows = _rows(found, columns, _codes(clusters, length))
     fit = calibrator.fit
     problems = _problems(fit.A, fit.B, fit.covariance, prior)
-    sums = _sums(problems, rows, options.targets == "platt")
+    sums = sandwich_sums(problems, rows, options.targets == "platt")
     pooled = _pooled_problem(calibrator, prior)
     one = rows._replace(problem=np.zeros_like(rows.problem))
-    sums_of_all = _sums(pooled, one, options.targets == "platt")
+    sums_of_all = sandwich_sums(pooled, one, options.targets == "platt")
     return _segments_by_sums(calibrator, (problems, sums), (pooled, sums_of_all))
 
 
@@ -182,24 +169,26 @@ def _segments_there(
     problems = _problems(fit.A, fit.B, fit.covariance, prior)
     pooled = _pooled_problem(here, prior)
     with jax.default_device(rows.device):
-        sums = rows.map(_sums_there, *_numbers(problems, place, smooth))
-        of_all = rows.as_one().map(_sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
-    by_key = np.zeros((len(_Sums._fields), len(fit.A)))
+        sums = rows.map(sums_there, *_numbers(problems, place, smooth))
+        sums_of_all = rows.as_one().map(sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
+    by_key = np.zeros((len(SandwichSums._fields), len(fit.A)))
     by_key[:, place] = sums.T
-    made = _segments_by_sums(here, (problems, _Sums(*by_key)), (pooled, _Sums(*of_all.T)))
+    made = _segments_by_sums(
+        here, (problems, SandwichSums(*by_key)), (pooled, SandwichSums(*sums_of_all.T))
+    )
     covariances = made.fit.covariance, made.fallback_covariance
-    each, of_fallback = accelerators.results(covariances, rows.dtype, rows.device)
+    each, fallback_covariance = accelerators.results(covariances, rows.dtype, rows.device)
     if not accelerators.holds(calibrator.fit.A):
-        each, of_fallback = covariances
+        each, fallback_covariance = covariances
     return replace(
         calibrator,
         fit=replace(calibrator.fit, covariance=each),
-        fallback_covariance=of_fallback,
+        fallback_covariance=fallback_covariance,
     )
 
 
 def _numbers(
-    problems: _FittedParameters, place: NDArray[Any], smooth: float
+    problems: FittedParameters, place: NDArray[Any], smooth: float
 ) -> tuple[Floats, Floats, Floats]:
     return problems.A[place], problems.B[place], np.full(len(place), smooth)
 
@@ -213,22 +202,20 @@ def _require_no_population(calibrator: SegmentCalibrator) -> None:
         )
 
 
-def _pooled_problem(
-    calibrator: SegmentCalibrator, prior: GaussianPrior | None
-) -> _FittedParameters:
+def _pooled_problem(calibrator: SegmentCalibrator, prior: GaussianPrior | None) -> FittedParameters:
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
     return _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
 
 
 def _segments_by_sums(
     calibrator: SegmentCalibrator,
-    each: tuple[_FittedParameters, "_Sums"],
-    pooled: tuple[_FittedParameters, "_Sums"],
+    each: tuple[FittedParameters, SandwichSums],
+    pooled: tuple[FittedParameters, SandwichSums],
 ) -> SegmentCalibrator:
     """The calibrator with sandwiches, given the sums of its segments, and of all rows."""
     fit = calibrator.fit
     robust = _checked_sandwich(*each, (fit.n_pos, fit.n_neg))
-    pooled_covariance = _sandwich(*pooled)[0].astype(calibrator.fallback.A.dtype)
+    pooled_covariance = sandwich(*pooled)[0].astype(calibrator.fallback.A.dtype)
     if calibrator.pooling == "complete":
         robust = np.broadcast_to(pooled_covariance, robust.shape)
     return replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
@@ -256,17 +243,16 @@ def _columns_with_sandwich(
     parts, step = [np.empty((0, 2, 2))], max(1, _ROWS_AT_ONCE // length)
     for start in range(0, len(problems.A), step):
         which = slice(start, start + step)
-        some: _FittedParameters = jax.tree.map(itemgetter(which), problems)
+        some: FittedParameters = jax.tree.map(itemgetter(which), problems)
         flat = jax.tree.map(lambda x, which=which: x[which].ravel(), (columns, codes))
         rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
         counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
-        sums = _sums(some, rows, options.targets == "platt")
+        sums = sandwich_sums(some, rows, options.targets == "platt")
         parts.append(_checked_sandwich(some, sums, counts))
     return _with(fit, np.concatenate(parts))
 
 
 def _with(fit: Fit, covariance: Floats) -> Fit:
-    """The fit with this covariance (K, 2, 2)."""
     xp = jnp if isinstance(fit.covariance, jax.Array) else np
     covariance = covariance.reshape(fit.covariance.shape)
     return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))
@@ -274,7 +260,7 @@ def _with(fit: Fit, covariance: Floats) -> Fit:
 
 def _problems(
     A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
-) -> _FittedParameters:
+) -> FittedParameters:
     batch = np.shape(A)
     A, B, covariance = (
         validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
@@ -284,7 +270,7 @@ def _problems(
     prior = validation.prior(prior, batch, np.float64)
     precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
     held = (A == 0) & (covariance[..., 0, 0] == 0)
-    return _FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
+    return FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
 
 
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
@@ -293,7 +279,7 @@ def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
     return factorize(ids.read_rows(clusters, rows, "clusters")).of(slice(None))
 
 
-def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -> _CountedRows:
+def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -> CountedRows:
     """The rows that the fit used: weight above 0, and everything finite."""
     scores, labels, weights, offset = columns
     w = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
@@ -303,11 +289,11 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
         offset = offset[counts].astype(np.float64)
     problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
     cluster = None if codes is None else codes[counts]
-    return _CountedRows(problem, f.astype(np.float64), y == 1, w, cluster, offset)
+    return CountedRows(problem, f.astype(np.float64), y == 1, w, cluster, offset)
 
 
 def _checked_sandwich(
-    problems: _FittedParameters, sums: "_Sums", fit_counts: Iterable[Array]
+    problems: FittedParameters, sums: SandwichSums, fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
     row_counts = sums.n_pos, sums.n_neg
@@ -321,133 +307,4 @@ def _checked_sandwich(
                 f"scores, labels, weights: expected the rows that were fitted, with {name} = "
                 f"{fitted[i]:g}, got {name} = {found[i]:g}"
             )
-    return _sandwich(problems, sums)
-
-
-class _Sums(NamedTuple):
-    """What the sandwich depends on, of K problems."""
-
-    n_pos: Floats  # (K,) weighted counts
-    n_neg: Floats
-    # (K,) In coordinates g = (f - center) / scale the rows' Hessian is diagonal.
-    center: Floats
-    scale: Floats
-    h_AA: Floats  # (K,) the Hessian there
-    h_BB: Floats
-    m_AA: Floats  # (K,) the gradient's covariance there, the M of the sandwich
-    m_AB: Floats
-    m_BB: Floats
-
-
-def _sandwich(problems: _FittedParameters, sums: _Sums) -> Floats:
-    """(K, 2, 2) sandwich covariance of (A, B)."""
-    center, scale = sums.center, sums.scale
-    with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
-        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # maps (A', B') to (A, B)
-        hessian = _matrices(sums.h_AA, 0, 0, sums.h_BB)
-        hessian = hessian + to_original.mT @ problems.precision @ to_original
-        inverse = _inverse(hessian, problems.held)
-        # As a product of a root with itself, no rounding makes it negative: two rows may be fitted
-        # exactly, and all of it is rounding then.
-        root_AA = np.sqrt(sums.m_AA)
-        ratio = sums.m_AB / np.where(root_AA > 0, root_AA, 1)
-        rest = np.sqrt(np.maximum(sums.m_BB - ratio * ratio, 0))
-        root = to_original @ inverse @ _matrices(root_AA, 0, ratio, rest)
-        return root @ root.mT
-
-
-def _sums(problems: _FittedParameters, rows: _CountedRows, smooth: bool) -> _Sums:
-    """The sums over rows, with Platt's targets if `smooth`, else labels."""
-    number, (problem, f, y, w, _, offset) = len(problems.A), rows
-
-    def total(x: Floats) -> Floats:
-        summed: NDArray[Any] = np.bincount(problem, x, number)
-        return summed
-
-    n_pos, n_neg = total(w * y), total(w * ~y)
-    with np.errstate(all="ignore"):
-        z = problems.A[problem] * f + problems.B[problem]
-        if offset is not None:
-            z -= offset
-        p, q = expit(-z), expit(z)
-        curvature = w * p * q
-        h_BB = total(curvature)
-        center = total(w * f) / total(w)
-        center += total(curvature * (f - center[problem])) / h_BB
-        g = f - center[problem]
-        scale = np.zeros(number)
-        np.maximum.at(scale, problem, np.abs(g))
-        scale[scale == 0] = 1
-        g /= scale[problem]
-        h_AA = total(curvature * g * g)
-        high, low = _targets(n_pos, n_neg, smooth)
-        slope = np.where(y, high[problem], low[problem]) - p
-        meat = _meat(rows._replace(f=g), slope, number)
-    return _Sums(n_pos, n_neg, center, scale, h_AA, h_BB, *meat)
-
-
-def _targets(n_pos: Any, n_neg: Any, smooth: Any) -> tuple[Any, Any]:
-    return (n_pos + smooth) / (n_pos + 2 * smooth), smooth / (n_neg + 2 * smooth)
-
-
-def _meat(rows: _CountedRows, slope: Floats, number: int) -> list[Floats]:
-    """(K,) the entries AA, AB and BB of the gradient's covariance."""
-    by_A: NDArray[Any]
-    by_B: NDArray[Any]
-    by_A, by_B = slope * rows.f, slope
-    owner, weight = rows.problem, rows.w
-    if rows.cluster is not None:
-        codes = rows.cluster.max(initial=0) + 1
-        pairs, pair = np.unique(rows.problem * codes + rows.cluster, return_inverse=True)
-        by_A, by_B = (np.bincount(pair, rows.w * x, len(pairs)) for x in (by_A, by_B))
-        owner = pairs // codes
-        clusters = np.bincount(owner, minlength=number)
-        weight = (clusters / (clusters - 1))[owner]
-    found: list[Any] = [
-        np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
-    ]
-    return found
-
-
-def _sums_there(
-    rows: Columns, inside: jax.Array, A: jax.Array, B: jax.Array, smooth: jax.Array
-) -> jax.Array:
-    """(k, 9) the fields of `_Sums`, of rows on a device."""
-    f, offset = rows.scores, 0.0 if rows.offset is None else rows.offset
-    w = jnp.ones_like(f) if rows.weights is None else rows.weights
-    counts = inside & (w > 0) & jnp.isfinite(w) & jnp.isfinite(f) & jnp.isfinite(offset)
-    f, w, y = jnp.where(counts, f, 0), jnp.where(counts, w, 0), rows.labels > 0
-
-    def total(x: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(counts, x, 0), -1, keepdims=True)
-
-    n_pos, n_neg = total(jnp.where(y, w, 0)), total(jnp.where(y, 0, w))
-    z = A * f + B - offset
-    p, q = expit(-z), expit(z)
-    curvature = w * p * q
-    h_BB = total(curvature)
-    center = total(w * f) / total(w)
-    center += total(curvature * (f - center)) / h_BB
-    g = jnp.where(counts, f - center, 0)
-    scale = jnp.max(jnp.abs(g), -1, keepdims=True)
-    scale = jnp.where(scale == 0, 1, scale)
-    g /= scale
-    high, low = _targets(n_pos, n_neg, smooth)
-    slope = jnp.where(y, high, low) - p
-    meat = [total(w * slope * slope * x) for x in (g * g, g, jnp.ones_like(g))]
-    found = n_pos, n_neg, center, scale, total(curvature * g * g), h_BB, *meat
-    return jnp.concatenate(found, -1)
-
-
-def _inverse(hessian: Floats, held: Bools) -> Floats:
-    """Inverses of (K, 2, 2) matrices: of the entry of B alone where A is held; NaN if singular."""
-    h_AA, h_AB, h_BB = hessian[:, 0, 0], np.where(held, 0, hessian[:, 0, 1]), hessian[:, 1, 1]
-    ratio = h_AB / h_BB
-    pivot = h_AA - ratio * h_AB
-    var_A = np.where(held, 0, 1 / np.where(pivot > 0, pivot, np.nan))
-    return _matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
-
-
-def _matrices(a: Any, b: Any, c: Any, d: Any) -> Floats:
-    """(K, 2, 2) matrices of these entries, (K,) or one for all."""
-    return np.stack(np.broadcast_arrays(a, b, c, d), -1).reshape(-1, 2, 2)
+    return sandwich(problems, sums)

@@ -13,10 +13,9 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
-from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
 from platt_jax.population.device_segments import segments_of
 from platt_jax.population.estimate import estimable
-from platt_jax.population.profile import Profile
+from platt_jax.population.profile import ONE_SPREAD, Profile, p_value, weights_of_both
 from platt_jax.population.search import Position
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.probabilities import critical_value
@@ -165,18 +164,12 @@ class Compared(NamedTuple):
         return [p_value(x, w) for x, w in zip(self.statistics, weights, strict=True)]
 
     def intervals(self, cut: float) -> list[tuple[float, float, float]]:
-        """The estimate and the lower and upper end of the interval, for A and for B.
-
-        Args:
-            cut: difference of the deviance between the ends and the estimate.
-        """
+        """For A and for B the estimate, and the ends where the deviance is `cut` higher."""
         both = zip(self.spreads, self.deviations, self.without[:2], strict=True)
         return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
 
 
 class _ParameterSpread(NamedTuple):
-    """The spread of one parameter."""
-
     profile: Profile
     unit: float  # the spread of the parameter over the spread in the profile's coordinates
     start: Position  # from which searches start
@@ -191,11 +184,8 @@ class _ParameterSpread(NamedTuple):
     ) -> tuple[float, float, float]:
         """The estimated standard deviation, and the lower and upper end of its interval.
 
-        Args:
-            deviation: estimated standard deviation.
-            largest: maximum log-likelihood.
-            none: maximum log-likelihood without this spread.
-            cut: difference of the deviance between the ends and the estimate.
+        Log-likelihoods are the `largest`, and the largest with `none` of this spread; see
+        `intervals`.
         """
 
         def excess(log_likelihood: float) -> float:

@@ -1,18 +1,19 @@
-"""The number of labels of the rarer class in groups of rows, if the predictions are right.
+"""The number of labels in groups of rows, if the predictions are right, and its p-values.
 
 The number is a sum of independent labels with different probabilities, so its distribution is
 Poisson's binomial. Where few labels are expected, that is far from normal.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.groups import Groups
 from platt_jax.metrics.binned import Binned
-from platt_jax.metrics.rows import pieces
+from platt_jax.metrics.rows import pieces, two_sided_p_value
 
 # Minimum expected number of labels of a class at which the normal approximation is good enough.
 FEW = 10
@@ -28,6 +29,10 @@ _AT_ONCE = 1 << 15
 # Minimum number of cells of a statistic's distribution, in all and per group.
 _CELLS, _CELLS_PER_GROUP = 512, 64
 _LARGEST = 1e300
+# Counts within this many standard deviations of their expectation have the p-value 1: they are not
+# unusual.
+_USUAL = 1.5
+_STEPS = 60  # maximum number of Newton steps; each at least halves the bracket
 
 
 class Rarer(NamedTuple):
@@ -52,15 +57,9 @@ def rarer(each: Binned) -> Rarer:
 def distributions(each: Binned, few: Bools, most: int) -> Iterator[tuple[slice, Floats]]:
     """The distributions of the counts of the rarer class, in pieces that fit a cache.
 
-    Args:
-        each: rows of K problems in bins.
-        few: (K, number) bool, the M bins to treat; the sum of w p of the rarer class in each is at
-            most `FEW`, and weights are whole numbers.
-        most: largest count; larger ones are included in it.
-
-    Yields:
-        A slice of the M bins, in the order of `few`; and (m, most + 1) probabilities of
-        0 ... most - 1 and of at least `most` for each of them.
+    They are of M bins, `few`, in which the sum of w p of the rarer class is at most `FEW`, and
+    weights are whole numbers. Yields a slice of the M bins, and (m, most + 1) probabilities of
+    0 ... most - 1 and of at least `most` for each of them.
     """
     codes, weights = each.codes.ravel(), each.of.weights.ravel()
     mine = np.flatnonzero(few.ravel()[codes] & (weights > 0))
@@ -128,20 +127,13 @@ def _lumped(chances: Floats, most: int) -> Floats:
 
 
 def p_values(each: Binned, terms: Floats, variance: Floats) -> Floats:
-    """P-values of sums of terms, which are squared deviations from the expectation.
+    """P-values (K,) of sums of terms, which are squared deviations from the expectation.
 
-    Counts in groups where `Rarer.few` is true have their exact distribution; the terms of other
-    groups are taken as chi-square with one degree of freedom. Exact terms are rounded to a
-    fine grid. The p-value is for the rounded statistic, and is valid for any rounding.
-
-    Args:
-        each: rows of K problems in bins.
-        terms: (K, n_bins) (observed - expected)^2 / variance.
-        variance: (K, n_bins) divisor of each group's squared deviation.
-
-    Returns:
-        (K,) in [0, 1]; NaN for problems where `Rarer.few` is false in all groups, and where the
-        sum is 0 or infinite.
+    Terms (K, n_bins) are divided by their variance. Counts in groups where `Rarer.few` is true have
+    their exact distribution; the terms of other groups are taken as chi-square with one degree of
+    freedom. Exact terms are rounded to a fine grid. The p-value is for the rounded statistic, and
+    is valid for any rounding. It is NaN where `Rarer.few` is false in all groups, and where the sum
+    is 0 or infinite.
     """
     of, total = rarer(each), terms.sum(axis=-1)
     found = np.full(len(terms), np.nan)
@@ -186,15 +178,9 @@ def _tails(each: Binned, terms: Floats, variance: Floats, most: int) -> Floats:
 
 
 def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats, float]:
-    """The distribution of the sum of independent integers.
+    """The probabilities (width,) of a sum of M independent integers; and of all other values.
 
-    Args:
-        chances: (M, n) probabilities of the values of each of M integers.
-        place: (M, n) these values, from 0 to `width`.
-        width: number of distinct values of the sum.
-
-    Returns:
-        (width,) probabilities of 0 ... width - 1; and the probability of all other values.
+    The integers have the values `place` (M, n), from 0 to `width`, with these chances.
     """
     cell, beyond = np.zeros(width), 0.0
     cell[0] = 1
@@ -206,3 +192,110 @@ def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats,
             beyond += at[j] * cell[width - j :].sum()
         cell = new
     return cell, beyond
+
+
+class Counts(NamedTuple):
+    """Sums over the rows of K groups, each (K,)."""
+
+    rows: Floats
+    observed: Floats
+    expected: Floats
+    variance: Floats
+
+
+class GroupedPredictions(NamedTuple):
+    """N rows."""
+
+    proba: Floats  # (N,) probabilities of class 1
+    weights: Floats  # (N,) counts of rows > 0
+    group: Ints  # (N,) number of the row's group, below K
+
+    def sums(self, x: Any, number: int) -> Floats:
+        """(K,) weighted sums of x (N,) over the rows of each of this number K of groups."""
+        # NumPy's stubs declare integers even with weights.
+        summed: NDArray[Any] = np.bincount(self.group, self.weights * x, number)
+        return summed
+
+    def only(self, which: Bools) -> "GroupedPredictions":
+        """The rows of some of the groups, given as (K,) bool; these are numbered anew."""
+        mine = which[self.group]
+        group = (np.cumsum(which) - 1)[self.group[mine]]
+        return GroupedPredictions(self.proba[mine], self.weights[mine], group)
+
+
+def counts(rows: GroupedPredictions, labels: NDArray[np.int8], number: int) -> Counts:
+    """Rows, positives, their expectation and its variance by group."""
+    p = rows.proba
+    return Counts(*(rows.sums(x, number) for x in (1, labels, p, p * (1 - p))))
+
+
+def count_p_values(rows: GroupedPredictions, by_group: Counts) -> Floats:
+    """(K,) two-sided p-values of the observed numbers of positives: twice the smaller tail.
+
+    A number has Poisson's binomial distribution. Its tails are by a saddlepoint approximation
+    with Daniels's (1987) continuity correction, which is within a few per cent; the farthest count
+    of all has its exact probability. Groups within 1.5 standard deviations have the p-value 1.
+    """
+    n, observed, expected, variance = by_group
+    p_value = np.ones(len(n))
+    unusual = np.abs(observed - expected) > _USUAL * np.sqrt(variance)
+    if not unusual.any():
+        return p_value
+    # The lower tail of class 1 is the upper tail of class 0.
+    low = observed < expected
+    reached = np.where(low, n - observed, observed)[unusual]
+    flipped = rows._replace(proba=np.where(low[rows.group], 1 - rows.proba, rows.proba))
+    p_value[unusual] = np.minimum(2 * _upper_tails(flipped.only(unusual), reached), 1)
+    return p_value
+
+
+def _upper_tails(rows: GroupedPredictions, reached: Floats) -> Floats:
+    """(K,) P(count >= reached), where reached is above the expectation."""
+    possible = rows.proba > 0
+    rows = GroupedPredictions(rows.proba[possible], rows.weights[possible], rows.group[possible])
+    most = rows.sums(1, len(reached))
+    tail = np.exp(rows.sums(np.log(rows.proba), len(reached)))  # the count is at its largest
+    tail[reached > most * (1 + 1e-12)] = 0
+    inner = reached < most * (1 - 1e-12)
+    if inner.any():
+        tail[inner] = _saddlepoint(rows.only(inner), reached[inner], most[inner])
+    return tail
+
+
+def _saddlepoint(rows: GroupedPredictions, reached: Floats, most: Floats) -> Floats:
+    """(K,) P(count >= reached), where reached is between the expectation and the largest count."""
+    with np.errstate(divide="ignore"):
+        log_p, log_q = np.log(rows.proba), np.log1p(-rows.proba)
+    tilt, variance = _tilts(log_p - log_q, rows, reached, most)
+    cumulant = rows.sums(np.logaddexp(log_q, log_p + tilt[rows.group]), len(reached))
+    root = np.sqrt(2 * np.maximum(tilt * reached - cumulant, 0))
+    slope = -np.expm1(-tilt) * np.sqrt(variance)
+    density = np.exp(-(root**2) / 2) / np.sqrt(2 * np.pi)
+    return np.clip(two_sided_p_value(root) / 2 + density * (1 / slope - 1 / root), 0, 1)
+
+
+def _tilts(
+    log_odds: Floats, rows: GroupedPredictions, reached: Floats, most: Floats
+) -> tuple[Floats, Floats]:
+    """(K,) t at which the expectation with log-odds + t is the number reached; its variance.
+
+    The variance is NaN where t is not found. The pass over the rows after the last step of
+    `newton_roots` would take a fifth of the time.
+    """
+    smallest = np.full(len(reached), np.inf)
+    np.minimum.at(smallest, rows.group, log_odds)
+    low = np.zeros(len(reached))
+    high = np.log(reached) - np.log(most - reached) - smallest
+    t = np.minimum(high, 1.0)
+    for _ in range(_STEPS):
+        p = 1 / (1 + np.exp(-np.clip(log_odds + t[rows.group], -700, 700)))
+        excess = rows.sums(p, len(t)) - reached
+        variance = rows.sums(p * (1 - p), len(t))
+        found = np.abs(excess) <= 1e-9 * (1 + reached)
+        if found.all():
+            break
+        low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton = t - excess / variance
+        t = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
+    return t, np.where(found, variance, np.nan)

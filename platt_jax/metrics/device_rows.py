@@ -28,10 +28,10 @@ from platt_jax.execution.on_device import (
 from platt_jax.metrics.binned import ON_THE_EDGE, Binned, binned, require_bins
 from platt_jax.metrics.rows import (
     PLACEHOLDER,
+    MetricProblems,
     MetricRows,
     PredictedRows,
     Predictions,
-    Problems,
     read_predictions,
     read_scores,
     require_rows,
@@ -57,7 +57,7 @@ class _Columns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RowsThere(Problems):
+class RowsThere(MetricProblems):
     """K problems of N rows each on an accelerator.
 
     Attributes:
@@ -71,7 +71,7 @@ class RowsThere(Problems):
     from_logits: bool
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
-        """See `Problems`; a function of a module, so that its program is compiled once."""
+        """See `MetricProblems`; a function of a module, so that its program is compiled once."""
         return self._fetched(partial(_sum_of, function=function))
 
     def in_bins(self, number: int, strategy: str) -> BinSums:

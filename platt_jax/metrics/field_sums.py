@@ -135,15 +135,10 @@ def variance(of: FieldGroups, excess: Floats, chance: Floats, slope: Floats) -> 
     """The variance of the sum of the groups' terms, with the labels' frequencies as they are.
 
     Groups where few labels of a class are expected do not show their own variance. It is taken from
-    the terms' excess between groups, for which differences between groups count, too; but it is at
-    least the variance by chance. In others the residual is normal with the variance observed in the
-    group, so its absolute value is folded normal.
-
-    Args:
-        of: the groups.
-        excess: (G,) term - its mean by chance.
-        chance: (G,) the term's variance by chance.
-        slope: (G,) derivative of the term with respect to abs(positives - sum(p)).
+    the terms' excess (G,) over their means by chance, between groups, for which differences between
+    groups count, too; but it is at least the variance by chance. In others the residual is normal
+    with the variance observed in the group, so its absolute value is folded normal. The slope (G,)
+    is the term's derivative by abs(positives - sum(p)).
     """
     few = np.minimum(of.p, of.q) < counts.FEW
     n, x = of.n[few], excess[few]

@@ -256,10 +256,7 @@ def _by_field(
 ) -> list[Any]:
     """The numbers of each field, the last of which is a count; and the fields' names.
 
-    Args:
-        rows: the rows by field.
-        level: of the intervals.
-        measure: the numbers from a field's groups and the normal quantile of the level.
+    `measure` makes them of a field's groups and the normal quantile of the level.
     """
     z = critical_value(level, simultaneous=False)
     lines = [measure(grouped(rows.predictions, field), z) for field in rows.fields]
@@ -270,7 +267,6 @@ def _by_field(
 
 
 def _table(error: Any) -> Table:
-    """A line for each field of a result with `fields`."""
     columns = error._asdict()
     names = columns.pop("fields")
     return Table({"field": names}, **{name: np.atleast_1d(x) for name, x in columns.items()})

@@ -59,19 +59,12 @@ class MulticalibrationError(NamedTuple):
 
 
 class _Walks(NamedTuple):
-    """Groups of rows, each in ascending order of P(y=1), one after the other.
+    """Groups of rows, each in ascending order of P(y=1), one after the other."""
 
-    Attributes:
-        row: (M,) rows of all groups.
-        groups: the G groups of these.
-        ends: (E,) places of the last of equal probabilities of a group.
-        end_groups: the groups of `ends`.
-    """
-
-    row: NDArray[np.intp]
-    groups: Groups
-    ends: NDArray[np.intp]
-    end_groups: Groups
+    row: NDArray[np.intp]  # (M,) rows of all groups
+    groups: Groups  # the G groups of these
+    ends: NDArray[np.intp]  # (E,) places of the last of equal probabilities of a group
+    end_groups: Groups  # the groups of `ends`
 
     def sums(self, x: Floats) -> Floats:
         """(G,) sums of x (N,) over each group."""
@@ -85,7 +78,7 @@ class _Walks(NamedTuple):
         return highest - np.minimum(self.end_groups.minima(at), start)
 
 
-class _Statistics(NamedTuple):
+class _GroupStatistics(NamedTuple):
     """Statistics of G groups; (G,)."""
 
     walks: _Walks
@@ -233,7 +226,7 @@ def _scaled(kuiper: Floats, sd: Floats) -> Floats:
     return np.where(kuiper == 0, 0.0, ratio(kuiper, sd))
 
 
-def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
+def _statistics(rows: Predictions, groups: list[_Group]) -> _GroupStatistics:
     (p,), (q,) = rows.probabilities()
     w = rows.weights[0]
     walks = _walks(p, [group.rows for group in groups])
@@ -241,10 +234,12 @@ def _statistics(rows: Predictions, groups: list[_Group]) -> _Statistics:
     sd = ratio(np.sqrt(walks.sums(w * p * q)), n)
     statistic = ratio(walks.ranges(w * rows.residuals()[0]), n)
     sigma = rows.times_root(_scaled(statistic, sd))
-    return _Statistics(walks, n, statistic, sd, sigma)
+    return _GroupStatistics(walks, n, statistic, sd, sigma)
 
 
-def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, seed: int) -> Floats:
+def _largest_by_chance(
+    rows: Predictions, each: _GroupStatistics, replicates: int, seed: int
+) -> Floats:
     """(replicates,) largest statistics of labels drawn from the probabilities."""
     rng = np.random.default_rng(seed)
     counted = each.walks.row[: each.walks.groups.sizes[0]]  # all rows are the first group
@@ -260,7 +255,7 @@ def _largest_by_chance(rows: Predictions, each: _Statistics, replicates: int, se
     return found
 
 
-def _table(rows: Predictions, groups: list[_Group], each: _Statistics) -> Table:
+def _table(rows: Predictions, groups: list[_Group], each: _GroupStatistics) -> Table:
     with np.errstate(over="ignore"):
         sigma = each.sigma.astype(rows.dtype)
     return Table(

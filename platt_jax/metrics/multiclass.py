@@ -40,7 +40,7 @@ class TopLabel(NamedTuple):
     proba: NDArray[Any]
 
 
-class _Rows(NamedTuple):
+class _LabelledClasses(NamedTuple):
     codes: Ints  # (..., N)
     proba: NDArray[Any]  # (..., N, C)
     weights: Floats  # (..., N)
@@ -74,7 +74,7 @@ def multiclass_log_loss(
     """
     rows = _read(labels, proba, classes, weights)
     with np.errstate(divide="ignore"):
-        losses = np.minimum(-np.log(_of_label(rows)), FARTHEST)
+        losses = np.minimum(-np.log(_label_probability(rows)), FARTHEST)
     return _mean_score(losses, rows, level)
 
 
@@ -106,7 +106,7 @@ def multiclass_brier_score(
     rows = _read(labels, proba, classes, weights)
     p = rows.proba.astype(np.float64)
     # sum of p^2, with (1 - p)^2 in place of p^2 for the label.
-    losses = (p * p).sum(axis=-1) + 1 - 2 * _of_label(rows)
+    losses = (p * p).sum(axis=-1) + 1 - 2 * _label_probability(rows)
     return _mean_score(np.maximum(losses, 0), rows, level)
 
 
@@ -209,7 +209,9 @@ def classwise_ece(
     return np.mean(each, axis=0)
 
 
-def _read(labels: Column, proba: Column, classes: Column | None, weights: Column) -> _Rows:
+def _read(
+    labels: Column, proba: Column, classes: Column | None, weights: Column
+) -> _LabelledClasses:
     p = validation.floating(proba, "proba")
     if p.ndim < 2 or not p.size:
         raise ValueError(f"proba: expected (..., N, C) with rows, got shape {p.shape}")
@@ -220,16 +222,16 @@ def _read(labels: Column, proba: Column, classes: Column | None, weights: Column
         given = validation.broadcast(given, shape, "labels", "proba's rows").reshape(-1)
     codes = read_classes(given, int(np.prod(shape)), p.shape[-1], classes)[1].reshape(shape)
     w = validation.weights(1.0 if weights is None else weights, np.float64)
-    return _Rows(codes, p, validation.broadcast(w, shape, "weights", "labels"))
+    return _LabelledClasses(codes, p, validation.broadcast(w, shape, "weights", "labels"))
 
 
-def _of_label(rows: _Rows) -> Floats:
+def _label_probability(rows: _LabelledClasses) -> Floats:
     """(..., N) the probabilities of the labels; NaN where any is."""
     found = np.take_along_axis(rows.proba, rows.codes[..., None], axis=-1)[..., 0]
     return np.where(np.isnan(rows.proba).any(axis=-1), np.nan, found.astype(np.float64))
 
 
-def _mean_score(losses: Floats, rows: _Rows, level: float) -> MeanScore:
+def _mean_score(losses: Floats, rows: _LabelledClasses, level: float) -> MeanScore:
     critical = critical_value(level, simultaneous=False)
     counted, scale = rows.weights != 0, rows.weights.max(axis=-1, keepdims=True)
     x = np.where(counted, losses, 0)

@@ -101,7 +101,7 @@ class _Cell(NamedTuple):
     possible: Bools  # (K,), whether a row decided so has any label
 
 
-class _Sums(NamedTuple):
+class _WorthSums(NamedTuple):
     """Sums of worths per row, with errors; each (K, T)."""
 
     value: Floats
@@ -209,7 +209,7 @@ def decision_curve(
     earlier = np.where(known, earlier, 0.5)
     at, _ = _thresholds(threshold)
 
-    def decided(values: Floats) -> _Sums:
+    def decided(values: Floats) -> _WorthSums:
         called = ((t, _called(rows, values, t)) for t in at)
         cells = (_decided(rows, so, 1.0, -_odds(t)) for t, so in called)
         return _sums(rows, cells, level)
@@ -328,7 +328,7 @@ def _decided(rows: Predictions, so: Bools, positive: float, negative: float) -> 
     ]
 
 
-def _sums(rows: Predictions, cells_of_each: Iterable[list[_Cell]], level: float) -> _Sums:
+def _sums(rows: Predictions, cells_of_each: Iterable[list[_Cell]], level: float) -> _WorthSums:
     """Sums (K, T) over the cells of each of T thresholds."""
     z2 = critical_value(level, simultaneous=False) ** 2
     made = []
@@ -348,7 +348,7 @@ def _sums(rows: Predictions, cells_of_each: Iterable[list[_Cell]], level: float)
         root = np.sqrt(ratio(share, 1 - share), where=share < 1, out=np.zeros_like(share))
         lower, upper = (value - _length(below, root), value + _length(above, root))
         made.append((value, error, lower, upper))
-    return _Sums(*(np.stack(x, -1) for x in zip(*made, strict=True)))
+    return _WorthSums(*(np.stack(x, -1) for x in zip(*made, strict=True)))
 
 
 def _length(parts: Floats, root: Floats) -> Floats:
@@ -358,7 +358,6 @@ def _length(parts: Floats, root: Floats) -> Floats:
 
 
 def _treat_all(rows: Predictions, at: Floats) -> Floats:
-    """(K, T)."""
     rate = rows.mean(rows.positive)[:, None]
     return rate - (1 - rate) * at / (1 - at)
 

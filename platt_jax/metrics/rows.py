@@ -85,20 +85,14 @@ def pieces(which: NDArray[np.intp], most: int) -> Iterator[NDArray[np.intp]]:
 
 
 @dataclass(frozen=True)
-class Problems:
-    """What is known of K problems besides their rows, of which only sums are computed.
+class MetricProblems:
+    """What is known of K problems besides their rows, of which only sums are computed."""
 
-    Attributes:
-        total: (K,) sums of the weights, 0 or in [1/2, 2).
-        exponent: (K,) even integers e: the weights as given are the weights in the sums times 2^e.
-        batch: batch shape (...) of the arguments.
-        dtype: dtype of the results.
-    """
-
-    total: Floats
+    total: Floats  # (K,) sums of the weights, 0 or in [1/2, 2)
+    # (K,) even integers e: the weights as given are the weights in the sums times 2^e
     exponent: Ints
-    batch: tuple[int, ...]
-    dtype: np.dtype[Any]
+    batch: tuple[int, ...]  # batch shape (...) of the arguments
+    dtype: np.dtype[Any]  # dtype of the results
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
         """(K,) weighted sums over the rows of a function of them, (K, N); see `PredictedRows`."""
@@ -139,17 +133,11 @@ class Problems:
 
 
 class PredictedRows:
-    """Labels and predictions row by row: arrays (K, N) of NumPy, or of JAX in a program.
+    """Labels and predictions row by row: arrays (K, N) of NumPy, or of JAX in a program."""
 
-    Attributes:
-        positive: bool, whether the label is 1.
-        values: float64, finite.
-        from_logits: whether the values are logits; otherwise they are probabilities.
-    """
-
-    positive: Any
-    values: Any
-    from_logits: bool
+    positive: Any  # bool, whether the label is 1
+    values: Any  # float64, finite
+    from_logits: bool  # whether the values are logits; otherwise they are probabilities
 
     def probabilities(self) -> tuple[Any, Any]:
         """P(y=1) and P(y=0), both (K, N); neither is rounded where the other is near 1."""
@@ -188,7 +176,7 @@ class PredictedRows:
 
 
 @dataclass(frozen=True)
-class MetricRows(Problems):
+class MetricRows(MetricProblems):
     """K problems of N rows each.
 
     Rows of weight 0 hold placeholders. If a row that counts holds a NaN, all rows of its problem
@@ -197,19 +185,14 @@ class MetricRows(Problems):
     Weights of any scale are multiplied by a power of two, so that their sum is near 1: no digit is
     lost, and neither sums of weights nor products of two overflow. Only a weight below 1e-300 of
     the sum is lost.
-
-    Attributes:
-        positive: (K, N) bool, whether the label is 1.
-        values: (K, N) float64, finite: the predictions.
-        weights: (K, N) float64, finite and >= 0.
     """
 
-    positive: Bools
-    values: Floats
-    weights: Floats
+    positive: Bools  # (K, N) bool, whether the label is 1
+    values: Floats  # (K, N) float64, finite: the predictions
+    weights: Floats  # (K, N) float64, finite and >= 0
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
-        """See `Problems`."""
+        """See `MetricProblems`."""
         return self.sum(function(self))
 
     def sum(self, x: NDArray[Any]) -> Floats:
@@ -221,7 +204,7 @@ class MetricRows(Problems):
         return ratio(self.sum(x), self.total)
 
     def as_counts(self, least: int = -_LARGEST, most: int = _LARGEST) -> Self:
-        """See `Problems`."""
+        """See `MetricProblems`."""
         scaled = super().as_counts(least, most)
         weights = validation.times_power(self.weights, self.exponent - scaled.exponent)
         return replace(scaled, weights=weights)

@@ -13,8 +13,8 @@ from platt_jax.metrics import counts
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.device_rows import read_predictions_there
 from platt_jax.metrics.rows import (
+    MetricProblems,
     PredictedRows,
-    Problems,
     documented,
     ratio,
     read_predictions,
@@ -224,11 +224,11 @@ def hosmer_lemeshow(
     return test._replace(p_value=rows.result(p_value))
 
 
-def _z_test(rows: Problems, z: Floats) -> ZTest:
+def _z_test(rows: MetricProblems, z: Floats) -> ZTest:
     return ZTest(rows.result(z), rows.result(two_sided_p_value(np.abs(z))))
 
 
-def _chi_square_test(rows: Problems, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
+def _chi_square_test(rows: MetricProblems, chi2: Floats, df: NDArray[np.intp]) -> ChiSquareTest:
     p_value = rows.result(_p_value(chi2, df))
     return ChiSquareTest(rows.result(chi2), df.reshape(rows.batch)[()], p_value)
 

@@ -101,12 +101,7 @@ def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standar
 
     The curve of rows with offsets is about the curve of the same rows without, less this line of
     the log-odds. The start moves by it: A by a and B by b. If sums of offsets overflow, it is 0.
-
-    Args:
-        pos: moments of class 1, with offsets.
-        neg: moments of class 0, with offsets.
-        rough: the coordinates of the moments.
-        own: the coordinates of the result, with the mean of the scores at 0.
+    The own coordinates have the mean of the scores at 0; the moments are in the rough ones.
     """
     total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
     both: Moments = jax.tree.map(lambda x, y: (x + y) / total, pos, neg)

@@ -38,12 +38,7 @@ def range_terms(
 ) -> list[jax.Array]:
     """Terms whose minima give the ranges, in the order of the fields of `ScoreRanges`.
 
-    Args:
-        bad: which rows are not finite.
-        scores: scores of the rows.
-        classes: which rows are of class 1, and which are of class 0.
-        weights: weights of the rows, infinite for rows that do not count.
-        offset: offsets of the rows, 0 for rows that do not count.
+    Weights of rows that do not count are infinite, and their offsets 0.
     """
     ends = [jnp.where(is_class, sign * scores, jnp.inf) for is_class in classes for sign in (1, -1)]
     bad = jnp.where(bad, -1, 0).astype(scores.dtype)
@@ -127,16 +122,12 @@ def moments_of_sums(sums: Sequence[jax.Array], has_offset: bool = False) -> tupl
 
 
 def quartiles(scores: Any, weights: Any, xp: Any) -> Any:
-    """(4,), the quartiles and the standard deviation of scores, on the host or on a device.
+    """(4,), the quartiles and the standard deviation of scores, by `xp` numpy or jax.numpy.
 
     Weight 2 is the row twice. In ascending order a row covers the places of its copies, or the
     middle of its share if its weight is below 1; between rows the score is interpolated. For
-    weights of 1 these are the quantiles of Hyndman & Fan (1996), type 7.
-
-    Args:
-        scores: (N,) in float64.
-        weights: (N,) in float64. Rows of weight 0 and rows that are not finite are left out.
-        xp: numpy or jax.numpy.
+    weights of 1 these are the quantiles of Hyndman & Fan (1996), type 7. Rows of weight 0 and rows
+    that are not finite are left out.
     """
     counts = xp.isfinite(scores) & xp.isfinite(weights) & (weights > 0)
     order = xp.argsort(xp.where(counts, scores, xp.inf))

@@ -111,16 +111,10 @@ def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
 
 
 def _counts(weight: Floats, value: Floats, cost: Floats, rows: Floats) -> tuple[Floats, ...]:
-    """The n and O for which O SHIFTS - n cost is closest to the values, up to a constant.
+    """The n and O, (K, P), for which O SHIFTS - n cost is closest to the values, up to a constant.
 
-    Args:
-        weight: (K, 1, S) 0 or 1.
-        value: (K, 1, S).
-        cost: (K, P, S).
-        rows: (K, 1) the largest n.
-
-    Returns:
-        n, from 1 on, O, from 0 to n, and the sum of squares of what is left; (K, P) each.
+    The weight (K, 1, S) is 0 or 1, and `rows` (K, 1) the largest n. n is from 1 on, and O from 0 to
+    n. Also returns the sum of squares of what is left.
     """
 
     def centred(x: Floats) -> Floats:

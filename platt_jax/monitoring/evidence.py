@@ -215,10 +215,7 @@ class _Side(NamedTuple):
         """What is subtracted from `size` for a label that the alternative favours, and from 0 else.
 
         The difference is the log likelihood ratio for log-odds moved by `size` to this side.
-
-        Args:
-            size: how far log-odds move.
-            growth: exp(size) - 1.
+        `growth` is exp(size) - 1.
         """
         xp = namespace(self.boundary)
         cost: Any = xp.multiply(self.boundary, growth)

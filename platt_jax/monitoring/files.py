@@ -19,7 +19,7 @@ from platt_jax.monitoring.shocks import LARGEST
 from platt_jax.monitoring.state import COLUMNS, EvidenceState
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import destination, to_path
-from platt_jax.results.id_arrays import arrays_to_ids, check_ids, ids_to_arrays
+from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
 
 _FORMAT = "platt_jax monitor"
 # A change of the alternatives, the units or the weights of starting nights must add a version.
@@ -69,7 +69,6 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, Evidence
                 f"a monitor of version {header['version']}; this platt_jax knows up to {_VERSION}"
             )
         keys = arrays_to_ids("keys", header["keys"], read)
-        check_ids("keys", keys)
         night, known = header["night"], int(header["known"])
         settings = Settings(header["against"], float(header["margin"]), float(header["night_sd"]))
         names = tuple(str(x) for x in read("named_nights"))
@@ -114,9 +113,8 @@ class Versions:
     def replacing(self, path: str | os.PathLike[str], *, new: bool) -> Iterator[None]:
         """Around the replacement of a file, which no other process can then replace.
 
-        Raises:
-            ValueError: the file has changed since it was read or written; it exists, if `new`; or
-                another process replaces it now.
+        It is refused if the file has changed since it was read or written, if it exists and is to
+        be `new`, or if another process replaces it now.
         """
         path = destination(path)
         last = None if new else self._last.get(str(path), _contents(path))

@@ -21,11 +21,7 @@ class History(NamedTuple):
     judged_by: str = ""  # the fingerprint of the last night's calibrator; empty if not known
 
     def named(self, night: Any) -> tuple[str, ...]:
-        """The names with tonight's, if it is not None.
-
-        Raises:
-            ValueError: it is no name, or is the name of a night before.
-        """
+        """The names with tonight's, if it is not None; refuses the name of a night before."""
         if night is None:
             return self.names
         if not isinstance(night, _NAMES) or isinstance(night, bool) or not str(night):
@@ -39,11 +35,7 @@ class History(NamedTuple):
         return type(self)(self.night + 1, self.named(night), fingerprint(calibrator))
 
     def require_parts(self, other: "History") -> None:
-        """Refuses anything but the nights of another part of the last night's rows.
-
-        Raises:
-            ValueError: they differ.
-        """
+        """Refuses anything but the nights of another part of the last night's rows."""
         for name in ("night", "names"):
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
@@ -62,16 +54,9 @@ def known(calibrator: SegmentCalibrator, keys: Any) -> int:
 
 
 def require_successor(calibrator: Any, keys: Any, before: int) -> None:
-    """Refuses a calibrator of other segments.
+    """Refuses a calibrator of other segments: it knows fewer than half as many as before.
 
-    Args:
-        calibrator: judges the nights to come.
-        keys: the segments that had rows.
-        before: the number of these segments that the calibrator before it knew.
-
-    Raises:
-        ValueError: it is no calibrator of segments, has ids of another type, or knows fewer than
-            half as many of the segments.
+    `keys` are the segments that had rows, and `before` how many the calibrator before it knew.
     """
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     if 2 * (now := known(calibrator, keys)) < before:

@@ -53,11 +53,7 @@ def judged_night(
 
 
 def by_segment(calibrator: Any) -> SegmentCalibrator:
-    """The calibrator of segments, which for a OneVsRestCalibrator are the classes.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The calibrator of segments, which for a OneVsRestCalibrator are the classes."""
     if isinstance(calibrator, OneVsRestCalibrator):
         return calibrator.by_class
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)

@@ -82,11 +82,7 @@ def read_night(
     offset: Column | None,
     reported: Column | None,
 ) -> Iterator[NightRows]:
-    """The rows of a night by segment; those on disk some segments at a time.
-
-    Raises:
-        ValueError: an argument is not as for `Monitor.update`.
-    """
+    """The rows of a night by segment; those on disk some segments at a time."""
     if not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels, segments=segments)
         scores = validation.scores(scores)

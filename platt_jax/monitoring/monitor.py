@@ -193,18 +193,10 @@ class Monitor:
         reported: Column | None = None,
         non_finite: Literal["omit", "raise"] = "omit",
     ) -> Table:
-        """The sums by which `update` judges these rows; see `add`.
+        """The sums by which `update` judges these rows, given as there; see `add`.
 
         So the rows of a night can be judged where they lie: in the tasks of an engine, each of
         which has this monitor and some rows.
-
-        Args:
-            scores: as in `update`, and so are the others.
-            labels: as in `update`.
-            segments: as in `update`.
-            offset: as in `update`.
-            reported: as in `update`.
-            non_finite: as in `update`.
 
         Returns:
             A Table with a line for each segment of the rows. It has the column `segment`, or one
@@ -320,7 +312,6 @@ class Monitor:
 
     @cached_property
     def _before_next(self) -> EvidenceState:
-        """The state with all nights so far."""
         return self.state.after(self.night, self._settings.shocks)
 
     @property

@@ -44,9 +44,8 @@ class Shocks(NamedTuple):
     def log_ratios(self, values: Floats, rows: Ints) -> Floats:
         """(K, L - 1) log likelihood ratios of the other locations to the first.
 
-        Args:
-            values: (K, N) log likelihoods of K segments at the nodes, up to a constant.
-            rows: (K,) number of rows of each, whose information on the shock is at most 1/4 each.
+        The values (K, N) are log likelihoods at the nodes, up to a constant. A row's information on
+        the shock is at most 1/4.
         """
         found = np.empty((len(values), len(self.locations) - 1))
         # A step is at most a standard deviation of the posterior, and 0.7, because of the pole.

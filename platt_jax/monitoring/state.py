@@ -132,11 +132,7 @@ def _weights(nights: int) -> tuple[Floats, Floats]:
 
 
 def merged(first: EvidenceState, second: EvidenceState) -> EvidenceState:
-    """The state of both.
-
-    Raises:
-        ValueError: a segment of both has another past in the second.
-    """
+    """The state of both; a segment of both must have the same past."""
     if not len(second.keys):
         return first
     if not len(first.keys):

@@ -27,14 +27,9 @@ def _names_of_terms(terms: int) -> list[str]:
 
 
 def from_table(table: Any, terms: int) -> tuple[NDArray[Any], Night]:
-    """The distinct segments of a table, and their sums over its lines.
+    """The distinct segments of a table of `to_table`, and their sums over its lines.
 
-    Args:
-        table: as for `Monitor.add`.
-        terms: number of terms of log likelihood ratios, as in `Night`.
-
-    Raises:
-        ValueError: the table is none of `to_table`, or of several put together.
+    It has so many terms of log likelihood ratios, as in `Night`.
     """
     names, ratios = _names(table), _names_of_terms(terms)
     fields = [name for name in names if name not in (*_TOTALS, *ratios)]

@@ -32,14 +32,14 @@ def _inverse_temperatures(t: Floats) -> Floats:
     return b
 
 
-class _Normal(NamedTuple):
+class _TemperatureNormal(NamedTuple):
     """A normal distribution of log(1 / T)."""
 
     mean: float
     sd: float
 
 
-class _Segments:
+class _TemperatureSegments:
     """The likelihoods of K segments at values t of log(1 / T)."""
 
     def __init__(self, parts: Sequence[tuple[Ints, SoftmaxLikelihood]]) -> None:
@@ -74,7 +74,7 @@ class _Segments:
         return self._each(at, _inverse_temperatures(t) * self._unit)
 
 
-class _Nodes(NamedTuple):
+class _TemperatureNodes(NamedTuple):
     """Nodes of the integrals over t."""
 
     t: Floats  # (K, J)
@@ -82,7 +82,7 @@ class _Nodes(NamedTuple):
     log_width: Floats  # (K,) logarithm of the distance of t per unit of z
 
 
-class _Posteriors(NamedTuple):
+class _TemperaturePosteriors(NamedTuple):
     """Posteriors of the segments, given a population."""
 
     log_likelihood: float  # of the population
@@ -103,10 +103,10 @@ def pool_temperatures(
     parts: Sequence[tuple[Ints, SoftmaxLikelihood]], pooled: float
 ) -> TemperaturePosterior:
     """The population and the posteriors; `pooled` is the inverse temperature of all rows."""
-    segments = _Segments(parts)
+    segments = _TemperatureSegments(parts)
     if segments.number < 2 or not (np.isfinite(pooled) and pooled > 0):
         return _without_spread(segments.number, pooled, Status.NOT_ESTIMATED)
-    population = _Normal(float(np.log(pooled)), _START_SD)
+    population = _TemperatureNormal(float(np.log(pooled)), _START_SD)
     mode = np.full(segments.number, population.mean)
     status = Status.MAX_ITERATIONS
     for _ in range(_MAX_ITERATIONS):
@@ -158,7 +158,9 @@ def _without_spread(number: int, pooled: float, status: Status) -> TemperaturePo
     return TemperaturePosterior(population, np.full(number, pooled), np.full(number, np.nan))
 
 
-def _adapted(segments: _Segments, population: _Normal, start: Floats) -> tuple[_Nodes, Floats]:
+def _adapted(
+    segments: _TemperatureSegments, population: _TemperatureNormal, start: Floats
+) -> tuple[_TemperatureNodes, Floats]:
     """Nodes around the posterior modes, and the modes, by safeguarded Newton steps."""
     mean, precision = population.mean, population.sd**-2
 
@@ -185,10 +187,10 @@ def _adapted(segments: _Segments, population: _Normal, start: Floats) -> tuple[_
         length = np.where(better, 1, length / 2)
     width = 1 / np.sqrt(bend)
     nodes = t[:, None] + width[:, None] * _Z
-    return _Nodes(nodes, -segments.losses(nodes), np.log(width)), t
+    return _TemperatureNodes(nodes, -segments.losses(nodes), np.log(width)), t
 
 
-def _posteriors(nodes: _Nodes, population: _Normal) -> _Posteriors:
+def _posteriors(nodes: _TemperatureNodes, population: _TemperatureNormal) -> _TemperaturePosteriors:
     """The marginal likelihood of a population, with its derivatives (Louis 1982)."""
     u = (nodes.t - population.mean) / population.sd
     terms = nodes.log_likelihood - u * u / 2 + _Z * _Z / 2 + _LOG_WEIGHT
@@ -208,10 +210,10 @@ def _posteriors(nodes: _Nodes, population: _Normal) -> _Posteriors:
         ]
     )
     each = most[:, 0] + np.log(total) + nodes.log_width - np.log(population.sd)
-    return _Posteriors(float(each.sum()), mean.sum(axis=1), bend - second, weights)
+    return _TemperaturePosteriors(float(each.sum()), mean.sum(axis=1), bend - second, weights)
 
 
-def _likeliest(nodes: _Nodes, start: _Normal) -> _Normal:
+def _likeliest(nodes: _TemperatureNodes, start: _TemperatureNormal) -> _TemperatureNormal:
     """The likeliest population near the one of the nodes, by Newton steps."""
     at = partial(_posteriors, nodes)
     here, found = start, at(start)
@@ -223,7 +225,9 @@ def _likeliest(nodes: _Nodes, start: _Normal) -> _Normal:
         step *= min(1, 1 / np.abs(step / [start.sd, 1]).max())
         length, improved = 1.0, False
         while length > 1e-4 and not improved:
-            trial = _Normal(here.mean + length * step[0], float(here.sd * np.exp(length * step[1])))
+            trial = _TemperatureNormal(
+                here.mean + length * step[0], float(here.sd * np.exp(length * step[1]))
+            )
             # The nodes stay where they were at the start.
             near = abs(np.log(trial.sd / start.sd)) <= 1
             new = at(trial)

@@ -33,21 +33,13 @@ class Padded(NamedTuple):
 
 @dataclass(frozen=True)
 class MulticlassRows:
-    """The rows of a call.
+    """The rows of a call."""
 
-    Attributes:
-        logits: (N, C) logits, -inf where a class is no option; or (N,) ordinal scores.
-        codes: (N,) numbers of the labels' classes.
-        weights: (N,) float64, 0 for rows that are left out.
-        bad: (N,) whether a row makes its segment NON_FINITE.
-        classes: C, the number of classes.
-    """
-
-    logits: NDArray[Any]
-    codes: Ints
-    weights: Floats
-    bad: Bools
-    classes: int
+    logits: NDArray[Any]  # (N, C) logits, -inf where a class is no option; or (N,) ordinal scores
+    codes: Ints  # (N,) numbers of the labels' classes
+    weights: Floats  # (N,) float64, 0 for rows that are left out
+    bad: Bools  # (N,) whether a row makes its segment NON_FINITE
+    classes: int  # C, the number of classes
 
     @property
     def all(self) -> PaddedRows:
@@ -138,12 +130,8 @@ def read_classes(
 ) -> tuple[NDArray[Any], Ints]:
     """The ids of the classes (C,), and the number of each row's class (N,).
 
-    Args:
-        labels: (N,) class ids.
-        rows: N.
-        number: C, the number of columns; None if there are no columns.
-        classes: (C,) ids; None means 0 ... C-1 if the labels are such integers, else the distinct
-            labels, ascending.
+    Without `classes` they are 0 ... C-1 if the labels are such integers, else the distinct labels,
+    ascending. The number of columns is None if there are none.
     """
     given = ids.read_rows(labels, rows, "labels")
     if classes is None:

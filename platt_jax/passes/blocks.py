@@ -38,17 +38,13 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks(DeferredRows):
-    """The rows of one problem, read again by every method. See `protocol.Rows` for the methods.
+    """The rows of one problem, read again by every method. See `protocol.Rows` for the methods."""
 
-    Attributes:
-        source: the blocks, or items to read them from; iterated once in each pass.
-        read: reads a block, given its item, on the thread that computes its sums; None if the items
-            are blocks.
-        mesh: the devices, which each get a block of every item; None for the default device.
-    """
-
-    source: Iterable[Any]
+    source: Iterable[Any]  # the blocks, or items to read them from; iterated once in each pass
+    # reads a block, given its item, on the thread that computes its sums; None if the items are
+    # blocks
     read: Callable[[Any], Block] | None = None
+    # the devices, which each get a block of every item; None for the default device
     mesh: Mesh | None = None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
@@ -103,17 +99,17 @@ def _block_result(
     def result(block: Block, arrays: Any, standardization: Standardization | None) -> Any:
         return request.of(_rows(block, as_vectors), arrays, standardization)
 
-    def of_block(block: Block, *more: Any) -> Any:
+    def block_sums(block: Block, *more: Any) -> Any:
         if as_vectors:
             return xla.single_call(result)(block, *more)
         per_problem = jax.tree.map(lambda x: x[..., None, None], more)
         return jax.tree.map(lambda x: x[0, 0], result(block, *per_problem))
 
     if mesh is None:
-        return of_block(block, arrays, standardization)
+        return block_sums(block, arrays, standardization)
 
     def local(block: Any, *more: Any) -> Any:
-        made = of_block(block._replace(size=block.size[0]), *more)
+        made = block_sums(block._replace(size=block.size[0]), *more)
         return jax.tree.map(lambda x: x[None], made)
 
     over, same = PartitionSpec(mesh.axis_names), PartitionSpec()

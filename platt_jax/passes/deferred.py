@@ -52,14 +52,10 @@ class DeferredRows(Rows):
     """A base class for rows in several places; a subclass adds up the sums of the places.
 
     A subclass implements `score_ranges` and `_sum`.
-
-    Attributes:
-        masked: the options for `mask_nonfinite`; None to mask nothing.
-        standardization: the standardization of the scores, or None.
     """
 
-    masked: Options | None = None
-    standardization: Standardization | None = None
+    masked: Options | None = None  # the options for `mask_nonfinite`; None to mask nothing
+    standardization: Standardization | None = None  # the standardization of the scores, or None
 
     def _sum(self, request: Request, *arrays: Any) -> Any:
         """The sum of the method's results over all places."""
@@ -109,14 +105,10 @@ class FlatRows(DeferredRows):
     """The rows of one problem in flat columns on a device; traceable. See `protocol.Rows`.
 
     Tiles of as many rows would be copies, which a search keeps. Results have the shape [1, 1].
-
-    Attributes:
-        columns: the columns, whose first rows are the problem's.
-        left: as for `packing.block_tiles`.
     """
 
-    columns: Columns
-    left: Array
+    columns: Columns  # the columns, whose first rows are the problem's
+    left: Array  # as for `packing.block_tiles`
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""

@@ -43,13 +43,13 @@ def room(space: Space, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     size = space.length * dtype.itemsize
     if not space.reused:
         return aligned((space.length,), dtype)
-    memories: dict[Any, NDArray[Any]] = _of_this_thread.__dict__
+    memories: dict[Any, NDArray[Any]] = _thread_memories.__dict__
     if number not in memories or len(memories[number]) < size:
         memories[number] = aligned((size,), np.dtype(np.uint8))
     return memories[number][:size].view(dtype)
 
 
-_of_this_thread = threading.local()
+_thread_memories = threading.local()
 
 
 def bad_labels_as_nan(scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
@@ -106,9 +106,7 @@ def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
 def block_tiles(columns: Columns, left: Array) -> Tiles:
     """Tiles of one problem from columns whose first rows are its own; traceable.
 
-    Args:
-        columns: arrays of R tile rows, of any shape.
-        left: [R] the number of the problem's rows in each tile row: from `rows_left`.
+    Columns have R tile rows, of any shape; `left` [R] is by `rows_left`.
     """
     scores, labels, weights, offset = columns
     tile_rows = len(left)
@@ -130,13 +128,7 @@ def block_tiles(columns: Columns, left: Array) -> Tiles:
 
 
 def rows_left(size: Any, length: int, xp: Any) -> Any:
-    """[R] int32, the rows in each tile row of `block_tiles` of a problem with `size` rows.
-
-    Args:
-        size: an integer with a dtype.
-        length: length of the columns, padding included.
-        xp: numpy or jax.numpy.
-    """
+    """[R] int32, the problem's rows in each tile row of `block_tiles` of columns of this length."""
     before = shapes.BLOCK_TILE * xp.arange(length // shapes.BLOCK_TILE, dtype=size.dtype)
     return xp.clip(size - before, 0, shapes.BLOCK_TILE).astype(np.int32)
 

@@ -60,11 +60,8 @@ def problem_words(seed: int, problems: NDArray[np.uint64]) -> NDArray[np.uint64]
 def draw(kind: str, stream: Stream, row: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
     """Random weights of rows; traceable.
 
-    Args:
-        kind: "poisson" for counts of mean 1, "bayesian" for exponential variables of mean 1.
-        stream: the replicates' streams, broadcastable to row.
-        row: int32 or uint32, the number of each row, or of its cluster, in the problem.
-        dtype: the dtype of the weights.
+    They are counts of mean 1 ("poisson") or exponential variables of mean 1 ("bayesian"). A row has
+    an int32 or uint32 number, or its cluster has, in the problem.
     """
     return _DRAWS[kind](_random_bits(stream, row.astype(jnp.uint32)), dtype)
 

@@ -85,7 +85,6 @@ class VectorRows(FoldedRows):
         return lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
 
     def _read(self, i: jax.Array) -> Vector:
-        """Reads vector i."""
         at = self.start + i * LANES
         take = partial(lax.dynamic_slice_in_dim, start_index=at, slice_size=LANES)
         number = i if self.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)

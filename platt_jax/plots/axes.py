@@ -75,19 +75,10 @@ def framed(
     left_out: Mapping[str, Bools],
     marked: Bools | bool = False,
 ) -> Iterator[Window]:
-    """Axes to draw points in. Then they get a legend, and a note on what is not drawn.
+    """Axes, with scales set, to draw points in. They get a legend, and a note on what is not drawn.
 
-    The window reaches further up or down where a marked point or more than a few others would be
-    behind the legend.
-
-    Args:
-        ax: axes, with scales set.
-        x: (K,) coordinates of the points.
-        y: (K,) coordinates.
-        window: ((left, right), (bottom, top)) of the points.
-        labels: labels of the legend.
-        left_out: problems that are not drawn, by reason, as in `style.note_undrawn`.
-        marked: (K,) whether a point is marked.
+    The window, ((left, right), (bottom, top)), reaches further up or down where a marked point or
+    more than a few others would be behind the legend. `left_out` is as in `style.note_undrawn`.
     """
     from matplotlib.collections import PathCollection
 

@@ -114,7 +114,7 @@ def centre_curves(
     return style.titled(ax, title)
 
 
-class _Ends(NamedTuple):
+class _Intervals(NamedTuple):
     value: Floats
     lower: Floats
     upper: Floats
@@ -172,7 +172,7 @@ def forest(
     keys = ids_in_table(centres, _fields(centres))[drawn]
     texts = names.distinct([names.text(key) for key in keys], _NAME_WIDTH)
     line = _line(centres.overall, parameter)
-    _draw(ax, _Ends(*(x[drawn] for x in ends)), line, texts, parameter)
+    _draw(ax, _Intervals(*(x[drawn] for x in ends)), line, texts, parameter)
     missing = {"without an estimate": ~usable}
     if len(drawn) < np.count_nonzero(usable):
         missing["with larger errors"] = usable & ~np.isin(np.arange(len(usable)), drawn)
@@ -180,13 +180,13 @@ def forest(
     return style.titled(ax, title)
 
 
-def _ends(centres: Centres, parameter: str, reach: float) -> _Ends:
+def _ends(centres: Centres, parameter: str, reach: float) -> _Intervals:
     """Estimates of the centres with their intervals."""
     value, error = centres[parameter], reach * centres[_ERRORS[parameter]]
     with np.errstate(invalid="ignore", over="ignore"):
         if parameter == "ratio":
-            return _Ends(value, value / np.exp(error), value * np.exp(error))
-        return _Ends(value, value - error, value + error)
+            return _Intervals(value, value / np.exp(error), value * np.exp(error))
+        return _Intervals(value, value - error, value + error)
 
 
 def _fields(centres: Centres) -> list[str] | None:
@@ -196,13 +196,12 @@ def _fields(centres: Centres) -> list[str] | None:
 
 
 def _line(overall: Table, parameter: str) -> dict[str, float]:
-    """The parameter's line of the overall table."""
     i = overall["parameter"].tolist().index(parameter)
     return {name: float(x[i]) for name, x in overall.items() if name != "parameter"}
 
 
 def _draw(
-    ax: Axes, ends: _Ends, overall: dict[str, float], texts: list[str], parameter: str
+    ax: Axes, ends: _Intervals, overall: dict[str, float], texts: list[str], parameter: str
 ) -> None:
     """The centres from the top down, then the mean and a new centre."""
     blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)

@@ -83,7 +83,6 @@ def explore(
 
 @cache
 def _widget() -> Any:
-    """The class of widgets."""
     with install_hint("platt_jax.plots.explore needs anywidget", "platt-jax[explore]"):
         import anywidget
         import traitlets

@@ -37,44 +37,27 @@ _ASIDE = {
 
 
 class Funnel(NamedTuple):
-    """K problems.
+    """K problems."""
 
-    Attributes:
-        sizes: (K,) amounts of information, positive.
-        about: what these are, for the axis.
-        values: (K,) what is compared.
-        off: (K,) whether a problem is marked.
-        marks: what the marks mean, such as "off (q ≤ 0.05)".
-        p_value: (K,) of the hypothesis that a problem is as expected. The marked problems with the
-            smallest are named.
-        keys: (K,) ids.
-        kind: name of a problem, such as "segment".
-    """
-
-    sizes: Floats
-    about: str
-    values: Floats
-    off: Bools
-    marks: str
+    sizes: Floats  # (K,) amounts of information, positive
+    about: str  # what these are, for the axis
+    values: Floats  # (K,) what is compared
+    off: Bools  # (K,) whether a problem is marked
+    marks: str  # what the marks mean, such as "off (q ≤ 0.05)"
+    # (K,) of the hypothesis that a problem is as expected. The marked problems with the smallest
+    # are named.
     p_value: Floats
-    keys: NDArray[Any]
-    kind: str
+    keys: NDArray[Any]  # (K,) ids
+    kind: str  # name of a problem, such as "segment"
 
 
-class Limits(NamedTuple):
-    """Control limits around a centre.
+class ControlLimits(NamedTuple):
+    """Control limits around a centre."""
 
-    Attributes:
-        sizes: (G,) amounts of information, as in `Funnel`.
-        ends: a pair of arrays (G,) for each of `LEVELS`.
-        center: value expected.
-        label: label of the centre.
-    """
-
-    sizes: Floats
-    ends: tuple[tuple[Floats, Floats], ...]
-    center: float
-    label: str
+    sizes: Floats  # (G,) amounts of information, as in `Funnel`
+    ends: tuple[tuple[Floats, Floats], ...]  # a pair of arrays (G,) for each of `LEVELS`
+    center: float  # value expected
+    label: str  # label of the centre
 
 
 def across(sizes: Floats) -> tuple[float, float]:
@@ -88,7 +71,7 @@ def reliably_off(p_value: Floats) -> tuple[Bools, str]:
 
 
 def draw(
-    ax: Axes, funnel: Funnel, limits: Limits, window: Window, left_out: Mapping[str, Bools]
+    ax: Axes, funnel: Funnel, limits: ControlLimits, window: Window, left_out: Mapping[str, Bools]
 ) -> None:
     """Draw the funnel on axes whose scales are set; window and left_out as in `axes.framed`."""
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
@@ -116,7 +99,7 @@ def _beyond(p_value: Floats, level: float) -> str:
     return f"{style.percent(level)} limits: {number:,} beyond, chance up to {expected}"
 
 
-def _draw_limits(ax: Axes, limits: Limits, beyond: list[str]) -> None:
+def _draw_limits(ax: Axes, limits: ControlLimits, beyond: list[str]) -> None:
     looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1}
     for (low, high), text, line in zip(limits.ends, beyond, ("-", "--"), strict=True):
         ax.plot(limits.sizes, low, linestyle=line, **looks)

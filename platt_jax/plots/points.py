@@ -51,15 +51,8 @@ def points(
 ) -> PathCollection | PolyCollection:
     """Draw points with a legend, as dots or, if there are very many, as hexagons.
 
-    Args:
-        ax: axes, with scales and limits set.
-        x: (K,) coordinates.
-        y: (K,) coordinates.
-        window: ((left, right), (bottom, top)) of the axes; points beyond are not drawn.
-        label: label of the legend or the colour bar.
-        marked: whether to draw dots in any case: if there are very many, one for each of 3,600
-            cells of the window.
-        dot: style of the dots.
+    Points beyond the window, ((left, right), (bottom, top)), are not drawn. If they are `marked`,
+    they are dots in any case: very many are one for each of 3,600 cells of the window.
     """
     inside = places(ax, x, y, window)
     within = ((inside >= 0) & (inside <= 1)).all(0)

@@ -13,9 +13,9 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import places
-from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, count_p_values, counts
+from platt_jax.metrics.counts import Counts, GroupedPredictions, count_p_values, counts
 from platt_jax.plots import axes, funnels, style
-from platt_jax.plots.funnels import Funnel, Limits
+from platt_jax.plots.funnels import ControlLimits, Funnel
 from platt_jax.plots.points import central
 from platt_jax.plots.rows import ids_in_table, predicted
 from platt_jax.results.probabilities import critical_value
@@ -106,7 +106,7 @@ def _flagged(judged: Mapping[str, NDArray[Any]], keys: NDArray[Any]) -> tuple[Bo
     return flagged[places(named, keys)], "flagged by triage"
 
 
-def limits_of(by_segment: Counts, rows: GroupedPredictions) -> Limits:
+def limits_of(by_segment: Counts, rows: GroupedPredictions) -> ControlLimits:
     """Limits of a segment with typical probabilities: normal quantiles, corrected for skewness.
 
     The correction is the first of Cornish & Fisher (1938). Variance and third moment of the number
@@ -125,7 +125,7 @@ def limits_of(by_segment: Counts, rows: GroupedPredictions) -> Limits:
         reach = z * np.sqrt(variance * grid)
         low, high = ((grid + skew + side * reach) / grid for side in (-1, 1))
         ends.append((np.where((low > 0) & (low < 1), low, np.nan), high))
-    return Limits(grid, tuple(ends), 1.0, "as expected")
+    return ControlLimits(grid, tuple(ends), 1.0, "as expected")
 
 
 class Scale(NamedTuple):
@@ -160,7 +160,7 @@ class Scale(NamedTuple):
         ax.yaxis.set_minor_locator(axes.no_ticks())
 
 
-def scale_of(expected: Floats, ratio: Floats, marked: Bools, limits: Limits) -> Scale:
+def scale_of(expected: Floats, ratio: Floats, marked: Bools, limits: ControlLimits) -> Scale:
     """An axis with most ratios, all marked ones, and the limits of a segment of median size."""
     positive = np.log(ratio[ratio > 0]) if (ratio > 0).any() else np.zeros(1)
     marked_log = np.log(ratio[marked & (ratio > 0)])

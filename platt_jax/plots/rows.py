@@ -13,17 +13,11 @@ from platt_jax.results.probabilities import expit
 
 
 class PlottedRows(NamedTuple):
-    """N rows of one problem, in float64.
+    """N rows of one problem, in float64."""
 
-    Attributes:
-        values: (N,) scores or probabilities.
-        labels: (N,) 0 or 1.
-        weights: (N,) > 0.
-    """
-
-    values: Floats
-    labels: NDArray[np.int8]
-    weights: Floats
+    values: Floats  # (N,) scores or probabilities
+    labels: NDArray[np.int8]  # (N,) 0 or 1
+    weights: Floats  # (N,) > 0
 
     def rates(self, n_bins: int, strategy: str, level: float) -> metrics.ReliabilityCurve:
         """The frequency of class 1 in bins of the values, against each bin's mean value."""

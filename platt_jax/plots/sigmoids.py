@@ -141,8 +141,7 @@ def _draw_sigmoid(
 ) -> tuple[float, float]:
     """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows.
 
-    Returns:
-        The smallest and the largest probability drawn.
+    Returns the smallest and the largest probability drawn.
     """
     color, percent = style.shade(ax, style.BLUE), style.percent(level)
     lower, upper = fit.band(grid, level)

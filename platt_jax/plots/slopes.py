@@ -9,7 +9,7 @@ import numpy as np
 
 from platt_jax.arrays import Bools, Floats
 from platt_jax.plots import axes, funnels, style
-from platt_jax.plots.funnels import Funnel, Limits
+from platt_jax.plots.funnels import ControlLimits, Funnel
 from platt_jax.plots.points import central, points
 from platt_jax.results.fit import Fit, Inspectable, inspected
 from platt_jax.results.probabilities import critical_value
@@ -137,10 +137,10 @@ def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
     return float(shown.min()), float(shown.max())
 
 
-def _limits(precision: Floats) -> Limits:
+def _limits(precision: Floats) -> ControlLimits:
     reach = [np.full(2, critical_value(level, False)) for level in funnels.LEVELS]
     ends = tuple((-z, z) for z in reach)
-    return Limits(np.array(funnels.across(precision)), ends, 0.0, "expected")
+    return ControlLimits(np.array(funnels.across(precision)), ends, 0.0, "expected")
 
 
 def _draw_pooled(

@@ -32,11 +32,7 @@ MIDDLE_HALF = 1.349  # the interquartile range of N(0, 1)
 class ChunkedSegments(Segments):
     """Rows grouped by segment; see `Segments` for the methods.
 
-    Args:
-        rows: the rows of the segments.
-        caller: gets warnings about anything that makes this slower.
-        mesh: see `run_problems`.
-        checkpoint: stores the segments' fits as they come.
+    The checkpoint stores the segments' fits as they come.
     """
 
     def __init__(
@@ -98,9 +94,7 @@ class ChunkedSegments(Segments):
 def coordinates_of(sample: NDArray[np.float64], dtype: np.dtype[Any]) -> Coordinates:
     """The coordinates in which the middle half of the scores is as wide as N(0, 1)'s.
 
-    Args:
-        sample: (N, 2), scores and weights.
-        dtype: the dtype of the scores.
+    The sample (N, 2) has scores and weights.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # such a width is refused
         low, middle, high, deviation = quartiles(sample[:, 0], sample[:, 1], np)
@@ -114,13 +108,9 @@ def coordinates_of_parts(
     gather: Callable[[bytes], list[bytes]],
     dtype: np.dtype[Any],
 ) -> Coordinates:
-    """`coordinates_of` the rows of all places, each of which sends a sample.
+    """`coordinates_of` the rows of all places, each of which sends a sample of its parts.
 
-    Args:
-        parts: `SegmentRows` of this place.
-        number: number of rows of all places.
-        gather: returns what each place sends.
-        dtype: the dtype of the scores.
+    `gather` returns what each place sends, and `number` is the number of rows of all.
     """
     share = min(1.0, SAMPLED_ROWS / number)
     mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in parts]

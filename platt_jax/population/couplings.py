@@ -48,12 +48,9 @@ class Couplings(Protocol):
         """What the elimination takes off."""
 
     def carried(self, covariance: _Array, average: _Array, between: bool) -> Carried:
-        """What the covariance (2R, 2R) of the dense part adds.
+        """What the covariance (2R, 2R) of the dense part adds, with its average, from `reduction`.
 
-        Args:
-            covariance: (2R, 2R), of the dense part.
-            average: (2, 2R), from `reduction`.
-            between: whether `Carried.between` is asked for; else it is empty.
+        `Carried.between` is empty unless asked for.
         """
 
 
@@ -90,9 +87,8 @@ class Layout:
     def couplings(self, precision: _Array, left: _Array) -> Couplings:
         """The couplings.
 
-        Args:
-            precision: (K, 2, 2), of the segments' likelihoods.
-            left: (V, 2, 2), the covariances of the effects if all else is known.
+        `precision` (K, 2, 2) is of the segments' likelihoods, `left` (V, 2, 2) the covariances of
+        the effects if all else is known.
         """
         kind = _SparseCouplings if self.sparse else _DenseCouplings
         return kind(self, precision, left)

@@ -89,9 +89,7 @@ class _Effects(NamedTuple):
 class Crossed:
     """See `levels.Design`.
 
-    Args:
-        codes: (K, L) the value of each level, for each segment.
-        sizes: (L,) the number of values of each level, which all occur.
+    The codes (K, L) are the value of each level for each segment; all values occur.
     """
 
     def __init__(self, codes: _Codes, sizes: list[int]) -> None:

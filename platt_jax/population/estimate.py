@@ -41,13 +41,8 @@ def estimate_population(
     """The fit of each segment with the population as prior, and the population.
 
     The fit is None if there is no population to estimate, or if the search did not converge and
-    its population says less of the rows than the curve of all rows.
-
-    Args:
-        segments: the segments of the population.
-        pooled: the fit of all rows, without leading axes.
-        options: how to fit; `targets` is ignored, and labels are used as they are.
-        progress: see `fit_segments`.
+    its population says less of the rows than the curve of all rows, `pooled`. Labels are used as
+    they are, whatever the options' targets.
     """
     number = segments.total(np.array([len(segments.keys)], float))[0]
     if number < 2 or not estimable(pooled):
@@ -93,15 +88,8 @@ def _integrated(
     Normal likelihoods hold near the population under which a pass made them. If the estimate is
     uncertain, others are plausible, up to much wider ones. So a pass is made under the widest, but
     spreads grow little by little: far from a narrow population its normal likelihoods promise far
-    too much to segments with rare positives.
-
-    Args:
-        segments: the segments.
-        found: the estimate.
-        likelihoods: of the segments, as made under the estimate.
-        start: (K, 2), the means of the posteriors under it.
-        center: (2,), mean of the prior of the population's mean.
-        progress: see `fit_segments`.
+    too much to segments with rare positives. The start (K, 2) are the means of the posteriors under
+    the estimate, the center (2,) is the mean of the prior of the population's mean.
     """
     integrated = partial(
         plausible_populations, center=center, certain=found.certain, total=segments.total
@@ -216,14 +204,9 @@ def _result(
 def _by_segment(
     likelihoods: Likelihoods, mean: Any, covariance: Any, back: Any, narrow: Any
 ) -> dict[str, Any]:
-    """The fields of `Population` with a leading axis of segments.
+    """The fields of `Population` with a leading axis of segments, given their posteriors (K,).
 
-    Args:
-        likelihoods: of the segments.
-        mean: (K, 2), of the posteriors.
-        covariance: (K, 2, 2), of the posteriors.
-        back: (2, 2), the matrix that maps to the original coordinates.
-        narrow: (2, 2), the precision of the population.
+    `back` maps to the original coordinates, `narrow` is the precision of the population.
     """
     xp = places.namespace(mean)
     own, turn = likelihoods.transformed(back), Square.of(back)

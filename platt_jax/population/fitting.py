@@ -8,9 +8,8 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.execution.caller import ARE_NAN, Caller, report_non_finite
 from platt_jax.execution.given import problem_inputs, shared_prior
-from platt_jax.execution.non_finite import ARE_NAN, report_non_finite
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling

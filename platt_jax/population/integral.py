@@ -103,12 +103,8 @@ def plausible_populations(
 ) -> PlausiblePopulations:
     """The populations from which the segments may come.
 
-    Args:
-        likelihoods: the likelihoods of the segments.
-        population: the estimated population.
-        center: (2,), mean of the prior of the population's mean.
-        certain: whether to treat its covariance as known, so that only its mean varies.
-        total: maps sums over these segments to sums over all; see `Segments`.
+    If the covariance is `certain`, only the mean varies. The center (2,) is the mean of the prior
+    of the population's mean; `total` is as in `Segments`.
     """
     # In units of the scores weighted by information, which do not depend on where the rows are.
     to = likelihoods.coordinates(total).matrix

@@ -34,15 +34,9 @@ class _Values(NamedTuple):
 
 
 def levels_of(keys: NDArray[Any], kind: str) -> list[_Values]:
-    """The levels of these segments.
+    """The levels of these segments, "nested" or "crossed".
 
-    Args:
-        keys: (K,) ids of the segments, ascending.
-        kind: "nested" or "crossed".
-
-    Raises:
-        ValueError: the ids have one column; a column has one value; or two columns determine each
-            other.
+    Refuses ids of one column, a column of one value, and two columns that determine each other.
     """
     names = keys.dtype.names
     if names is None:
@@ -102,15 +96,7 @@ def fit_levels(
     """The fits of the segments, their population and their levels.
 
     The population has no estimate, and there are neither fits nor levels, if these would say less
-    of the rows than the curve of all rows.
-
-    Args:
-        segments: the segments.
-        values: from `levels_of`.
-        kind: "nested" or "crossed".
-        pooled: the fit of all rows; it has converged, with rows of both classes.
-        options: how to fit.
-        progress: see `fit_segments`.
+    of the rows than the curve of all rows, `pooled`. That has converged, with rows of both classes.
     """
     made = estimate_levels(segments, _design(values, kind), pooled, options, progress)
     if made is None:

@@ -85,13 +85,6 @@ def estimate_levels(
 
     None if the search did not converge and its levels say less of the rows than the curve of all
     rows: by what they say of each segment without its own rows.
-
-    Args:
-        segments: the segments.
-        design: their values of the levels.
-        pooled: the fit of all rows.
-        options: how to fit.
-        progress: see `fit_segments`.
     """
     options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
@@ -235,12 +228,6 @@ def with_joint_errors(
     leaves out: values of levels that nearly coincide cannot be told apart, nor can their spreads.
     No direction counts as known better than `scored` says: rare positives make normal likelihoods
     look more certain than they are.
-
-    Args:
-        design: the values of the segments.
-        likelihoods: (K,) the likelihoods of the segments.
-        center: (2,), mean of the prior of the mean curve.
-        steps: the last step of each level.
     """
     roots = [np.linalg.cholesky(step.covariance) for step in steps]
     free = np.concatenate([np.diag(step.spread) > 0 for step in steps])
@@ -271,12 +258,6 @@ def over_spreads(
     """The posteriors, averaged over the spreads.
 
     Also returns the covariance (2, 2) of an unseen value's effect for each level.
-
-    Args:
-        design: the values of the segments.
-        likelihoods: (K,) the likelihoods of the segments.
-        center: (2,), mean of the prior of the mean curve.
-        steps: the last step of each level.
     """
     errors = _uncertain_errors(steps)
     found, unseen = [], []

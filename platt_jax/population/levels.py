@@ -49,12 +49,9 @@ class Design(Protocol):
     def posteriors(
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
     ) -> LevelPosteriors:
-        """The posteriors of the effects.
+        """The posteriors of the effects, given the covariance of each level's effects.
 
-        Args:
-            likelihoods: (K,) the likelihoods of the segments.
-            covariances: (2, 2) for each level, the covariance of its effects.
-            center: (2,), mean of the prior of the mean curve; see `population_prior`.
+        The center (2,) is the mean of the prior of the mean curve; see `population_prior`.
         """
 
     def effects(
@@ -104,15 +101,12 @@ def scored(effects: NormalMoments, before: Scoring) -> Scoring:
 
 
 def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
-    """Gradient (3,) and information (3, 3) of the log density of a level's covariance.
+    """Gradient (3,) and information (3, 3) of the log density of a level's covariance F F'.
 
     The gradient is the mean score under the posterior (Fisher's identity). In units of the prior,
     the posterior mean of an effect has covariance R = I - C with C the posterior covariance, which
     gives the information if the effects of a level are estimated independently of each other.
-
-    Args:
-        effects: (V,) the posteriors of the effects.
-        root: (2, 2), the factor F of the covariance; derivatives are by its change, see `Scoring`.
+    Derivatives are by the change of the root F, see `Scoring`.
     """
     to_units = Square.of(np.linalg.inv(root))
     A, B = to_units.times(*effects.mean.T)

@@ -31,11 +31,8 @@ class Likelihoods(NamedTuple):
         """The likelihoods that give these posteriors under the population, up to second moments.
 
         The marginal likelihood of the population then has the same derivatives as by quadrature
-        (expectation propagation, Minka 2001).
-
-        Args:
-            posteriors: the posteriors in coordinates in which the population is N(0, I).
-            population: one distribution, or one for each segment.
+        (expectation propagation, Minka 2001). Posteriors are in coordinates in which the
+        population, one or one for each segment, is N(0, I).
         """
         return _from_moments(posteriors.mean, posteriors.covariance, population)
 
@@ -44,9 +41,9 @@ class Likelihoods(NamedTuple):
         """From the precisions (K, 2, 2), and the precisions times the means (K, 2)."""
         return cls(Symmetric.of(precision.astype(float)), *pull.astype(float).T)
 
-    def plus(self, others: "Likelihoods") -> "Likelihoods":
+    def plus(self, addend: "Likelihoods") -> "Likelihoods":
         """The likelihoods of the rows of both."""
-        total: Likelihoods = jax.tree.map(np.add, self, others)
+        total: Likelihoods = jax.tree.map(np.add, self, addend)
         return total
 
     def times(self, weight: Any) -> "Likelihoods":

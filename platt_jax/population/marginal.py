@@ -74,13 +74,10 @@ def likeliest(
     held: tuple[float | None, ...] = (None, None, None),
     start: NDArray[np.float64] | None = None,
 ) -> Likeliest:
-    """The population of maximum likelihood.
+    """The population of maximum likelihood; a search starts near `start`, (2, 2) F, or None.
 
-    Args:
-        likelihoods: likelihoods of the segments.
-        held: values of F[0, 0], F[1, 0] and F[1, 1]; None for a free entry. F[1, 0] and F[1, 1] can
-            only be held at 0.
-        start: (2, 2) F near which the search starts, or None.
+    `held` has values of F[0, 0], F[1, 0] and F[1, 1], None for a free entry. F[1, 0] and F[1, 1]
+    can only be held at 0.
     """
     free = np.array([x is None for x in held])
     fixed = np.array([0.0 if x is None else x for x in held])

@@ -31,9 +31,8 @@ class _Node(NamedTuple):
 class Nested(Design):
     """See `levels.Design`.
 
-    Args:
-        parents: for each level the place (V,) of each value's parent in the level before; zeros for
-            the first level. The values of the last level are the segments.
+    The parents are for each level the place (V,) of each value's parent in the level before; zeros
+    for the first level. The values of the last level are the segments.
     """
 
     def __init__(self, parents: list[NDArray[Any]]) -> None:

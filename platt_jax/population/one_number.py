@@ -57,7 +57,7 @@ class LikelihoodTable(NamedTuple):
         return cubic + beyond
 
 
-class _Moments(NamedTuple):
+class _NumberMoments(NamedTuple):
     """The marginal likelihood of a population, and its derivatives by the mean."""
 
     log_likelihood: float
@@ -66,21 +66,13 @@ class _Moments(NamedTuple):
 
 
 class NumberPopulation(NamedTuple):
-    """What is known of a population: a mixture of G normals.
+    """What is known of a population: a mixture of G normals."""
 
-    Attributes:
-        weight: (G,) probabilities of the components.
-        spread: (G,) the standard deviation of the population.
-        mean: (G,) the expectation of its mean.
-        mean_error: (G,) the standard deviation of its mean.
-        likeliest_spread: the most probable standard deviation.
-    """
-
-    weight: Floats
-    spread: Floats
-    mean: Floats
-    mean_error: Floats
-    likeliest_spread: float
+    weight: Floats  # (G,) probabilities of the components
+    spread: Floats  # (G,) the standard deviation of the population
+    mean: Floats  # (G,) the expectation of its mean
+    mean_error: Floats  # (G,) the standard deviation of its mean
+    likeliest_spread: float  # the most probable standard deviation
 
     @property
     def expectation(self) -> float:
@@ -122,12 +114,7 @@ class NumberPopulation(NamedTuple):
 
 
 def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopulation:
-    """The population, given the segments' likelihoods.
-
-    Args:
-        table: likelihoods of the segments.
-        center: mean of the prior of the population's mean.
-    """
+    """The population, given the segments' likelihoods and the mean of the prior of its mean."""
     spread, log_density = _FIRST, np.empty(0)
     for _ in range(2):
         found = _with_spreads(table, center, spread)
@@ -178,7 +165,7 @@ def _with_spreads(table: LikelihoodTable, center: float, spreads: Floats) -> Flo
     return np.array(made[::-1])
 
 
-def _moments(table: LikelihoodTable, mean: float, spread: float) -> _Moments:
+def _moments(table: LikelihoodTable, mean: float, spread: float) -> _NumberMoments:
     """The segments' integrals over a normal population.
 
     Where the population is narrower than a likelihood, the nodes are its own, else the table's.
@@ -205,4 +192,4 @@ def _moments(table: LikelihoodTable, mean: float, spread: float) -> _Moments:
         value += float((highest[:, 0] + np.log(total)).sum())
         gradient += float(first.sum()) / spread
         curvature += float((1 - variance).sum()) / spread**2
-    return _Moments(value, gradient, curvature)
+    return _NumberMoments(value, gradient, curvature)

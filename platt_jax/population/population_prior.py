@@ -37,8 +37,7 @@ class LogDensity(NamedTuple):
 def spread_log_prior(factor: NDArray[Any]) -> LogDensity:
     """The prior at the covariance F F', with derivatives by a change [exp(a), 0; b, exp(c)] of F.
 
-    Args:
-        factor: (2, 2), the lower triangular F, which the change multiplies from the right.
+    The change multiplies the lower triangular F (2, 2) from the right.
     """
     f, g, h = factor[0, 0], factor[1, 0], factor[1, 1]
     # 1 - r^2 = 1 / (1 + u^2), and u is (u exp(a) + b) exp(-c) after the change.
@@ -56,9 +55,7 @@ def spread_log_prior(factor: NDArray[Any]) -> LogDensity:
 def population_log_prior(off: NDArray[np.float64], factor: NDArray[np.float64]) -> LogDensity:
     """The prior of a population, with derivatives by the moves of its mean, F u, and of F.
 
-    Args:
-        off: (2,), the mean minus the (A, B) of all rows.
-        factor: (2, 2), F.
+    `off` is the mean minus the (A, B) of all rows.
     """
     spread = spread_log_prior(factor)
     information = np.zeros((5, 5))

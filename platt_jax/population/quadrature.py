@@ -202,14 +202,8 @@ def posteriors(
 
     With f the log density of a segment's parameters, the gradient of its log-likelihood is E f',
     and the Hessian is E f'' + Cov f', with E and Cov of the posterior (Louis 1982). No derivative
-    passes through the nodes.
-
-    Args:
-        grid: the grid of the nodes.
-        losses: (K, J) losses of the segments at their nodes; on a device NaN for segments added.
-        nodes: (K,) the segments' nodes.
-        population: one distribution, or one for each segment.
-        total: maps sums over these segments to sums over all; see `Segments`.
+    passes through the nodes. Losses (K, J) on a device are NaN for segments added. The population
+    is one, or one for each segment; `total` is as in `Segments`.
     """
     axis = grid.axis, grid.log_weight
     each = by_blocks(_moments, axis, (losses, _relative(nodes, population)), len(grid.z))
@@ -267,13 +261,10 @@ def blocks(segments: int, numbers: int) -> list[slice]:
 
 
 def by_blocks(work: Callable[..., Any], shared: Any, arrays: Any, numbers: int) -> list[Any]:
-    """The results of `work(shared, some)` for blocks of segments, in order; on a device for all.
+    """The results of `work(shared, some)`, a `places.program`, for blocks of segments, in order.
 
-    Args:
-        work: by `places.program`.
-        shared: arrays that all segments share.
-        arrays: a pytree of arrays (K, ...), of which `some` has a part.
-        numbers: how many numbers a segment takes.
+    `some` has a part of the arrays (K, ...), and all of them on a device; a segment takes so many
+    numbers.
     """
     if is_there(arrays):
         return [work(shared, arrays)]

@@ -32,15 +32,9 @@ def step_of_mean(
     response: NDArray[Any],
     stage: Stage,
 ) -> float:
-    """One Newton step of the population's mean of B.
+    """One Newton step of the population's mean of B, which is `off` from the mean of its prior.
 
-    Args:
-        segments: the segments.
-        grid: of the pass over the rows.
-        posteriors: of the segments' (A, B), (K,).
-        off: the mean of B minus the mean of its prior.
-        response: (K, 2), the derivatives of the posterior means by the population's mean of B.
-        stage: of the progress.
+    `response` (K, 2) are the derivatives of the posterior means by the population's mean of B.
     """
     losses = segments.losses(grid, posteriors, stage)
     terms = (_terms(grid), losses, posteriors, response)
@@ -53,13 +47,8 @@ def expected_derivatives(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The expected gradients (K, 2) and Hessians (K, 2, 2) of losses under normal distributions.
 
-    From the losses alone: under a normal distribution of mean m and covariance C, the expected
-    gradient of g is the expectation of C^-1 (x - m) g(x) (Stein 1981).
-
-    Args:
-        grid: the nodes.
-        losses: (K, J), at the nodes of each segment.
-        at: the distributions.
+    From the losses (K, J) at the nodes alone: under a normal distribution of mean m and covariance
+    C, the expected gradient of g is the expectation of C^-1 (x - m) g(x) (Stein 1981).
     """
     gradient, hessian = _expected(_terms(grid), losses, at)
     return np.stack(gradient, -1), hessian.matrices
@@ -104,11 +93,6 @@ def shifted(mean: Any, response: Any, step: Any) -> Any:
 
 @program
 def response_of(precision: Symmetric, covariance: Any) -> Any:
-    """(K, 2), the derivatives of the posterior means by the population's mean of B.
-
-    Args:
-        precision: of the segments' likelihoods.
-        covariance: (2, 2), of the population.
-    """
+    """(K, 2), the derivatives of the posterior means by the population's mean of B."""
     inverse = Symmetric.of(covariance).product(precision).plus_identity().inverse()
     return namespace(precision.AA).stack([inverse.AB, inverse.BB], -1)

@@ -140,13 +140,9 @@ class Estimate(NamedTuple):
 def estimated(
     segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener = False
 ) -> Estimate:
-    """The most probable population.
+    """The most probable population; the start's mean is the center of the prior.
 
-    Args:
-        segments: the segments of the population.
-        population: the start of the search; its mean is the center of the prior.
-        nodes: approximate posteriors of the segments at the start.
-        progress: see `fit_segments`.
+    The nodes are approximate posteriors of the segments at the start.
     """
     at, step, on_plateau = _most_probable(segments, population, nodes, progress)
     status = Status.MAX_ITERATIONS
@@ -162,11 +158,9 @@ def estimated(
 def covariance_errors(
     root: NDArray[np.float64], spread: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(2, 2), standard errors of a covariance F F'.
+    """(2, 2), standard errors of a covariance F F' with the root F.
 
-    Args:
-        root: (2, 2), the factor F.
-        spread: (3, 3), the covariance of the parameters of its change [[exp(a), 0], [b, exp(c)]].
+    `spread` (3, 3) is the covariance of the parameters of its change [[exp(a), 0], [b, exp(c)]].
     """
     # Derivatives of F R R' F' at R = I by the entries of the lower triangular factor R.
     directions = [

@@ -36,13 +36,8 @@ class Coordinates(NamedTuple):
     ) -> "Coordinates":
         """The coordinates of scores with this center and width.
 
-        Args:
-            center: a middle score.
-            width: what standard deviation the scores would have if they were normal.
-            dtype: dtype of the scores.
-
-        Raises:
-            ValueError: covariances of (A, B) would overflow or underflow.
+        The width is the standard deviation that the scores would have if they were normal. Where
+        covariances of (A, B) would overflow or underflow, it is refused.
         """
         narrowest, widest = _WIDTHS[dtype.name]
         if not narrowest <= width <= widest:
@@ -69,11 +64,7 @@ class FitArguments(NamedTuple):
     progress: bool | Listener
 
     def check(self) -> None:
-        """Refuses arguments that do not belong together, before any row is read.
-
-        Raises:
-            ValueError: they are invalid for `platt_jax.fit_segments`.
-        """
+        """Refuses arguments that do not belong together, before any row is read."""
         options = validation.options(self.options)
         validation.pooling(self.pooling, self.prior, self.start, options)
 

@@ -22,14 +22,7 @@ from platt_jax.solver.solution import ProblemInputs
 
 
 class SummedSegments(Segments):
-    """Implements `Segments`, except `pooled`.
-
-    Args:
-        keys: (K,) see `Segments`.
-        dtype: see `Segments`.
-        rows: the rows of the segments, as K problems.
-        sizes: (K,) number of rows of each segment.
-    """
+    """Implements `Segments`, except `pooled`, for rows of the segments as K problems."""
 
     def __init__(
         self, keys: NDArray[Any], dtype: np.dtype[Any], rows: Rows, sizes: Integers

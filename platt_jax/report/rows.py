@@ -15,7 +15,7 @@ from platt_jax.hypothesis_tests.triage import triage
 from platt_jax.metrics.binned import binned
 from platt_jax.metrics.rows import read_predictions
 from platt_jax.plots import names
-from platt_jax.plots.explorer import JudgedSegments, PredictedRows, judged_rows
+from platt_jax.plots.explorer import ExploredRows, JudgedSegments, judged_rows
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, pooled_proba
 
@@ -25,17 +25,11 @@ _BINS = 10  # of the expected calibration error
 
 
 class Measure(NamedTuple):
-    """A metric of all rows.
+    """A metric of all rows."""
 
-    Attributes:
-        before: by the probabilities before.
-        after: by the calibrator's.
-        error: standard error of after - before; NaN where there is none.
-    """
-
-    before: float
-    after: float
-    error: float
+    before: float  # by the probabilities before
+    after: float  # by the calibrator's
+    error: float  # standard error of after - before; NaN where there is none
 
     @property
     def difference(self) -> float:
@@ -49,20 +43,14 @@ class Measure(NamedTuple):
 
 
 class ReportRows(NamedTuple):
-    """N rows and their predictions.
+    """N rows and their predictions."""
 
-    Attributes:
-        rows: the rows with the calibrator's predictions; not usable either where `before` is not
-            finite.
-        before: (N,) probabilities without the calibrator's segments.
-        source: what `before` is, in words.
-        pooled: (N,) probabilities by one curve for all, which may be `before` itself; None if they
-            are not finite.
-    """
-
-    rows: PredictedRows
-    before: Floats
-    source: str
+    # the rows with the calibrator's predictions; not usable either where `before` is not finite
+    rows: ExploredRows
+    before: Floats  # (N,) probabilities without the calibrator's segments
+    source: str  # what `before` is, in words
+    # (N,) probabilities by one curve for all, which may be `before` itself; None if they are not
+    # finite
     pooled: Floats | None
 
     def measured(self) -> dict[str, dict[str, Measure]]:
@@ -144,7 +132,7 @@ class Judgement(NamedTuple):
 
 
 def changed(
-    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
+    calibrator: SegmentCalibrator, rows: ExploredRows, judged: JudgedSegments, fdr: float
 ) -> Judgement | None:
     """The segments that `triage` flags against the fit, if enough is known of them.
 

@@ -43,14 +43,8 @@ def write_archive(
 ) -> None:
     """Writes an archive, atomically; an existing file is replaced.
 
-    Args:
-        path: the file. Its directory must exist.
-        header: what JSON can hold, with the name of the format as "format".
-        arrays: plain arrays by their names, none of them "header".
-
-    Raises:
-        ValueError: path is not a path, or names something other than a file.
-        OSError: the file cannot be written.
+    The header is what JSON can hold, with the name of the format as "format". No array is named
+    "header".
     """
     members = {"header": np.array(json.dumps(header)), **arrays}
     write_atomically(destination(path), lambda file: np.savez(file, **members))
@@ -64,21 +58,11 @@ def read_archive(
     problem: str,
     header_bytes: int | None = None,
 ) -> Iterator[tuple[dict[str, Any], list[str], Callable[[str], NDArray[Any]]]]:
-    """Opens an archive. What fails inside the `with` block is taken for damage of the file.
+    """Opens an archive: its header, the names of the arrays, and a function that reads one by name.
 
-    Args:
-        path: the file.
-        format_name: the "format" that its header must have.
-        source: what messages name first: the file, or the argument that has it.
-        problem: the rest of the message if the file is something else or damaged.
-        header_bytes: maximum size of the header; None for any.
-
-    Returns:
-        The header, the names of the arrays, and a function that reads the array of a name.
-
-    Raises:
-        ValueError: the file is something else, is damaged, or is from a newer version.
-        OSError, MemoryError: the fault is the machine's, not the file's.
+    What fails inside the `with` block is taken for damage of the file, a ValueError, but for what
+    is the machine's fault: an OSError, or a MemoryError. Messages name the source first, the file
+    or the argument that has it, and then the problem.
     """
     with open(path, "rb") as file, as_value_error(source, problem):
         archive = _open_archive(file)
@@ -96,9 +80,7 @@ def read_archive(
 def as_value_error(source: str, problem: str) -> Iterator[None]:
     """Turns errors of a damaged file or text into a ValueError "source: problem".
 
-    Raises:
-        ValueError: for errors inside; it has its own words for a newer version.
-        OSError, MemoryError: as they are, because they are the machine's.
+    An OSError or a MemoryError stays as it is: the fault is the machine's.
     """
     try:
         yield

@@ -17,12 +17,7 @@ def to_path(path: str | os.PathLike[str]) -> Path:
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
-    """The file to write for this path. A symbolic link is followed, not replaced.
-
-    Raises:
-        ValueError: path is not a path, or names something other than a file.
-        FileNotFoundError: its directory does not exist.
-    """
+    """The file to write for this path. A symbolic link is followed, not replaced."""
     path = Path(os.path.realpath(to_path(path)))
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such directory: {path.parent}")

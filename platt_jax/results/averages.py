@@ -53,17 +53,11 @@ def nodes(step: float = STEP, pairs: int = PAIRS) -> list[tuple[float, float]]:
 
 
 def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.float64]:
-    """The mean of 1 / (1 + exp(A f + B)) over normal (A, B).
+    """The mean of 1 / (1 + exp(A f + B)) over normal (A, B), (n,) float64 in [0, 1].
 
     The relative error is at most 1e-7. For variances of the log-odds above 4, the absolute error is
-    at most 2e-9.
-
-    Args:
-        scores: (n,) scores f.
-        normal: (n, 5), the means of A and B, and the entries AA, AB and BB of their covariance.
-
-    Returns:
-        (n,) float64 in [0, 1]; NaN where an input is NaN.
+    at most 2e-9. The normal (n, 5) has the means of A and B, and the entries AA, AB and BB of their
+    covariance. NaN where an input is NaN.
     """
     with jax.enable_x64(True):
         mean = _in_blocks(_by_trapezoids, scores, normal)

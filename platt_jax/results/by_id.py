@@ -20,11 +20,7 @@ class ById(Inspectable):
         raise NotImplementedError
 
     def _places(self, some: Column, name: str) -> Integers:
-        """The places of these ids' fits, -1 for ids without a fit.
-
-        Raises:
-            ValueError: an id has a type that no id here can equal.
-        """
+        """The places of these ids' fits, -1 for ids without a fit."""
         return get_indexer(self._inspected()[2], ids.read(some, name), name)
 
     def __getitem__(self, id_: Any) -> Fit:

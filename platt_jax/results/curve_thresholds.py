@@ -29,16 +29,9 @@ _DIFFERENCE = 1e-4  # half the distance of the points of a difference quotient
 def curve_thresholds(
     curves: FittedCurves, target: Floats, which: Integers, critical: float | None
 ) -> Thresholds:
-    """The thresholds of curves that never fall.
+    """The thresholds of curves that never fall: of the curves `which` (n,), for log-odds (n,).
 
-    Args:
-        curves: the curves.
-        target: (n,) log-odds to reach.
-        which: (n,) the curves' numbers.
-        critical: half-width of a band whose lower end is to reach it, in standard errors; or None.
-
-    Raises:
-        ValueError: a band is asked of a kind of curves that has none.
+    `critical` is the half-width, in standard errors, of a band whose lower end is to reach them.
     """
     if critical is not None and not isinstance(curves, LogOddsCurves):
         raise ValueError(f"level: expected None for {curves.label} curves, which have no band")

@@ -153,15 +153,11 @@ def _parts(u: Any, xp: Any) -> tuple[Any, Any, Any]:
 
 
 class Polynomials(NamedTuple):
-    """P functions of u as polynomials on m intervals.
+    """P functions of u as polynomials on m intervals."""
 
-    Attributes:
-        origins: (m,) the starts of the intervals, ascending; the first one may start elsewhere.
-        coefficients: (m, P, 4), of the powers of u - origin.
-    """
-
+    # (m,) the starts of the intervals, ascending; the first one may start elsewhere
     origins: Floats
-    coefficients: Floats
+    coefficients: Floats  # (m, P, 4), of the powers of u - origin
 
 
 class StandardizedFeatures(Features):

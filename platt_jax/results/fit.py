@@ -70,9 +70,6 @@ def inspected(fits: Any, *, any_curve: bool = False) -> tuple["Fit", str, NDArra
     """The fit of the argument `fits`, the noun for its problems, and their names.
 
     A classifier with a single calibrator stands for that.
-
-    Raises:
-        ValueError: it is no result of a fit; of a classifier the message names the attribute.
     """
     calibrators: list[Any] = getattr(fits, "calibrators_", [])
     if len(calibrators) == 1:

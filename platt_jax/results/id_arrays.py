@@ -29,12 +29,15 @@ def ids_to_arrays(name: str, keys: NDArray[Any]) -> tuple[dict[str, Any], dict[s
 def arrays_to_ids(
     name: str, layout: dict[str, Any], read: Callable[[str], NDArray[Any]]
 ) -> NDArray[Any]:
-    """The inverse of `ids_to_arrays`, given a function that returns the array of a name."""
+    """The inverse of `ids_to_arrays`, given what returns the array of a name; checked."""
     columns = [
         from_text(read(column)) if is_object else read(column)
         for column, is_object in zip(id_names(name, layout), layout["objects"], strict=True)
     ]
-    return columns[0] if layout["fields"] is None else ids.structured(layout["fields"], columns)
+    fields = layout["fields"]
+    keys = columns[0] if fields is None else ids.structured(fields, columns)
+    check_ids(name, keys)
+    return keys
 
 
 def id_names(name: str, layout: dict[str, Any]) -> list[str]:

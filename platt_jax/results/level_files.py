@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.results.id_arrays import arrays_to_ids, check_ids, id_names, ids_to_arrays
+from platt_jax.results.id_arrays import arrays_to_ids, id_names, ids_to_arrays
 from platt_jax.results.levels import Level, Levels
 
 # Fields of a level: whether their leading axis is the values', and their other axes.
@@ -44,17 +44,12 @@ def names(header: dict[str, Any]) -> list[str]:
 
 
 def assembled(header: dict[str, Any], read: Callable[[str], NDArray[Any]]) -> Levels:
-    """The inverse of `described`, given a function that returns the array of a name.
-
-    Raises:
-        ValueError: the header or an array is not one of levels.
-    """
+    """The inverse of `described`, given a function that returns the array of a name."""
     if header["kind"] not in ("nested", "crossed") or not header["each"]:
         raise ValueError(f"levels: expected nested or crossed ones, got {header['kind']!r}")
     each = []
     for number, about in enumerate(header["each"]):
         keys = arrays_to_ids(_keys(number), about["ids"], read)
-        check_ids(_keys(number), keys)
         fields: dict[str, Any] = {
             name: _checked(read(_field(number, name)), keys.shape * per_value + axes)
             for name, (per_value, axes) in _SHAPES.items()

@@ -52,12 +52,9 @@ class Level(ComparedByValue):
         return get_indexer(self.keys, split_columns(values))
 
     def moved(self, places: NDArray[Any], change: _Array, unseen_change: float) -> "Level":
-        """The level with B of each value changed by the mean of its segments.
+        """The level with B of each value changed by the mean of its segments, at these places (K,).
 
-        Args:
-            places: (K,) the places of the segments' values.
-            change: (K,), the changes of the segments' B.
-            unseen_change: the change of values without a segment.
+        Values without a segment change by `unseen_change`.
         """
         number = np.bincount(places, minlength=len(self.keys))
         total = np.bincount(places, change, len(self.keys))
@@ -67,19 +64,14 @@ class Level(ComparedByValue):
 
 
 class Part(NamedTuple):
-    """What one level adds to the curve of an unseen segment, as rows (A, B, AA, AB, BB).
+    """What one level adds to the curve of an unseen segment, as rows (A, B, AA, AB, BB)."""
 
-    Attributes:
-        columns: places of the columns of ids that the keys have.
-        keys: (V,) as in `Level`.
-        normal: (V, 5), for crossed levels the effect of each value; for nested ones the curve of an
-            unseen segment with this value and unseen values of all deeper levels.
-        unseen: (5,), for crossed levels the effect of an unseen value; None for nested ones.
-    """
-
-    columns: range
-    keys: NDArray[Any]
+    columns: range  # places of the columns of ids that the keys have
+    keys: NDArray[Any]  # (V,) as in `Level`
+    # (V, 5), for crossed levels the effect of each value; for nested ones the curve of an unseen
+    # segment with this value and unseen values of all deeper levels
     normal: _Array
+    # (5,), for crossed levels the effect of an unseen value; None for nested ones
     unseen: _Array | None
 
 
@@ -123,11 +115,9 @@ class Levels(ComparedByValue):
     def parts(self) -> tuple[_Array, list[Part]]:
         """`curves` of segments that were not fitted, to be evaluated in other programs.
 
-        Returns:
-            For crossed levels the mean curve (5,), to which the effects of the values add up. For
-            nested ones the curve (5,) of a segment without a known value, which the curve of the
-            deepest known value replaces; the last level is left out, because its values were all
-            fitted.
+        For crossed levels the mean curve (5,), to which the effects of the values add up. For
+        nested ones the curve (5,) of a segment without a known value, which the curve of the
+        deepest known value replaces; the last level is left out: its values were all fitted.
         """
         root, covariance = self.mean, self.mean_covariance
         crossed = self.kind == "crossed"
@@ -157,15 +147,10 @@ class Levels(ComparedByValue):
         return replace(self, each=(*above, last))
 
     def moved(self, keys: NDArray[Any], change: _Array, unseen_change: float) -> "Levels":
-        """The levels of segments whose B has changed.
+        """The levels of segments (K,) whose B has changed.
 
-        The mean curve of a value of a nested level changes by the mean of its segments. Effects of
-        crossed levels stay.
-
-        Args:
-            keys: (K,) the segments.
-            change: (K,), what is added to B of each segment.
-            unseen_change: what is added to B of the mean curve, and of values without a segment.
+        The mean curve of a value of a nested level changes by the mean of its segments, or without
+        segments by `unseen_change`, as the overall mean curve does. Effects of crossed levels stay.
         """
         each = self.each
         if self.kind == "nested":

@@ -110,11 +110,7 @@ _KINDS: dict[str, type[FittedCurves]] = {
 
 
 def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
-    """The curves of a file: what `about` and `arrays` returned.
-
-    Raises:
-        ValueError, KeyError, TypeError: they describe no curves.
-    """
+    """The curves of a file: what `about` and `arrays` returned."""
     kind = _KINDS[about["kind"]]
     if kind is MixedCurves:
         parts = []

@@ -41,17 +41,11 @@ def described(calibrator: MulticlassCalibrator) -> tuple[dict[str, Any], dict[st
 def assembled(
     about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
 ) -> MulticlassCalibrator:
-    """The inverse of `described`, given a function that returns the array of a name.
-
-    Raises:
-        Exception: they describe no calibrator. The class depends on the fault.
-    """
+    """The inverse of `described`, given a function that returns the array of a name."""
     model, pooling, layouts = about["model"], about["pooling"], about["layouts"]
     if model not in get_args(Model) or pooling not in get_args(ClassPooling):
         raise ValueError("not a model, or not a kind of pooling")
     classes, keys = (arrays_to_ids(name, layouts[name], read) for name in ("classes", "keys"))
-    check_ids("classes", classes)
-    check_ids("keys", keys)
     known = {x for name in ("classes", "keys") for x in id_names(name, layouts[name])}
     fits = MulticlassFits(**_read(MulticlassFits, "fits", read))
     shape = len(keys) + 1, parameters(model, len(classes))

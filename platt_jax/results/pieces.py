@@ -96,10 +96,7 @@ def joined(parts: list[Pieces]) -> Pieces:
 def lines(curve: Integers, scores: NDArray[Any], values: NDArray[Any]) -> Pieces:
     """Lines through the corners of each curve; it is constant beyond the outer ones.
 
-    Args:
-        curve: (M,) int, the number of each corner's curve, ascending.
-        scores: (M,) the scores of the corners, ascending in a curve.
-        values: (M,) the probability at each.
+    Corners (M,) are sorted by the number of their curve, and by score.
     """
     scores, values = scores.astype(float), values.astype(float)
     inner = np.append(np.diff(curve) == 0, False)

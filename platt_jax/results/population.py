@@ -90,11 +90,9 @@ class Population(ComparedByValue):
         return replace(self, **{name: getattr(self, name)[where] for name in names})
 
     def moved(self, change: NDArray[Any], unseen_change: float) -> "Population":
-        """The population of segments whose B has changed.
+        """The population of segments whose B has changed by (K,) numbers, or one.
 
-        Args:
-            change: (K,), what is added to B of each segment; or one number.
-            unseen_change: what is added to B of the population's mean, and of unseen segments.
+        B of the population's mean and of unseen segments changes by `unseen_change`.
         """
         changes = np.zeros_like(self.posterior_mean)
         changes[:, 1] = change

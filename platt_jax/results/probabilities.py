@@ -102,9 +102,6 @@ def critical_value(level: float, simultaneous: bool) -> float:
     For a simultaneous band this is Scheffe's (1959, "The Analysis of Variance"; for a line, Working
     & Hotelling 1929): the square root of the chi-squared quantile with 2 degrees of freedom, 2.448
     at 0.95.
-
-    Raises:
-        ValueError: the level is not between 0 and 1.
     """
     validation.require_fraction(level, "level")
     if simultaneous:

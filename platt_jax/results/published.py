@@ -15,11 +15,7 @@ from platt_jax.status import Flag, Status
 def published_fits(
     segments: Column, A: Column, B: Column, covariance: Column, n_pos: Column, n_neg: Column
 ) -> tuple[NDArray[Any], Fit]:
-    """The segments, ascending, and their fits; arguments as of `SegmentCalibrator.from_table`.
-
-    Raises:
-        ValueError: an argument is not as there.
-    """
+    """The segments, ascending, and their fits; arguments as of `SegmentCalibrator.from_table`."""
     A = validation.floating(A, "A")
     validation.require_flat(A, "A")
     number, dtype = len(A), A.dtype

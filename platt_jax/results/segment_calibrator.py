@@ -349,8 +349,7 @@ def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:
 def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
     """What probabilities depend on, for each segment and last for an unseen one.
 
-    Returns:
-        `SegmentCalibrator.predictive`, (K + 1, 5); without a population (K + 1, 2), A and B.
+    It is `SegmentCalibrator.predictive`, (K + 1, 5); without a population (K + 1, 2), A and B.
     """
     normal = calibrator.predictive()
     if normal is not None:

@@ -45,13 +45,10 @@ class SegmentCurves(Protocol):
 
 @dataclass(frozen=True)
 class SegmentSigmoids:
-    """The most probable sigmoids.
+    """The most probable sigmoids."""
 
-    Attributes:
-        numbers: (K + 1, 5), A, B, and the entries AA, AB and BB of their covariance; or (K + 1, 2)
-            for probabilities alone.
-    """
-
+    # (K + 1, 5), A, B, and the entries AA, AB and BB of their covariance; or (K + 1, 2) for
+    # probabilities alone
     numbers: NDArray[Any]
 
     @classmethod
@@ -80,7 +77,7 @@ class SegmentSigmoids:
         self, target: Any, places: Integers, offset: Any, critical: float | None
     ) -> Thresholds:
         """See `SegmentCurves`."""
-        A, B, covariance = self._of_rows(places, offset)
+        A, B, covariance = self._row_normals(places, offset)
         if critical is None:
             return sigmoid_thresholds(target, A, B, covariance)
         return mean_thresholds(target, A, B, covariance, critical)
@@ -89,7 +86,7 @@ class SegmentSigmoids:
         A, B = self.numbers.T[:2]
         return with_offset(-(A[places] * scores + B[places]), offset)
 
-    def _of_rows(self, places: Integers, offset: Any) -> tuple[Any, Any, Any]:
+    def _row_normals(self, places: Integers, offset: Any) -> tuple[Any, Any, Any]:
         """A and B in float64, with the offset in B, and the covariances' entries (3, n)."""
         A, B, *entries = self.numbers[places].T
         A, B = A.astype(np.float64), B.astype(np.float64)
@@ -110,20 +107,15 @@ class PosteriorSigmoids(SegmentSigmoids):
         self, target: Any, places: Integers, offset: Any, critical: float | None
     ) -> Thresholds:
         """See `SegmentCurves`."""
-        return mean_thresholds(target, *self._of_rows(places, offset), critical)
+        return mean_thresholds(target, *self._row_normals(places, offset), critical)
 
 
 @dataclass(frozen=True)
 class ShiftedCurves:
-    """Curves that are no sigmoids.
+    """Curves that are no sigmoids."""
 
-    Attributes:
-        curves: K + 1 curves.
-        shift: (K + 1,) what is subtracted from their log-odds, or None.
-    """
-
-    curves: FittedCurves
-    shift: NDArray[Any] | None
+    curves: FittedCurves  # K + 1 curves
+    shift: NDArray[Any] | None  # (K + 1,) what is subtracted from their log-odds, or None
 
     def proba(self, scores: Any, places: Integers, offset: Any) -> NDArray[Any]:
         """See `SegmentCurves`."""

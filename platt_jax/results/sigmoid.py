@@ -159,11 +159,7 @@ class Sigmoid(ComparedByValue):
 
 
 def change_of_B(from_rate: Column, to_rate: Column, batch: tuple[int, ...]) -> NDArray[np.float64]:
-    """What another rate of positives adds to B, for problems (...): the difference of log-odds.
-
-    Raises:
-        ValueError: a rate is not between 0 and 1, or the shapes do not broadcast to the problems'.
-    """
+    """What another rate of positives adds to B, for problems (...): the difference of log-odds."""
     old, new = _log_odds(from_rate, "from_rate"), _log_odds(to_rate, "to_rate")
     try:
         fitting = np.broadcast_shapes(old.shape, new.shape, batch) == batch

@@ -109,11 +109,7 @@ class Table(dict[str, NDArray[Any]]):
 
 
 def arrow_array(values: Any) -> Any:
-    """A column as a pyarrow array.
-
-    Raises:
-        Exception: pyarrow has no type for all values. The class depends on the values.
-    """
+    """A column as a pyarrow array, or an exception of any class if pyarrow has no type for it."""
     import pyarrow as pa
 
     made = pa.array(values)

@@ -48,12 +48,7 @@ def status_names(codes: NDArray[Any]) -> NDArray[np.str_]:
 
 
 def target_log_odds(probability: Column, cost: Any) -> NDArray[np.float64]:
-    """The log-odds of the probability to reach, of any shape, from either argument.
-
-    Raises:
-        ValueError: both are given or neither, or they are not as `SegmentCalibrator.threshold` has
-            them.
-    """
+    """The log-odds of the probability to reach, of any shape, from either argument."""
     if (probability is None) == (cost is None):
         raise ValueError("probability, cost: expected one of them")
     if cost is not None:
@@ -77,13 +72,9 @@ def _log_odds_of_cost(cost: Any) -> NDArray[np.float64]:
 
 
 def sigmoid_thresholds(target: Floats, A: Floats, B: Floats, covariance: Floats) -> Thresholds:
-    """Thresholds of sigmoids.
+    """Thresholds of sigmoids, where they reach log-odds (n,); B has any offset in it.
 
-    Args:
-        target: (n,) log-odds to reach.
-        A: (n,) the first parameters.
-        B: (n,) the second ones, with any offset.
-        covariance: (3, n), entries AA, AB and BB.
+    The covariance (3, n) has the entries AA, AB and BB.
     """
     rising = ~(A > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -99,12 +90,8 @@ def mean_thresholds(
 ) -> Thresholds:
     """Thresholds of means over normal (A, B), or of the lower ends of bands.
 
-    Args:
-        target: as in `sigmoid_thresholds`.
-        A: (n,) means of the first parameters.
-        B: (n,) means of the second ones, with any offset.
-        covariance: as in `sigmoid_thresholds`.
-        critical: half-width of the band in standard errors; None for the mean.
+    `critical` is the half-width of the band in standard errors; None for the mean. The others are
+    as in `sigmoid_thresholds`.
     """
     curves = _RisingCurves(A, B, covariance, critical, upper=target > 0)
     low, high = curves.rising_branch(target)

@@ -29,11 +29,7 @@ _TARGETS = ("binary", "multiclass", "multilabel-indicator")
 
 
 def offset_of_rows(offset: Column, X: Any) -> Any:
-    """The offset of rows X, (N,) float64; None for None.
-
-    Raises:
-        ValueError: it is not of finite numbers, one per row.
-    """
+    """The offset of rows X, (N,) float64; None for None."""
     if offset is None:
         return None
     read = validation.numbers(offset, "offset").astype(np.float64)

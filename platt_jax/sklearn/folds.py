@@ -70,11 +70,7 @@ class CalibrationFold(NamedTuple):
 
 
 def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> CalibrationFold:
-    """The scores of a fitted classifier for the rows.
-
-    Raises:
-        ValueError: the classifier knows one class only.
-    """
+    """The scores of a fitted classifier for the rows."""
     seen = _seen(estimator, rows)
     return CalibrationFold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
 
@@ -87,11 +83,7 @@ def cross_fit(
     fit_params: dict[str, Any],
     n_jobs: int | None,
 ) -> list[tuple[Any, list[CalibrationFold]]]:
-    """Fit a clone of the classifier on each split, and score the held-out rows by each scorer.
-
-    Raises:
-        ValueError: the rows for a fit are all of one class.
-    """
+    """Fit a clone of the classifier on each split, and score the held-out rows by each scorer."""
     return Parallel(n_jobs=n_jobs)(
         delayed(_fit_and_score)(clone(estimator), rows, train, test, scorers, fit_params)
         for train, test in splits
@@ -163,12 +155,7 @@ def fit_folds(
 ) -> list[Any]:
     """A calibrator for each fold, for the classes that its classifier knows.
 
-    Args:
-        folds: the rows, scored by `scorer`.
-        classes: all classes.
-        scorer: what computed the scores.
-        method: of PlattCalibratedClassifier, other than "auto".
-        options: as given to that.
+    The method is PlattCalibratedClassifier's, other than "auto". The scorer computed the scores.
     """
     options = options_of(method, options)
     if scorer.kind == "pairwise":
@@ -183,14 +170,9 @@ def fit_folds(
 def class_probabilities(
     calibrator: Any, scores: NDArray[Any], seen: NDArray[np.intp], classes: int, offset: Column
 ) -> NDArray[np.float64]:
-    """Probabilities (N, C) of all classes by a calibrator of `fit_folds`.
+    """Probabilities (N, C) of all classes by a calibrator of `fit_folds`, for scores (N, M).
 
-    Args:
-        calibrator: the calibrator.
-        scores: (N, M) scores, by the scorer of its fold.
-        seen: as in CalibrationFold.
-        classes: the number of classes, or of labels for multilabel.
-        offset: (N,) log-odds of the second of two classes, or None.
+    The offset is of the second of two classes. `seen` is as in CalibrationFold.
     """
     proba = np.zeros((len(scores), classes))
     if scores.shape[1] == 1 < len(seen) and isinstance(calibrator, OneVsRestCalibrator):

@@ -69,23 +69,14 @@ class ColumnRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class CalibratedMember:
-    """A fitted classifier and its calibrator.
+    """A fitted classifier and its calibrator."""
 
-    Attributes:
-        estimator: the classifier.
-        calibrator: OneVsRestCalibrator, TemperatureCalibrator or PairwiseCalibrator.
-        scorer: computes the classifier's scores.
-        seen: numbers of the classes that the classifier knows.
-        classes: all classes.
-        method: how the calibrator was fitted, as in PlattCalibratedClassifier.
-    """
-
-    estimator: Any
-    calibrator: Any
-    scorer: Scorer
-    seen: NDArray[np.intp]
-    classes: NDArray[Any]
-    method: str
+    estimator: Any  # the classifier
+    calibrator: Any  # OneVsRestCalibrator, TemperatureCalibrator or PairwiseCalibrator
+    scorer: Scorer  # computes the classifier's scores
+    seen: NDArray[np.intp]  # numbers of the classes that the classifier knows
+    classes: NDArray[Any]  # all classes
+    method: str  # how the calibrator was fitted, as in PlattCalibratedClassifier
 
     @property
     def calibrators(self) -> list[ColumnRegressor]:

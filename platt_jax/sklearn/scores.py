@@ -49,11 +49,7 @@ class Scorer:
     raw: bool = False
 
     def __call__(self, estimator: Any, X: Any) -> NDArray[np.float64]:
-        """The scores.
-
-        Raises:
-            ValueError: the classifier lacks the response method, or values for pairs.
-        """
+        """The scores."""
         if self.kind == "pairwise":
             return _columns(_pairwise(estimator, X))
         columns = _columns(self._response(estimator, X), self.raw)
@@ -103,11 +99,7 @@ class Scorer:
         return p[:, 1] if self.binary and self.kind != "multilabel" else p
 
     def available(self, estimator: Any) -> str:
-        """The method of the classifier that scores come from, unless they are raw margins.
-
-        Raises:
-            ValueError: the classifier lacks the response method.
-        """
+        """The method of the classifier that scores come from, unless they are raw margins."""
         auto = ("decision_function", "predict_proba")
         wanted = auto if self.response_method == "auto" else (self.response_method,)
         for method in wanted:

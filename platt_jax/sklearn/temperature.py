@@ -72,12 +72,7 @@ def fit_temperature(
 ) -> TemperatureCalibrator:
     """The temperature by maximum likelihood (Guo, Pleiss, Sun & Weinberger 2017, section 4.2).
 
-    It is the temperature of one segment by `fit_multiclass`.
-
-    Args:
-        logits: (N, C) logits.
-        codes: (N,) class numbers of the rows; -1 leaves a row out.
-        weights: (N,) counts >= 0, or None.
+    It is the temperature of one segment by `fit_multiclass`. A row of class -1 is left out.
     """
     given = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)
     f = np.asarray(logits, np.float64)

@@ -23,11 +23,8 @@ from platt_jax.solver.solution import ProblemInputs, fit_rows
 def solve_checked(columns: Columns, given: ProblemInputs, options: Options) -> Fit:
     """`solve` for arguments that were checked.
 
-    Args:
-        columns: JAX arrays (..., N): scores, NaN where a label is not finite; labels; and in the
-            dtype of the scores weights and offset.
-        given: arrays with the leading axes of the scores.
-        options: how to fit.
+    The columns are JAX arrays (..., N): scores, NaN where a label is not finite; labels; and in the
+    dtype of the scores weights and offset.
     """
     scores = columns.scores
     run = partial(_solve_dense, options=options.with_tol(scores.dtype))

@@ -68,15 +68,7 @@ def corrected(
     and Hessians at both ends has T[d, d] = 6 (g_old - g) + 2 H_old d + 4 H d at this end. With
     s = a d + r and r orthogonal to d, T[s, s] is approximated by a^2 T[d, d] + 2 a C r. If the
     correction would make the direction less than half or more than one and a half times as steep,
-    it is not used.
-
-    Args:
-        step: Newton's direction.
-        decrement: the Newton decrement, the square root of g' H^-1 g.
-        factors: factors of the Hessian.
-        last: the last step.
-        old: the derivatives at its beginning.
-        at: the derivatives at its end.
+    it is not used. The decrement is the square root of g' H^-1 g.
     """
     (s_A, s_B), (d_A, d_B) = step, last
     square = d_A * d_A + d_B * d_B

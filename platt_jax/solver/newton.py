@@ -102,14 +102,9 @@ def step(
     constants: ProblemConstants,
     options: Options,
 ) -> State:
-    """One decision of Algorithm 1.
+    """One decision of Algorithm 1, given the derivatives at `trial_point(state)`.
 
-    Args:
-        state: the state of the search.
-        at: the derivatives at `trial_point(state)`.
-        change: the loss there minus the loss at (A, B); None with line_search="gradient".
-        constants: constants of the problem.
-        options: how to fit.
+    `change` is the loss there minus the loss at (A, B); None with line_search="gradient".
     """
     at_start = state.step_size == 0  # a start needs no decrease
     sufficient = at_start | _proves_decrease(state, at, constants)

@@ -108,8 +108,7 @@ TRACED = Runner(_traced_loop, lambda function: function)
 def host(report: Callable[[NDArray[np.bool_]], Any]) -> Runner:
     """Runs each step as a program of its own, while the host adds the sums.
 
-    Args:
-        report: called before each pass with the problems that still run, a boolean array.
+    Before each pass `report` is called with the problems that still run, a boolean array.
     """
     return Runner(partial(_host_loop, report), _program)
 
@@ -123,16 +122,9 @@ def optimum(
     runner: Runner = TRACED,
     loss: bool = True,
 ) -> Solution:
-    """The optimum of every problem, without derivatives.
+    """The optimum of every problem, without derivatives, given standardized rows.
 
-    Args:
-        rows: standardized rows.
-        targets: targets of every problem.
-        prior: priors of every problem, or None.
-        problem: other data of every problem.
-        options: how to fit.
-        runner: how to run the search.
-        loss: whether to compute the loss of the rows, which takes a pass; otherwise it is 0.
+    The loss of the rows takes a pass; unless asked for, it is 0.
     """
     state = _search(rows, targets, prior, problem, options, runner)
     loss_of_rows = rows.loss((state.A, state.B), targets) if loss else jnp.zeros_like(state.A)

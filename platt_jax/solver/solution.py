@@ -56,12 +56,7 @@ def fit_rows(
 ) -> Fit:
     """Fits the problems of these rows. Every field of the result has their shape as leading axes.
 
-    Args:
-        rows: rows of any kind.
-        given: what is given for each problem.
-        options: how to fit.
-        optimum: the search.
-        runner: how to run the functions that read no rows.
+    `optimum` is the search; the runner runs the functions that read no rows.
     """
     found = searched(rows, given, options, optimum, runner)
     made: Callable[..., Fit] = runner.decide(report)

@@ -28,11 +28,7 @@ class CheckedRows(NamedTuple):
 def checked_rows(
     engine: QueryEngine, names: RelationColumns, snapshot: bool
 ) -> Iterator[CheckedRows]:
-    """The rows of an engine's relation, as long as the context lasts.
-
-    Raises:
-        ValueError: a column is missing or of another type; a label is no label, or an id NULL.
-    """
+    """The rows of an engine's relation, as long as the context lasts."""
     if names.label is None:
         raise ValueError("label: expected the name of a column, got None")
     columns = engine.columns()
@@ -46,11 +42,7 @@ def checked_rows(
 
 
 def check_columns(there: dict[str, pa.DataType], names: RelationColumns) -> None:
-    """Check that the columns exist in a relation, and have the right types.
-
-    Raises:
-        ValueError: a column is missing or of another type.
-    """
+    """Check that the columns exist in a relation, and have the right types."""
     segment = names.segment
     if len(set(segment)) < len(segment):
         raise ValueError(f"segment: expected different columns, got {list(segment)}")

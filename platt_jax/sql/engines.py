@@ -33,9 +33,7 @@ class QueryEngine(Protocol):
     def held(self, columns: Sequence[str], snapshot: bool) -> "AbstractContextManager[QueryEngine]":
         """An engine over these columns for the queries of a fit, which is ended with the context.
 
-        Args:
-            columns: names of columns of the relation.
-            snapshot: whether every query has to read the same state of the rows.
+        With a snapshot every query has to read the same state of the rows.
         """
 
 
@@ -113,12 +111,9 @@ class SparkSQL:
 
 
 def with_tables(query: str, tables: Mapping[str, Any], materialized: bool = False) -> Any:
-    """The parsed query, with these tables in place of the given names.
+    """The parsed query, in DuckDB's dialect, with these tables in place of the names in it.
 
-    Args:
-        query: a query in DuckDB's dialect.
-        tables: tables by the names in the query.
-        materialized: whether the engine's dialect has `AS MATERIALIZED`; it is left out otherwise.
+    `materialized` says whether the engine's dialect has `AS MATERIALIZED`; else it is left out.
     """
 
     # Any: older releases of sqlglot have another name for the class of nodes.

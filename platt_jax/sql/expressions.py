@@ -44,12 +44,10 @@ def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
 
 
 def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
-    """The mean of 1 / (1 + EXP(z)) over a normal z.
+    """The mean of 1 / (1 + EXP(z)) over a normal z, an expression of its mean.
 
-    Args:
-        z: expression of the mean.
-        s: expression of the standard deviation.
-        rule: step and number of pairs of the nodes, as in `results/averages.py`.
+    `s` is its standard deviation; the rule is the step and number of pairs of the nodes, as in
+    `results/averages.py`.
     """
     at = nodes(*rule)
     terms = " + ".join(
@@ -62,26 +60,18 @@ def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) ->
 
 
 class Joined(NamedTuple):
-    """Expressions about one joined table, for one parameter.
+    """Expressions about one joined table, for one parameter."""
 
-    Attributes:
-        known: NULL where no row of the table was joined.
-        value: the parameter of the row that was joined.
-        unseen: the parameter if none was joined; None if that depends on other tables.
-    """
-
-    known: str
-    value: str
+    known: str  # NULL where no row of the table was joined
+    value: str  # the parameter of the row that was joined
+    # the parameter if none was joined; None if that depends on other tables
     unseen: str | None = None
 
 
 def parameter(segment: Joined, root: str, levels: Sequence[Joined]) -> str:
     """A parameter of a row: from its segment, or from what is known of its values.
 
-    Args:
-        segment: the table of the segments.
-        root: the parameter of a segment that was not fitted, without any level.
-        levels: the tables of the levels, as in `results.levels.Part`.
+    The root is the parameter of a segment that was not fitted, without any level.
     """
     others = root
     for level in levels:

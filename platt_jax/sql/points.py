@@ -30,15 +30,10 @@ _IN_JSON = (
 
 
 class ParameterizedQuery(NamedTuple):
-    """A table of points in a query.
+    """A table of points in a query."""
 
-    Attributes:
-        query: reads the table, with the driver's placeholders.
-        parameters: one for each placeholder.
-    """
-
-    query: str
-    parameters: list[Any]
+    query: str  # reads the table, with the driver's placeholders
+    parameters: list[Any]  # one for each placeholder
 
 
 def sql_type(kind: pa.DataType, dialect: str) -> str:

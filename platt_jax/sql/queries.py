@@ -110,10 +110,8 @@ def moments(names: RelationColumns, pooled: PooledNumbers | None) -> str:
 def derivatives(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of `objective.analytic_derivatives`, in lower case, as some engines return names.
 
-    Args:
-        names: names of the columns.
-        pooled: the search's numbers for the problem of all rows; None to leave it out. Its sums
-            over the rows of each segment are columns that end in `ALL`.
+    `pooled` are the search's numbers for the problem of all rows, whose sums over the rows of each
+    segment are columns that end in `ALL`; None to leave it out.
     """
     problems = _problems(pooled)
     exponentials = ", ".join(

@@ -30,25 +30,18 @@ class QueryRows:
     """The rows of S segments as S problems; or as S + 1, where the last has all rows.
 
     See `passes.protocol.Rows` for the methods.
-
-    Attributes:
-        engine: runs the queries.
-        names: names of the columns.
-        keys: table of the segments, in columns p_k0, p_k1, ...
-        ranges: ranges of the scores of each problem.
-        plain_moments: moments of the original scores of each segment, without rows where a square
-            could overflow or underflow.
-        good: number of rows of each problem that are finite and have positive weight.
-        standardization: standardization of the scores, or None.
     """
 
-    engine: QueryEngine
-    names: RelationColumns
-    keys: pa.Table
-    ranges: ScoreRanges
+    engine: QueryEngine  # runs the queries
+    names: RelationColumns  # names of the columns
+    keys: pa.Table  # table of the segments, in columns p_k0, p_k1, ...
+    ranges: ScoreRanges  # ranges of the scores of each problem
+    # moments of the original scores of each segment, without rows where a square could overflow or
+    # underflow
     plain_moments: ClassMoments
+    # number of rows of each problem that are finite and have positive weight
     good: NDArray[np.int64]
-    standardization: Standardization | None = None
+    standardization: Standardization | None = None  # standardization of the scores, or None
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
@@ -124,11 +117,7 @@ class QueryRows:
         named_values: Iterable[tuple[str, Array]],
         active: Array | None = None,
     ) -> dict[str, Any]:
-        """The columns of a query's result; 0 for problems that have no rows, or are not active.
-
-        Raises:
-            ValueError: the rows have changed.
-        """
+        """The columns of a query's result; 0 for problems that have no rows, or are not active."""
         segments, shape = self.keys.num_rows, self.good.shape
         active = np.ones(shape, bool) if active is None else np.array(active)
         has_all = active[segments:].any()
@@ -168,17 +157,11 @@ def _check_same_rows(
     plain: ClassMoments,
     widest_offset: Any,
 ) -> None:
-    """Check what a pass tells of its rows, see `queries._same_rows`.
+    """Check what a pass tells of its rows (see `queries._same_rows`) by what the first pass told.
 
-    Args:
-        found: the result of the pass.
-        which: (J,) segments whose rows were joined.
-        good: (K,) or (K + 1,) number of good rows by the first pass.
-        plain: (K,) moments of the original scores by the first pass.
-        widest_offset: None, or (K,) or (K + 1,) largest absolute offset.
-
-    Raises:
-        ValueError: they differ from the numbers of the first pass.
+    The segments `which` (J,) were joined. Arrays (K,) may have one more entry for all rows: numbers
+    of good rows, and the largest absolute offsets, or None; `plain` are moments of the original
+    scores.
     """
     place = numbers(found["j"]).astype(int)
     number = np.zeros(len(good))

@@ -51,11 +51,7 @@ class RelationRows(HeldRows):
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
-        """The segments of the rows, as long as the context lasts; reads the rows once.
-
-        Raises:
-            ValueError: see `rows`.
-        """
+        """The segments of the rows, as long as the context lasts; reads the rows once."""
         arguments.check_without_mesh(self)
         with checked_rows(self.engine, self.names, self.snapshot) as checked:
             held, names, keys, found = checked
@@ -139,12 +135,7 @@ def require_relation_rows(value: object) -> None:
 
 
 def engine_of(relation: Any, connection: Any = None, dialect: str | None = None) -> QueryEngine:
-    """The engine that runs queries over a relation.
-
-    Raises:
-        ValueError: the relation is of no known engine.
-        ImportError: the relation is a Parquet file, and DuckDB is missing.
-    """
+    """The engine that runs queries over a relation."""
     if connection is not None and isinstance(relation, str):
         return Database(relation, connection, dialect)
     if connection is not None or dialect is not None:
@@ -190,11 +181,8 @@ def _literal(label: Any) -> str:
 class QuerySegments(SummedSegments):
     """Segments of a relation; see `Segments` for the methods.
 
-    A query reads the relation's rows once, for the segments and for all rows.
-
-    Args:
-        keys: (K,) segment ids.
-        rows: rows of these segments and, last, of all rows: K + 1 problems.
+    A query reads the relation's rows once, for the segments and, last, for all rows: K + 1
+    problems.
     """
 
     def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:

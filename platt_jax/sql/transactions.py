@@ -8,8 +8,7 @@ from typing import Any
 def in_transaction(connection: Any) -> bool | None:
     """Whether a transaction has begun; None if the driver does not tell.
 
-    Args:
-        connection: one of Python's database interface, or SQLAlchemy's cover of one.
+    The connection is one of Python's database interface, or SQLAlchemy's cover of one.
     """
     driver = _driver(connection)
     begun: bool | None = getattr(driver, "in_transaction", None)  # of sqlite3

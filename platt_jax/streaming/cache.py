@@ -119,12 +119,7 @@ def rows(
 
 
 def _open_source(source: Any, names: SourceColumns, key: str | None) -> Source:
-    """The rows of a source, given as in `rows`.
-
-    Raises:
-        ValueError: source is of no known type or place, or lacks a column.
-        ImportError: the source is Parquet files, and pyarrow is missing.
-    """
+    """The rows of a source, given as in `rows`."""
     if isinstance(source, str | os.PathLike):
         return parquet_source(files_at(source), names)
     if isinstance(source, list | tuple) and source and _all_are(source, str | os.PathLike):

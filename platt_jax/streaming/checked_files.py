@@ -16,22 +16,14 @@ _BLOCKS_READ_TOGETHER = 64
 
 
 class CheckedFile(NamedTuple):
-    """A column of a cache.
+    """A column of a cache."""
 
-    Attributes:
-        path: the file, of items of the dtype and nothing else.
-        dtype: dtype of the items.
-        length: number of items.
-        block_rows: number of items in a block; the last block may be shorter.
-        checksums: (blocks,) uint64 checksum of each block.
-        seen: (blocks,) which blocks were compared, and are not again; None: each read compares.
-    """
-
-    path: Path
-    dtype: np.dtype[Any]
-    length: int
-    block_rows: int
-    checksums: NDArray[np.uint64]
+    path: Path  # the file, of items of the dtype and nothing else
+    dtype: np.dtype[Any]  # dtype of the items
+    length: int  # number of items
+    block_rows: int  # number of items in a block; the last block may be shorter
+    checksums: NDArray[np.uint64]  # (blocks,) uint64 checksum of each block
+    # (blocks,) which blocks were compared, and are not again; None: each read compares
     seen: NDArray[np.bool_] | None = None
 
     @property
@@ -47,12 +39,7 @@ class CheckedFile(NamedTuple):
         return self._replace(seen=np.zeros(len(self.checksums), bool))
 
     def read(self, file: FileIO, part: slice, into: NDArray[Any]) -> None:
-        """Fill an array with a part of the column, from blocks with the right checksums.
-
-        Raises:
-            OSError: the file is too short.
-            ValueError: a block that has rows of the part is not as it was written.
-        """
+        """Fill an array with a part of the column, from blocks with the right checksums."""
         blocks = slice(part.start // self.block_rows, -(-part.stop // self.block_rows))
         if self.seen is not None and self.seen[blocks].all():
             read_at(file, part.start, into)
@@ -98,12 +85,7 @@ class CheckedFile(NamedTuple):
 
 
 def checksums_of(path: Path, dtype: np.dtype[Any], rows: slice) -> list[int]:
-    """Checksums of the blocks of BLOCK_ROWS in a stretch of a file, which begins with a block.
-
-    Raises:
-        OSError: the file is too short.
-        ImportError: xxhash is missing.
-    """
+    """Checksums of the blocks of BLOCK_ROWS in a stretch of a file, which begins with a block."""
     together, found = _BLOCKS_READ_TOGETHER * BLOCK_ROWS, []
     with open(path, "rb", buffering=0) as file:
         for first in range(rows.start, rows.stop, together):
@@ -120,22 +102,14 @@ def _checksums(rows: NDArray[Any], block_rows: int) -> list[int]:
 
 
 def xxhash() -> Any:
-    """The module of the hash XXH3, several times as fast as the standard library's CRC-32.
-
-    Raises:
-        ImportError: it is missing.
-    """
+    """The module of the hash XXH3, several times as fast as the standard library's CRC-32."""
     with install_hint("checksums of rows on disk need xxhash", "platt-jax[streaming]"):
         import xxhash
     return xxhash
 
 
 def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
-    """Fill an array with items of an unbuffered file, starting at the item `first`.
-
-    Raises:
-        OSError: the file is too short.
-    """
+    """Fill an array with items of an unbuffered file from `first` on, or raise an OSError."""
     file.seek(first * into.itemsize)
     left = memoryview(into.view(np.uint8).data)
     while len(left):

@@ -15,17 +15,11 @@ _WILDCARDS = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 class File(NamedTuple):
-    """A file.
+    """A file."""
 
-    Attributes:
-        filesystem: its pyarrow.fs.FileSystem.
-        path: its path there.
-        root: what precedes the path in a URI: "" for a local path, or a scheme such as "s3://".
-    """
-
-    filesystem: Any
-    path: str
-    root: str
+    filesystem: Any  # its pyarrow.fs.FileSystem
+    path: str  # its path there
+    root: str  # what precedes the path in a URI: "" for a local path, or a scheme such as "s3://"
 
     @property
     def change_time(self) -> int | None:
@@ -52,12 +46,7 @@ class File(NamedTuple):
 
 
 def file_at(place: str | os.PathLike[str]) -> File:
-    """The file, or directory, at a path or URI.
-
-    Raises:
-        ValueError: no file system knows the URI.
-        ImportError: pyarrow is missing, or what the URI's file system needs.
-    """
+    """The file, or directory, at a path or URI."""
     text = os.fspath(place)
     with install_hint("Parquet files need pyarrow", "platt-jax[streaming]"):
         from pyarrow import fs
@@ -88,12 +77,7 @@ def _by_fsspec(uri: str, problem: str) -> tuple[Any, str]:
 
 
 def files_at(place: str | os.PathLike[str]) -> list[File]:
-    """The Parquet files of a directory or pattern, in order; or the one file at the place.
-
-    Raises:
-        ValueError: there is none, or it is a table of another format, or as in `file_at`.
-        ImportError: as in `file_at`.
-    """
+    """The Parquet files of a directory or pattern, in order; or the one file at the place."""
     given = file_at(place)
     from pyarrow.fs import FileType
 

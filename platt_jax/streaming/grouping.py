@@ -47,8 +47,6 @@ _NUMBERS = "numbers"
 
 
 class _CheckedBatch(NamedTuple):
-    """A batch as arrays."""
-
     columns: dict[str, NDArray[Any]]  # by their names in `Columns`
     rows: Integers  # index into the keys, for each row
     keys: NDArray[Any]
@@ -66,20 +64,10 @@ def group_source(
     stage: Callable[[str], Stage],
     caller: Caller,
 ) -> None:
-    """Write the rows of a source to a directory for StoredRows.
+    """Write the rows of a source, read once, to an empty directory for StoredRows.
 
-    Args:
-        source: the rows, read once.
-        directory: an empty directory.
-        fingerprint: fingerprint of the source, stored with the rows.
-        pos_label: label of class 1, for labels that are not numbers.
-        stage: returns the stage of a given name.
-        caller: where the warning about scores that look like probabilities points.
-
-    Raises:
-        ValueError: the columns of a batch are not as in `fit_segments`, or there are no rows.
-        OSError: a file cannot be written.
-        ImportError: xxhash is missing.
+    The fingerprint of the source is stored with the rows. `stage` returns the stage of a given
+    name, and `caller` is where the warning about scores that look like probabilities points.
     """
     xxhash()  # before hours of reading
     spill = directory / "spill"
@@ -122,7 +110,7 @@ def _spill(
     """Write the rows in order; returns their ids, the number of rows of each, and the dtypes."""
     vocabulary, counts = Vocabulary(), np.zeros(0, np.int64)
     first: _CheckedBatch | None = None
-    codings, others, files = np.zeros(2, bool), set(), []
+    codings, other_labels, files = np.zeros(2, bool), set(), []
     unit_interval, check = validation.UnitInterval(), partial(_check, pos_label=pos_label)
     with_rows = (batch for batch in source.batches() if np.shape(batch.scores) != (0,))
     with ExitStack() as open_files, reporting(_repeated(source.rows or 0), stage) as advance:
@@ -132,10 +120,10 @@ def _spill(
                 names = [*batch.columns, _NUMBERS]
                 files = [_open(open_files, spill / name) for name in names]
             codings |= batch.coding
-            others |= set(batch.other.tolist())
+            other_labels |= set(batch.other.tolist())
             with _naming(batch.where):
                 _require_alike(first, batch, codings)
-                _require_one_other(others, pos_label)
+                _require_one_other(other_labels, pos_label)
                 numbers = vocabulary.add(batch.rows, batch.keys)
             more = np.bincount(numbers, minlength=len(vocabulary.numbers))
             more[: len(counts)] += counts
@@ -191,11 +179,11 @@ def _require_alike(first: _CheckedBatch, batch: _CheckedBatch, codings: NDArray[
         raise ValueError(f"scores: expected one dtype in all batches, got {got} after {had}")
 
 
-def _require_one_other(others: set[Any], pos_label: Any) -> None:
-    if len(others) > 1:
+def _require_one_other(other_labels: set[Any], pos_label: Any) -> None:
+    if len(other_labels) > 1:
         raise ValueError(
             f"labels: expected pos_label={pos_label!r} and at most one other value in all batches, "
-            f"got {', '.join(sorted(map(repr, others)))}"
+            f"got {', '.join(sorted(map(repr, other_labels)))}"
         )
 
 

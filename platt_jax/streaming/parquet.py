@@ -24,10 +24,6 @@ def parquet_source(files: list[File], names: SourceColumns) -> Source:
     """Rows of Parquet files, in order.
 
     A column that a file lacks is taken from the names of its directories, as "year=2026".
-
-    Raises:
-        ValueError: a file is not a Parquet file, or has no such column.
-        ImportError: pyarrow is missing.
     """
     with install_hint("Parquet files need pyarrow", "platt-jax[streaming]"):
         from pyarrow import parquet
@@ -61,9 +57,6 @@ def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Sourc
     """Rows of a pyarrow.dataset.Dataset, in its order.
 
     It is identified by its files; by the key alone if it is filtered, or is not of files.
-
-    Raises:
-        ValueError: it has no such column.
     """
     from pyarrow.dataset import ParquetFileFormat
 
@@ -107,11 +100,7 @@ def _dataset_files(dataset: Any) -> tuple[list[File], str]:
 
 
 def _about(files: list[File]) -> dict[str, list[int | None]]:
-    """By file its size, its modification time and, of a local one, its change time.
-
-    Raises:
-        FileNotFoundError: one is missing.
-    """
+    """By file its size, its modification time and, of a local one, its change time."""
     about: dict[str, list[int | None]] = {}
     for _, group in groupby(files, key=lambda file: id(file.filesystem)):
         alike = list(group)

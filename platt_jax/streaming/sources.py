@@ -103,11 +103,7 @@ def column(table: Any, name: Any, where: str) -> Any:
 
 
 def arrays_source(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
-    """Rows of arrays, which are copied in blocks.
-
-    Raises:
-        ValueError: the arrays have several lengths.
-    """
+    """Rows of arrays of one length, which are copied in blocks."""
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():

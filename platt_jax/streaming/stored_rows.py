@@ -193,12 +193,8 @@ def write_manifest(
 ) -> None:
     """Write the manifest, which StoredRows reads besides the columns.
 
-    Args:
-        directory: the cache, with a file of each column.
-        header: what the manifest says of all rows.
-        keys: (K,) segment ids.
-        arrays: arrays of the segments.
-        checksums: by column, for its blocks of BLOCK_ROWS rows.
+    The header says what holds for all rows; checksums are by column, for its blocks of BLOCK_ROWS
+    rows.
     """
     layout, id_arrays = ids_to_arrays("keys", keys)
     header = {"format": FORMAT, **header, "block_rows": checked_files.BLOCK_ROWS, "ids": layout}

@@ -81,14 +81,10 @@ def next_population(
     share: float,
     ahead: float,
 ) -> Population:
-    """The population of a future period, with its segments.
+    """The population of a period `ahead` in the future, with its segments.
 
-    Args:
-        both: calibrators of the two periods.
-        periods: likelihoods of the K segments in each period.
-        weight: (2,) weights of the periods in common means.
-        share: share of the variance that lasts from one period to the next.
-        ahead: distance of the future period, in periods.
+    The calibrators and the likelihoods are of the two periods, whose weights (2,) are for common
+    means. The share of the variance lasts from one period to the next.
     """
     populations: list[Any] = [x.population for x in both]
     means = np.stack([x.mean for x in populations])
@@ -195,17 +191,13 @@ class LastingShare(NamedTuple):
 
 
 def lasting_share(rows: LaterRows, mean: Floats) -> LastingShare:
-    """The share that maximizes the likelihood of the rows.
+    """The share that maximizes the likelihood of the rows of the later period.
 
     The likelihood is the product of the rows' posterior predictive probabilities. The mean (A, B)
-    of the later period, common to all segments, is estimated with the share, by Fisher scoring. The
-    standard error is a sandwich with the segments as clusters (Liang & Zeger 1986), or comes from
-    the information if it is larger: a few positives make the sandwich too small (Angrist & Pischke
-    2009, "Mostly Harmless Econometrics", section 8.2).
-
-    Args:
-        rows: rows of the later period.
-        mean: (2,) starting value of (A, B).
+    of the later period, common to all segments, is estimated with the share, by Fisher scoring from
+    `mean`. The standard error is a sandwich with the segments as clusters (Liang & Zeger 1986), or
+    comes from the information if it is larger: a few positives make the sandwich too small (Angrist
+    & Pischke 2009, "Mostly Harmless Econometrics", section 8.2).
     """
     at, found = newton_maximum(
         partial(_point, rows),

@@ -45,18 +45,13 @@ class Walk(NamedTuple):
     def moved_likelihoods(
         self, likelihoods: Likelihoods, mean: Floats, covariance: Floats
     ) -> Likelihoods:
-        """The likelihoods of the (A, B) after the move, from the likelihoods before.
+        """The likelihoods (K,) of the (A, B) after the move, from the likelihoods before.
 
         A segment has the posterior N(m + d, C) before and N(m + share d, share^2 C + noise) after,
         where the population has N(m, S) and N(m, share^2 S + noise). The likelihood after is the
         one that gives the posterior after. Where (A, B) have moved far in comparison with S, the
         (A, B) before lie nearer to the mean than after; a likelihood without a population
         would leave the spread too small.
-
-        Args:
-            likelihoods: (K,) the likelihoods.
-            mean: (2,) the mean m of the population.
-            covariance: (2, 2) its covariance S.
         """
         if self.share == 1 and not self.noise.any():
             return likelihoods
@@ -92,13 +87,9 @@ def remembered(calibrator: SegmentCalibrator, forgetting: float, walk: Walk) -> 
 
 
 def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | None) -> Fit:
-    """The new fits, with counts and flags that include the earlier rows.
+    """The new fits, with counts and flags that include the earlier rows of the `known` segments.
 
-    Args:
-        new: (J,) fits of new rows.
-        earlier: (J,) earlier fits of the same segments.
-        known: (J,) whether there is an earlier fit.
-        population: the population in the priors, if there is one.
+    The population is the one in the priors, if there is one.
     """
     n_pos = new.n_pos + np.where(known, earlier.n_pos, 0)
     n_neg = new.n_neg + np.where(known, earlier.n_neg, 0)
@@ -145,13 +136,8 @@ def joined(
 ) -> tuple[NDArray[Any], Made]:
     """The segments of both, ascending, with new values where a segment has them, else old ones.
 
-    Args:
-        old_keys: (K,) segment ids.
-        old: arrays with leading axis K, in any structure.
-        new_keys: (J,) segment ids.
-        new: arrays with leading axis J, in the same structure.
-        place: (J,) index of each new key among the old ones; -1 if it is not there.
-        kept: (J,) whether the segment keeps its old values.
+    Both are arrays with a leading axis, in one structure. `place` (J,) is the index of each new key
+    among the old ones, -1 if it is not there; a segment that is `kept` keeps its old values.
     """
     seen = place >= 0
     renewed = seen & ~kept

@@ -11,10 +11,9 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.execution.caller import Caller, report_non_finite
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.given import problem_inputs
-from platt_jax.execution.non_finite import report_non_finite
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import SILENT, Listener, Stage
 from platt_jax.execution.run import fit_problems
@@ -245,11 +244,7 @@ def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | 
 
 
 def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
-    """How far the segments move, by the argument `drift`.
-
-    Raises:
-        ValueError: it is none of what `update` takes for this calibrator.
-    """
+    """How far the segments move, by the argument `drift`."""
     if isinstance(drift, Drift):
         if calibrator.pooling != "partial":
             raise ValueError(
@@ -276,11 +271,7 @@ def _is_covariance(matrix: Floats) -> bool:
 
 
 def _with_night(nights: tuple[str, ...], night: object) -> tuple[str, ...]:
-    """The nights with another one, which is new.
-
-    Raises:
-        ValueError: it is not new, or no name.
-    """
+    """The nights with another one; refuses a night that is not new."""
     if night is None:
         return nights
     name = str(night)

@@ -175,14 +175,8 @@ def updated(
 ) -> Updated:
     """The fits of all segments, their population and their levels.
 
-    Args:
-        calibrator: the calibrator of the earlier rows, with a population.
-        memory: the fits of its segments, and the likelihoods of their rows, as remembered.
-        rows: the new rows.
-        pooled: the fit of all rows, earlier and new.
-        options: as in `fit_segments`.
-        progress: as in `fit_segments`.
-        caller: where warnings point.
+    `memory` has the fits of the earlier segments, and the likelihoods of their rows, as remembered;
+    `pooled` is the fit of all rows, earlier and new.
     """
     new = get_indexer(calibrator.keys, split_columns(rows.keys)) < 0
     keys, _ = ascending(join([calibrator.keys, rows.keys[new]]))

@@ -13,13 +13,6 @@ from platt_jax.validation.doubts import (
     probabilities_for_scores,
 )
 from platt_jax.validation.fits import no_mesh, options, pooling, prior, start
-from platt_jax.validation.held import (
-    HeldRows,
-    named_with_takers,
-    refuse_held,
-    require_each,
-    require_none_beside,
-)
 from platt_jax.validation.rows import (
     BAD_LABEL,
     LABEL_CODINGS,
@@ -41,15 +34,20 @@ from platt_jax.validation.rows import (
 from platt_jax.validation.values import (
     IF_LOGITS,
     SEE_CLASSES,
+    HeldRows,
     array,
     as_flat,
     broadcast,
     floating,
+    named_with_takers,
     numbers,
     plain,
+    refuse_held,
+    require_each,
     require_flat,
     require_fraction,
     require_integer,
+    require_none_beside,
     require_not_negative,
     require_one_of,
     require_probabilities,

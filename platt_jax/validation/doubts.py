@@ -32,17 +32,12 @@ def doubtful_shape(shape: tuple[int, ...], are_one_hot: Callable[[], bool]) -> s
 
 
 class UnitInterval(NamedTuple):
-    """Counts that show whether scores look like probabilities. Non-finite scores are ignored.
+    """Counts that show whether scores look like probabilities. Non-finite scores are ignored."""
 
-    Attributes:
-        outside: whether a score lies outside [0, 1]. The other counts are then not taken.
-        inside: the number of scores in [0, 1].
-        between: whether a score is neither 0 nor 1. Votes are all 0 or 1.
-    """
-
+    # whether a score lies outside [0, 1]. The other counts are then not taken.
     outside: bool = False
-    inside: int = 0
-    between: bool = False
+    inside: int = 0  # the number of scores in [0, 1]
+    between: bool = False  # whether a score is neither 0 nor 1. Votes are all 0 or 1.
 
     def with_more(self, other: "UnitInterval") -> "UnitInterval":
         """The counts of both sets of scores."""

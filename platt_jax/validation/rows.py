@@ -135,14 +135,10 @@ def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
 
 
 def scaled_weights(w: Floats) -> tuple[Floats, Ints]:
-    """Weights whose sum cannot overflow.
+    """Weights (K, N) whose sum cannot overflow, and (K,) even exponents e.
 
-    Args:
-        w: (K, N) finite weights >= 0 of K problems, of any size.
-
-    Returns:
-        (K, N) the weights times powers of 4 that bring each problem's sum to [1/2, 2), without loss
-        of digits; and (K,) even exponents e: the weights are the first times 2^e.
+    Given finite weights >= 0 of any size, these are times powers of 4 that bring each problem's sum
+    to [1/2, 2), without loss of digits: the weights are the first times 2^e.
     """
     _, largest = np.frexp(w.max(axis=-1))
     _, sum_exponent = np.frexp(times_power(w, -largest).sum(axis=-1))
@@ -201,16 +197,11 @@ def labels_and_weights(
 
 
 class LabelledRows(NamedTuple):
-    """Labels and weights of values (..., N), in their shape.
+    """Labels and weights of values (..., N), in their shape."""
 
-    Attributes:
-        labels: int8, see `labels`.
-        weights: 1 if none are given.
-        spoilt: whether the weight is not 0, and the value, label or weight is not finite.
-    """
-
-    labels: NDArray[np.int8]
-    weights: NDArray[Any]
+    labels: NDArray[np.int8]  # int8, see `labels`
+    weights: NDArray[Any]  # 1 if none are given
+    # whether the weight is not 0, and the value, label or weight is not finite
     spoilt: NDArray[np.bool_]
 
     def flat(self) -> "LabelledRows":
@@ -226,11 +217,10 @@ def labelled_rows(
     name: str,
     *,
     class_advice: str = SEE_CLASSES,
-    dtype: DTypeLike = np.float64,
 ) -> LabelledRows:
-    """The rows of an array (..., N) of this name, with weights of this dtype."""
+    """The rows of an array (..., N) of this name, with weights in float64."""
     y = labels(label_values, class_advice)
-    w = weights(1.0 if weight_values is None else weight_values, dtype)
+    w = weights(1.0 if weight_values is None else weight_values, np.float64)
     y = broadcast(y, values.shape, "labels", name, f"for class ids {class_advice}")
     w = broadcast(w, values.shape, "weights", name, f"for class ids {class_advice}")
     spoilt = (w != 0) & ~(np.isfinite(values) & np.isfinite(w) & (y != BAD_LABEL))

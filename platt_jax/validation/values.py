@@ -1,8 +1,8 @@
-"""Numbers, shapes and single values: the arguments of all functions."""
+"""Numbers, shapes and single values; and objects that hold rows in place of arrays."""
 
 import reprlib
 from numbers import Integral, Number, Real
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from platt_jax import columns, ids
 from platt_jax.columns import Column
-from platt_jax.validation.held import refuse_held
 
 IF_LOGITS = "; for logits say from_logits=True"  # advice for numbers that are no probabilities
 MANY = 1000  # values searched for a message's example
@@ -21,6 +20,7 @@ _ONE_COLUMN = f"for a table of scores pass one column, or {SEE_CLASSES}"
 
 # A NumPy array, or None if None was given.
 ArrayIfGiven: TypeAlias = Any
+_TABLE = "pass its columns; platt_jax.sql and platt_jax.cluster take whole tables"
 
 
 def array(values: Column, name: str) -> NDArray[Any]:
@@ -100,14 +100,10 @@ def broadcast(
     of: str | None = None,
     advice: str = _ONE_COLUMN,
 ) -> ArrayIfGiven:
-    """Values as a read-only view of this shape.
+    """Values as a read-only view of this shape; None stays.
 
-    Args:
-        values: an array, or None.
-        shape: the shape.
-        name: name of the values, for a message.
-        of: name of the array that has the shape; None for the scores of a fit.
-        advice: what to do if that array is a table (N, C), and the values are (N,).
+    `of` names the array that has the shape, None for the scores of a fit. The advice says what to
+    do if that array is a table (N, C), and the values are (N,).
     """
     if values is None:
         return None
@@ -175,3 +171,41 @@ def require_one_of(value: Any, allowed: tuple[str, ...], name: str) -> None:
     """Refuses anything but these words."""
     if not (isinstance(value, str) and value in allowed):
         raise ValueError(f"{name}: expected one of {allowed}, got {value!r}")
+
+
+class HeldRows:
+    """An object that holds rows: scores with their segments, labels and so on."""
+
+    _taken_by: ClassVar[str]  # the functions that take it, for messages
+
+
+def named_with_takers(values: object) -> str:
+    """The type of an argument that is refused, and the functions that take rows that it holds."""
+    takers = f", rows for {values._taken_by}" if isinstance(values, HeldRows) else ""
+    return type(values).__name__ + takers
+
+
+def refuse_held(values: object, name: str) -> None:
+    """Refuses an object that holds rows, or a whole table, in place of an array."""
+    # A table by its type: to ask a lazy one for its columns may be slow.
+    is_table = hasattr(type(values), "columns")
+    if isinstance(values, HeldRows) or is_table:
+        advice = f": {_TABLE}" if is_table else ""
+        raise ValueError(f"{name}: expected an array, got {named_with_takers(values)}{advice}")
+
+
+def require_none_beside(rows: object, **columns: Any) -> None:
+    """Refuses columns beside an object that holds the rows."""
+    for name, values in columns.items():
+        if values is not None:
+            raise ValueError(
+                f"{name}: expected none beside {type(rows).__name__}, which hold the rows"
+            )
+
+
+def require_each(first: Column, name: str = "scores", /, **columns: Column) -> None:
+    """Refuses missing columns beside a first one of this name, which may be all that was given."""
+    missing = [name for name, values in columns.items() if values is None]
+    if missing:
+        refuse_held(first, name)
+        raise ValueError(f"{missing[0]}: expected one per row, got None")

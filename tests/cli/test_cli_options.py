@@ -160,7 +160,7 @@ def test_a_score_that_is_no_probability(in_tmp, capsys, command):
 
 
 def test_probabilities_without_it_get_a_hint(in_tmp, capsys, monkeypatch):
-    monkeypatch.setattr(Caller, "_told_once", set())
+    monkeypatch.setattr(Caller, "_warned_once", set())
     f, y, _ = shops()
     p = 1 / (1 + np.exp(-f))
     p[5] = np.nan

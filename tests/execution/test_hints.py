@@ -18,7 +18,7 @@ HINT = (
 
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch):
-    monkeypatch.setattr(Caller, "_told_once", set())
+    monkeypatch.setattr(Caller, "_warned_once", set())
 
 
 @pytest.fixture

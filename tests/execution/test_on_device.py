@@ -182,7 +182,7 @@ class TestFit:
         assert (found.doubtful_shape is None) != (found.doubtful_scores is None)
 
     def test_doubts_are_warned_of(self, monkeypatch, rng):
-        monkeypatch.setattr(Caller, "_told_once", set())
+        monkeypatch.setattr(Caller, "_warned_once", set())
         with pytest.warns(RuntimeWarning, match="scores: all lie in"):
             pj.fit(*map(jnp.asarray, (rng.random(120), np.arange(120) % 2)))
 

@@ -12,10 +12,10 @@ from scipy.stats import binom, fisher_exact, norm
 import platt_jax as pj
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.count_tails import quantiles
+from platt_jax.hypothesis_tests.count_tests import CountTests, log_tails
 from platt_jax.hypothesis_tests.curve_distributions import LogBeta, Normal
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors, posteriors
 from platt_jax.hypothesis_tests.segment_tests import FreshRows, judged
-from platt_jax.hypothesis_tests.uncertain_counts import CountTests, log_tails
 
 
 def population(rng, K, rare=False):

@@ -7,7 +7,7 @@ import pytest
 from data import batch, labels_of
 
 import platt_jax as pj
-from platt_jax.execution import clusters as inference_clusters
+from platt_jax.execution import replicates
 from platt_jax.ids.hashing import hashes
 from platt_jax.inference import robust_covariance
 from platt_jax.passes import replicated, shapes
@@ -53,7 +53,7 @@ def test_rows_that_are_their_own_clusters_are_drawn_as_rows(rng, monkeypatch):
     """By the same scheme: with their numbers for hashes, the replicates are the same."""
     scores, labels = batch(rng, 4, 300)
     by_rows = pj.bootstrap(scores, labels, replicates=8)
-    monkeypatch.setattr(inference_clusters, "hashes", lambda keys: keys.astype(np.uint64))
+    monkeypatch.setattr(replicates, "hashes", lambda keys: keys.astype(np.uint64))
     by_clusters = pj.bootstrap(scores, labels, clusters=np.arange(300), replicates=8)
     np.testing.assert_allclose(by_clusters.A, by_rows.A, rtol=1e-9)
     np.testing.assert_allclose(by_clusters.influence.cubes, by_rows.influence.cubes, rtol=1e-6)

@@ -11,9 +11,9 @@ import platt_jax as pj
 from platt_jax.inference import spreads
 from platt_jax.inference.spreads import compare
 from platt_jax.population import marginal, profile
-from platt_jax.population.boundary import ONE_SPREAD, p_value, weights_of_both
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.marginal import likeliest, log_likelihood
+from platt_jax.population.profile import ONE_SPREAD, p_value, weights_of_both
 
 CUT = chi2.ppf(0.95, 1)
 _SIDE = np.linspace(-6, 6, 35)

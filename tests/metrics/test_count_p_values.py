@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from platt_jax.metrics import count_p_values as module
-from platt_jax.metrics.count_p_values import GroupedPredictions, count_p_values, counts
+from platt_jax.metrics import counts as module
+from platt_jax.metrics.counts import GroupedPredictions, count_p_values, counts
 
 
 def exact(p, positives):

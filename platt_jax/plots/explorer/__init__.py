@@ -8,13 +8,13 @@ from importlib.resources import files
 
 from platt_jax.plots.explorer.columns import Ids, shortened
 from platt_jax.plots.explorer.contents import Contents, contents
-from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, judged_rows
+from platt_jax.plots.explorer.rows import ExploredRows, JudgedSegments, judged_rows
 
 __all__ = [
     "Contents",
+    "ExploredRows",
     "Ids",
     "JudgedSegments",
-    "PredictedRows",
     "contents",
     "judged_rows",
     "markup",

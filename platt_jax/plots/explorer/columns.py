@@ -35,16 +35,11 @@ _MANTISSA = 23  # bits of a float32, without its leading 1
 
 
 class Column(NamedTuple):
-    """Numbers of one type.
+    """Numbers of one type."""
 
-    Attributes:
-        values: (n,) numbers.
-        dtype: "u1", "u4" or "f4", in little-endian order.
-        bits: of a float's mantissa, how many to keep: 16 for five digits, 11 for three.
-    """
-
-    values: Array
-    dtype: str
+    values: Array  # (n,) numbers
+    dtype: str  # "u1", "u4" or "f4", in little-endian order
+    # of a float's mantissa, how many to keep: 16 for five digits, 11 for three
     bits: int = _MANTISSA
 
     def stored(self) -> NDArray[Any]:
@@ -61,14 +56,10 @@ class Order(NamedTuple):
 
     Failed fits come first, then the segments of the rows in the order of triage, and last those
     without rows, flagged ones first.
-
-    Attributes:
-        judged: (K,) number of each segment among the judged ones, -1 if it has no rows.
-        place: (K,) index among the calibrator's keys, -1 if it was not fitted.
     """
 
-    judged: Integers
-    place: Integers
+    judged: Integers  # (K,) number of each segment among the judged ones, -1 if it has no rows
+    place: Integers  # (K,) index among the calibrator's keys, -1 if it was not fitted
 
     def values_of_judged(self, values: Array, without: float) -> Array:
         """(K,) values of the judged segments, another for segments without rows."""
@@ -171,17 +162,11 @@ def _errors(covariance: Floats, window: list[float]) -> tuple[Floats, Floats, Fl
 
 
 class Ids(NamedTuple):
-    """The ids of the K segments.
+    """The ids of the K segments."""
 
-    Attributes:
-        judged: (M,) ids of the segments judged.
-        fitted: ids of the fits, ascending.
-        order: the segments in their order.
-    """
-
-    judged: NDArray[Any]
-    fitted: NDArray[Any]
-    order: Order
+    judged: NDArray[Any]  # (M,) ids of the segments judged
+    fitted: NDArray[Any]  # ids of the fits, ascending
+    order: Order  # the segments in their order
 
     def at(self, i: int) -> Any:
         """The id of one segment."""
@@ -189,11 +174,7 @@ class Ids(NamedTuple):
         return self.judged[judged] if judged >= 0 else self.fitted[place]
 
     def place(self, id_: Any, name: str) -> int:
-        """The number of a segment, -1 if there is none of this id.
-
-        Raises:
-            ValueError: the id has a type that no id here can equal.
-        """
+        """The number of a segment, -1 if there is none of this id."""
         for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
             known, order_of_keys = ascending(keys)
             (found,) = get_indexer(known, ids.read([id_], name), name)

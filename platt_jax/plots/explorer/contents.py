@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.metrics.count_p_values import Counts, GroupedPredictions, counts
+from platt_jax.metrics.counts import Counts, GroupedPredictions, counts
 from platt_jax.plots import funnels, names, rates
 from platt_jax.plots.explorer import columns
 from platt_jax.plots.explorer.columns import Column, Ids, packed
-from platt_jax.plots.explorer.rows import JudgedSegments, PredictedRows, bins
+from platt_jax.plots.explorer.rows import ExploredRows, JudgedSegments, bins
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.status import Flag
 
@@ -42,29 +42,21 @@ MEANINGS = {
 
 
 class Contents(NamedTuple):
-    """What a page is made of.
+    """What a page is made of."""
 
-    Attributes:
-        about: JSON that describes the blocks and has what is the same for all segments.
-        blocks: the numbers of the rows, which are drawn first, the numbers of the fits, the ids,
-            and the bins; all deflated.
-        ids: the ids of the segments in the order of the columns.
-        expected: (K,) expected positives, as the page has them.
-        ratio: (K,) observed over expected positives, as the page has them; NaN without rows.
-    """
-
-    about: str
+    about: str  # JSON that describes the blocks and has what is the same for all segments
+    # the numbers of the rows, which are drawn first, the numbers of the fits, the ids, and the
+    # bins; all deflated
     blocks: tuple[bytes, ...]
-    ids: Ids
-    expected: Floats
-    ratio: Floats
+    ids: Ids  # the ids of the segments in the order of the columns
+    expected: Floats  # (K,) expected positives, as the page has them
+    ratio: Floats  # (K,) observed over expected positives, as the page has them; NaN without rows
 
     def within(self, region: Sequence[float | None]) -> NDArray[Any]:
         """(n,) ids of the segments between these ends, the most urgent first.
 
-        Args:
-            region: the least and the greatest number of expected positives, and the least and the
-                greatest ratio; None where there is no limit.
+        The region is the least and the greatest number of expected positives, and the least and the
+        greatest ratio; None where there is no limit.
         """
         fewest, most, lowest, highest = region
         inside = np.ones(len(self.ratio), bool)
@@ -76,7 +68,7 @@ class Contents(NamedTuple):
 
 
 def contents(
-    calibrator: SegmentCalibrator, rows: PredictedRows, judged: JudgedSegments, fdr: float
+    calibrator: SegmentCalibrator, rows: ExploredRows, judged: JudgedSegments, fdr: float
 ) -> Contents:
     """All segments, fitted or in the rows.
 
@@ -136,7 +128,7 @@ def contents(
     return Contents(_json(about), blocks, ids, expected.astype(float), ratio)
 
 
-def _window(rows: PredictedRows) -> list[float]:
+def _window(rows: ExploredRows) -> list[float]:
     """The axes of small curves: the ends of the scores, and the highest probability."""
     usable = rows.usable
     if not usable.any():
@@ -147,7 +139,7 @@ def _window(rows: PredictedRows) -> list[float]:
     return [float(f"{x:.4g}") for x in (low, high, min(1, 2 * rare))]
 
 
-def _funnel(rows: PredictedRows, judged: JudgedSegments) -> dict[str, Any] | None:
+def _funnel(rows: ExploredRows, judged: JudgedSegments) -> dict[str, Any] | None:
     """Axes and limits of the funnel, as in `rate_funnel`; None if nothing is expected."""
     usable = rows.usable
     p = rows.proba[usable]

@@ -25,41 +25,28 @@ _BINS = 10  # maximum number of bins of a segment
 _ROWS_PER_BIN = 10
 
 
-class PredictedRows(NamedTuple):
-    """N rows and their predictions.
+class ExploredRows(NamedTuple):
+    """N rows and their predictions."""
 
-    Attributes:
-        scores: (N,) scores.
-        labels: (N,) 0 or 1 where a row is usable.
-        proba: (N,) the calibrator's probabilities.
-        usable: (N,) bool, whether score, label and probability are finite.
-        segments: (N,) number of each row's segment among the judged segments.
-    """
-
-    scores: Floats
-    labels: NDArray[np.int8]
-    proba: Floats
-    usable: Bools
-    segments: Integers
+    scores: Floats  # (N,) scores
+    labels: NDArray[np.int8]  # (N,) 0 or 1 where a row is usable
+    proba: Floats  # (N,) the calibrator's probabilities
+    usable: Bools  # (N,) bool, whether score, label and probability are finite
+    segments: Integers  # (N,) number of each row's segment among the judged segments
 
 
 class JudgedSegments(NamedTuple):
-    """The M segments of the rows, most urgent first.
+    """The M segments of the rows, most urgent first."""
 
-    Attributes:
-        table: result of `triage` against the predictions.
-        keys: (M,) segment ids.
-        place: (M,) index of each segment among the calibrator's keys, -1 if it was not fitted.
-    """
-
-    table: Table
-    keys: NDArray[Any]
+    table: Table  # result of `triage` against the predictions
+    keys: NDArray[Any]  # (M,) segment ids
+    # (M,) index of each segment among the calibrator's keys, -1 if it was not fitted
     place: Integers
 
 
 def judged_rows(
     calibrator: SegmentCalibrator, scores: Column, labels: Column, segments: Column, fdr: float
-) -> tuple[PredictedRows, JudgedSegments]:
+) -> tuple[ExploredRows, JudgedSegments]:
     """The rows and their segments, as in `fit_segments`; without weights and offset."""
     if isinstance(scores, SegmentRows):
         beside = dict(labels=labels, segments=segments)
@@ -82,28 +69,20 @@ def judged_rows(
     used, code = np.unique(numbered.of(slice(0, None)), return_inverse=True)
     number = places(keys, numbered.named(used))[code]
     judged = JudgedSegments(table, keys, get_indexer(calibrator.keys, ids.read(keys)))
-    return PredictedRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
+    return ExploredRows(f, y, proba, ~spoilt & np.isfinite(proba), number), judged
 
 
 class ScoreBins(NamedTuple):
-    """ScoreBins of some segments, one segment after the other, from low scores to high ones.
+    """ScoreBins of some segments, one segment after the other, from low scores to high ones."""
 
-    Attributes:
-        segment: (S,) numbers of the segments, ascending.
-        number: (S,) numbers of their bins.
-        scores: (n,) mean score of each bin.
-        rows: (n,) number of rows of each bin.
-        positives: (n,) number of its positives.
-    """
-
-    segment: Integers
-    number: Ints
-    scores: Floats
-    rows: Ints
-    positives: Ints
+    segment: Integers  # (S,) numbers of the segments, ascending
+    number: Ints  # (S,) numbers of their bins
+    scores: Floats  # (n,) mean score of each bin
+    rows: Ints  # (n,) number of rows of each bin
+    positives: Ints  # (n,) number of its positives
 
 
-def bins(rows: PredictedRows, judged: int) -> ScoreBins:
+def bins(rows: ExploredRows, judged: int) -> ScoreBins:
     """ScoreBins of equal numbers of rows, up to ten for a segment, each of ten rows or more.
 
     The most urgent and the largest segments come first, until there are `MOST_BINS` bins. Segments
