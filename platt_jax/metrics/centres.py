@@ -124,7 +124,7 @@ def summarize_centres(
         interval from `lower` to `upper`; `standard_deviation` of the centres, of the log for the
         ratio; `new_lower` and `new_upper`, the prediction interval for a new centre; and `within`,
         the probability that a new centre is within the tolerance. NaN where fewer than two centres
-        count, or a population cannot be estimated.
+        count, or a population cannot be estimated. `design_effect` is 1 without clusters.
 
     Raises:
         ValueError: an argument is not as above.

@@ -52,8 +52,8 @@ def centre_curves(
     The log-odds of a centre are a line in the logits of the probabilities, with an intercept and a
     slope that are normal over centres, as in `summarize_centres`. The inner band is of the average
     centre, the outer one of a new centre; thin lines are the centres' own curves, drawn towards the
-    average. Each point of a band has this level; curves of other shapes are not seen (see
-    `reliability_diagram` with method="smooth").
+    average. Each point of a band has this level. Rows are taken to be independent; curves of other
+    shapes are not seen (see `reliability_diagram` with method="smooth").
 
     Args:
         proba: (N,) probabilities of class 1, or logits.

@@ -173,6 +173,8 @@ def centres(cell: Cell) -> None:
     within = found["within"]
     cell.want(((within >= 0) & (within <= 1) | np.isnan(within)).all(), f"within {within}")
     cell.want(len(made["rows"]) < 2 or np.isfinite(found["value"][:2]).all(), "no population")
+    if len(rows) > 2_000:
+        return
     days = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5, clusters=rows.days)
     more, variance = days.design_effect, (truth * (1 - truth)).sum()
     # Given the shocks, days differ by chance alone.
