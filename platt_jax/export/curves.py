@@ -30,7 +30,7 @@ class LevelCurves(NamedTuple):
     unseen: tuple[float, ...] | None
 
 
-class Curves(NamedTuple):
+class ExportedCurves(NamedTuple):
     """Sigmoids P(y=1) = 1 / (1 + exp(A score + B)), as `predict_proba` evaluates them.
 
     With a population (A, B) is normal, and a probability is the mean of the sigmoid. A curve then
@@ -78,13 +78,13 @@ SIGMOID = "A", "B"
 NORMAL = *SIGMOID, "AA", "AB", "BB"
 
 
-def curves(calibrator: Exportable, *, any_curve: bool = False) -> Curves:
+def curves(calibrator: Exportable, *, any_curve: bool = False) -> ExportedCurves:
     """The curves of a SegmentCalibrator, or of one Sigmoid or Fit; sigmoids only, if not any."""
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:
         one = float(calibrator.A), float(calibrator.B)
-        return Curves(None, [], [], [], one, one, [])
+        return ExportedCurves(None, [], [], [], one, one, [])
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
@@ -129,7 +129,7 @@ def reached(calibrator: Any, probability: float) -> Reached:
     return Reached(at, direction == "below", status)
 
 
-def decisions(calibrator: Any, probability: float) -> Curves:
+def decisions(calibrator: Any, probability: float) -> ExportedCurves:
     """Steps to 1 where the scores of a segment reach a probability, by `threshold`."""
     at, falls, _ = reached(calibrator, probability)
     infinite = np.isinf(at)
@@ -141,13 +141,13 @@ def decisions(calibrator: Any, probability: float) -> Curves:
     return _in_pieces(calibrator, steps)._replace(decides=True)
 
 
-def _in_pieces(calibrator: SegmentCalibrator, found: Pieces) -> Curves:
+def _in_pieces(calibrator: SegmentCalibrator, found: Pieces) -> ExportedCurves:
     """Curves in pieces for the segments of a calibrator, and last for others."""
     numbers = np.arange(len(calibrator.keys) + 1.0)
     return _keyed(calibrator, numbers[:, None])._replace(pieces=found)
 
 
-def _keyed(calibrator: SegmentCalibrator, each: NDArray[np.float64]) -> Curves:
+def _keyed(calibrator: SegmentCalibrator, each: NDArray[np.float64]) -> ExportedCurves:
     """The curves with these parameters (K + 1, P), the last for segments that were not fitted."""
     *segment_parameters, fallback = map(tuple, each.tolist())
     fields = ids.fields(calibrator.keys)
@@ -165,7 +165,7 @@ def _keyed(calibrator: SegmentCalibrator, each: NDArray[np.float64]) -> Curves:
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)
     ]
-    return Curves(segments, columns, types, segment_parameters, fallback, root, levels)
+    return ExportedCurves(segments, columns, types, segment_parameters, fallback, root, levels)
 
 
 def _level(part: Part) -> LevelCurves:
@@ -174,14 +174,14 @@ def _level(part: Part) -> LevelCurves:
     return LevelCurves(part.columns, values, list(map(tuple, part.normal.tolist())), unseen)
 
 
-def number_of_cases(found: Curves) -> int:
+def number_of_cases(found: ExportedCurves) -> int:
     """The number of segments and of `other_cases`."""
     sizes = [len(level.values) for level in found.levels]
     others = prod(size + 1 for size in sizes) - 1 if found.crossed else sum(sizes)
     return len(found.segments or []) + others
 
 
-def other_cases(found: Curves) -> Iterator[tuple[dict[int, Any], tuple[float, ...]]]:
+def other_cases(found: ExportedCurves) -> Iterator[tuple[dict[int, Any], tuple[float, ...]]]:
     """What is known of segments that were not fitted, by levels.
 
     Yields the values of some columns, by the columns' places, and the parameters of all segments
@@ -228,7 +228,7 @@ def polynomial(numbers: Mapping[str, str], score: str) -> str:
 
 
 def column_types(
-    found: Curves, allowed: Collection[type], expected: str, bits: int, where: str
+    found: ExportedCurves, allowed: Collection[type], expected: str, bits: int, where: str
 ) -> list[type]:
     """The one type that the values of each column of ids have, among the `allowed` ones.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.export.curves import Curves, Reached, column_types, numbers_used
+from platt_jax.export.curves import ExportedCurves, Reached, column_types, numbers_used
 from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
 from platt_jax.results.pieces import Pieces
@@ -33,7 +33,7 @@ _COLUMNS = "slope", "intercept", "AA", "twice_AB", "BB"  # slope and intercept a
 _LARGEST = 1e300
 
 
-def model_of(found: Curves, dtype: str, cuts: Reached | None = None) -> Any:
+def model_of(found: ExportedCurves, dtype: str, cuts: Reached | None = None) -> Any:
     """The model of these curves for scores of this dtype, checked; with cuts also its decisions."""
     graph = _Graph(found, dtype)
     outputs = dict.fromkeys(("logit", "probability"), "DOUBLE")
@@ -74,7 +74,7 @@ class _Graph:
     numbers of the curve's first and last piece.
     """
 
-    def __init__(self, found: Curves, dtype: str) -> None:
+    def __init__(self, found: ExportedCurves, dtype: str) -> None:
         self._found = found
         self.nodes: list[Any] = []
         self.inputs = {"score": DTYPES[dtype]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.export.curves import Curves, Exportable, curves, numbers_used, polynomial
+from platt_jax.export.curves import Exportable, ExportedCurves, curves, numbers_used, polynomial
 from platt_jax.results.averages import nodes
 from platt_jax.results.pieces import Pieces
 from platt_jax.results.probabilities import LEAST
@@ -171,11 +171,11 @@ def to_python(calibrator: Exportable) -> str:
     return head + _NODES.format(nodes=nodes()) + text + _MEAN
 
 
-def _tuple_note(found: Curves) -> str:
+def _tuple_note(found: ExportedCurves) -> str:
     return ", a tuple of its columns" if len(found.types) > 1 else ""
 
 
-def _by_pieces(found: Curves, pieces: Pieces) -> str:
+def _by_pieces(found: ExportedCurves, pieces: Pieces) -> str:
     numbers = numbers_used(pieces)
     mixed, shifted = len(np.unique(pieces.is_log_odds)) > 1, bool((pieces.odds != 1).any())
     names = [*numbers, *["is_log_odds"] * mixed, *["odds"] * shifted]
@@ -205,7 +205,7 @@ def _by_pieces(found: Curves, pieces: Pieces) -> str:
     )
 
 
-def _curves(found: Curves, names: str) -> str:
+def _curves(found: ExportedCurves, names: str) -> str:
     """The part of the module that finds the parameters of a segment."""
     segment_lines = _lines(found.segments or [], found.parameters)
     if not found.crossed:

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from platt_jax.export.curves import Curves, column_types, is_wider, number_of_cases, other_cases
+from platt_jax.export.curves import (
+    ExportedCurves,
+    column_types,
+    is_wider,
+    number_of_cases,
+    other_cases,
+)
 from platt_jax.extras import install_hint
 from platt_jax.results.pieces import Pieces
 
@@ -31,7 +37,7 @@ _ROWS_OF_INSERT = 500
 
 
 def written(
-    found: Curves,
+    found: ExportedCurves,
     score: str,
     columns: list[str],
     dialect: str,
@@ -106,7 +112,7 @@ def _view_and_rows(
     return expressions.quoted(view), table.sql("duckdb")
 
 
-def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
+def _check(found: ExportedCurves, columns: Sequence[str], table: str | None) -> None:
     expected = len(found.types)
     if len(columns) != expected:
         raise ValueError(
@@ -128,7 +134,7 @@ def _check(found: Curves, columns: Sequence[str], table: str | None) -> None:
         )
 
 
-def _column_types(found: Curves, dialect: str) -> list[str]:
+def _column_types(found: ExportedCurves, dialect: str) -> list[str]:
     """SQL types of the columns of segments, each of one type that has exact literals."""
     widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
     expected = "segments: expected text, numbers, truth values or dates"
@@ -145,7 +151,7 @@ def _column_types(found: Curves, dialect: str) -> list[str]:
     ]
 
 
-def _by_curve(found: Curves, parameters: Sequence[float], score: str) -> str:
+def _by_curve(found: ExportedCurves, parameters: Sequence[float], score: str) -> str:
     if found.pieces is not None:
         return sql_pieces.cases(found.pieces, int(parameters[0]), score)
     return _probability([*map(_number, parameters)], score)
@@ -166,7 +172,7 @@ def _number(x: float) -> str:
     return "NULL" if x != x else expressions.literal(x)
 
 
-def _cases(found: Curves, score: str, columns: Sequence[str]) -> str:
+def _cases(found: ExportedCurves, score: str, columns: Sequence[str]) -> str:
     """The probability as a CASE over segments, and with levels over what is known of others."""
     default = _by_curve(found, found.fallback, score)
     segment_cases = (
@@ -209,7 +215,7 @@ class _CreatedTable(NamedTuple):
     unseen: tuple[float, ...] | None = None
 
 
-def _tables(found: Curves, types: Sequence[str], name: str) -> list[_CreatedTable]:
+def _tables(found: ExportedCurves, types: Sequence[str], name: str) -> list[_CreatedTable]:
     """The table of the segments, and the tables of the levels."""
     segments = zip(map(_parts, found.segments or []), found.parameters, strict=True)
     segment_table = _CreatedTable(
@@ -228,7 +234,7 @@ def _tables(found: Curves, types: Sequence[str], name: str) -> list[_CreatedTabl
     return [segment_table, *level_tables]
 
 
-def _setup(found: Curves, table: _CreatedTable) -> Iterator[str]:
+def _setup(found: ExportedCurves, table: _CreatedTable) -> Iterator[str]:
     """The statements that create a table of segments or values, and drop an earlier one."""
     prefix = table.prefix
     rows = [
@@ -271,14 +277,14 @@ def _with_view(
     return [f"DROP VIEW IF EXISTS {view}", *statements, f"CREATE VIEW {view} AS {query}"]
 
 
-def _joined(found: Curves, score: str, tables: Sequence[_CreatedTable]) -> str:
+def _joined(found: ExportedCurves, score: str, tables: Sequence[_CreatedTable]) -> str:
     """The probability, given the joined tables."""
     if found.pieces is not None:
         return sql_pieces.joined(found.pieces, score)
     return _probability(_joined_parameters(found, tables), score)
 
 
-def _joined_parameters(found: Curves, tables: Sequence[_CreatedTable]) -> list[str]:
+def _joined_parameters(found: ExportedCurves, tables: Sequence[_CreatedTable]) -> list[str]:
     """The parameters of each row, given the joined tables of the segments and of the levels."""
 
     def parameter_cases(place: int, name: str) -> str:
