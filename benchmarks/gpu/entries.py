@@ -25,7 +25,7 @@ from platt_jax.execution import (
 )
 from platt_jax.execution.problems import Task
 from platt_jax.hypothesis_tests import device_tests
-from platt_jax.inference import expansion, means, robust
+from platt_jax.inference import expansion, left_out_there, means, robust
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -278,7 +278,10 @@ def _rooms() -> dict[str, Entry]:
 
     streams, deviations = _array((k, 32), np.uint64), _array((k, 3), np.float64)
     draws = streams, number, number, deviations, number, number
+    held, of_rows = _array((k,), np.bool_), np.dtype(np.float32)
+    left_out = left_out_there._left_out(Options(), 5e-4, of_rows)
     return {
+        "each row left out": of_padded(left_out, given, *[number] * 4, held),
         "predictions of rows in float64": Entry(
             device_segments._other_columns,
             (given, starts, [number] * 2),

@@ -1,5 +1,7 @@
 """Rows on a GPU: what is estimated of them is that of the host's arrays, and no row is copied."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,3 +105,32 @@ def test_robust_covariances_of_classes(rng):
     np.testing.assert_allclose(
         jax.device_get(found.fit.covariance), expected.fit.covariance, rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("pooling", ["none", "complete", "partial"])
+def test_rows_left_out(monkeypatch, rng, rows, pooling):
+    scores, labels, segments = rows
+    scores[np.flatnonzero(segments == 2)[3]] = np.nan
+    given = dict(
+        weights=rng.integers(0, 3, len(scores)).astype(np.float32),
+        offset=rng.normal(size=len(scores)) / 4,
+    )
+    for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
+        typed = (
+            (scores.astype(dtype), labels, segments),
+            {name: x.astype(dtype) for name, x in given.items()},
+        )
+        options = pj.Options(non_finite="omit")
+        calibrator = pj.fit_segments(*typed[0], **typed[1], pooling=pooling, options=options)
+        expected = pj.leave_one_out(calibrator, *typed[0], **typed[1], options=options)
+        there, beside = jax.tree.map(jnp.asarray, typed)
+        with jax.enable_x64(dtype == np.float64):
+            there, beside = jax.tree.map(jnp.asarray, typed)
+            found = pj.leave_one_out(calibrator, *there, **beside, options=options)
+            assert isinstance(found, jax.Array) and found.dtype == dtype
+            np.testing.assert_allclose(jax.device_get(found), expected, rtol=0, atol=tolerance)
+    if pooling == "none":
+        many_rows = many(rows)
+        fitted = pj.fit_segments(*map(np.asarray, jax.device_get(many_rows)), options=options)
+        job = partial(pj.leave_one_out, fitted, options=options)
+        assert_rows_stay(monkeypatch, job, many_rows, KEYS)
