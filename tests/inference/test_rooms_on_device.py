@@ -1,7 +1,5 @@
 """Rows on a GPU: what is estimated of them is that of the host's arrays, and no row is copied."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,30 +105,56 @@ def test_robust_covariances_of_classes(rng):
     )
 
 
-@pytest.mark.parametrize("pooling", ["none", "complete", "partial"])
-def test_rows_left_out(monkeypatch, rng, rows, pooling):
-    scores, labels, segments = rows
-    scores[np.flatnonzero(segments == 2)[3]] = np.nan
-    given = dict(
-        weights=rng.integers(0, 3, len(scores)).astype(np.float32),
-        offset=rng.normal(size=len(scores)) / 4,
-    )
-    for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
-        typed = (
-            (scores.astype(dtype), labels, segments),
-            {name: x.astype(dtype) for name, x in given.items()},
-        )
-        options = pj.Options(non_finite="omit")
-        calibrator = pj.fit_segments(*typed[0], **typed[1], pooling=pooling, options=options)
-        expected = pj.leave_one_out(calibrator, *typed[0], **typed[1], options=options)
-        there, beside = jax.tree.map(jnp.asarray, typed)
-        with jax.enable_x64(dtype == np.float64):
-            there, beside = jax.tree.map(jnp.asarray, typed)
-            found = pj.leave_one_out(calibrator, *there, **beside, options=options)
-            assert isinstance(found, jax.Array) and found.dtype == dtype
-            np.testing.assert_allclose(jax.device_get(found), expected, rtol=0, atol=tolerance)
-    if pooling == "none":
-        many_rows = many(rows)
-        fitted = pj.fit_segments(*map(np.asarray, jax.device_get(many_rows)), options=options)
-        job = partial(pj.leave_one_out, fitted, options=options)
-        assert_rows_stay(monkeypatch, job, many_rows, KEYS)
+OMIT = pj.Options(non_finite="omit")
+
+
+def weighted(rng, shape, dtype):
+    """Scores, labels, and weights and an offset; one score is NaN."""
+    scores = rng.normal(size=shape)
+    labels = rng.random(shape) < 1 / (1 + np.exp(-scores))
+    scores[..., 3] = np.nan
+    offset = (rng.normal(size=shape) / 4).astype(dtype)
+    weights = rng.integers(0, 3, shape[-1:]).astype(dtype)
+    return (scores.astype(dtype), labels), {"weights": weights, "offset": offset}
+
+
+def assert_left_out_alike(calibrator, rows, given):
+    expected = pj.leave_one_out(calibrator, *rows, **given, options=OMIT)
+    with jax.enable_x64(rows[0].dtype == np.float64):
+        there, beside = jax.tree.map(jnp.asarray, (rows, given))
+        found = pj.leave_one_out(calibrator, *there, **beside, options=OMIT)
+        assert isinstance(found, jax.Array) and found.dtype == expected.dtype
+        atol = 1e-9 if found.dtype == np.float64 else 1e-3
+        np.testing.assert_allclose(jax.device_get(found), expected, rtol=0, atol=atol)
+    assert np.isnan(expected).any()
+
+
+@pytest.mark.parametrize(("dtype", "pooling"), [(np.float32, "partial"), (np.float64, "complete")])
+def test_rows_left_out(monkeypatch, rng, dtype, pooling):
+    """No segment has more than 256 rows, so that one program serves all."""
+    sizes = [50, 40, 60] if pooling == "complete" else range(210, 260, 5)
+    rows, given = weighted(rng, (sum(sizes),), dtype)
+    segments = rng.permutation(np.repeat(np.arange(len(sizes)) * 3 - 4, sizes)).astype(np.int32)
+    rows = *rows, segments
+    calibrator = pj.fit_segments(*rows, **given, pooling=pooling, options=OMIT)
+    assert_left_out_alike(calibrator, rows, given)
+    if pooling == "partial":
+        names = tuple(given)
+
+        def job(*arrays):
+            rows, beside = arrays[:3], dict(zip(names, arrays[3:], strict=True))
+            return pj.leave_one_out(calibrator, *rows, **beside, options=OMIT)
+
+        arrays = [jnp.asarray(x) for x in (*rows, *given.values())]
+        assert_rows_stay(monkeypatch, job, arrays, KEYS)
+
+
+def test_rows_left_out_of_batches_and_classes(rng):
+    rows, given = weighted(rng, (10, 250), np.float64)
+    assert_left_out_alike(pj.fit(*rows, **given, options=OMIT), rows, given)
+    one = [x[0] for x in rows], {"weights": given["weights"], "offset": given["offset"][0]}
+    assert_left_out_alike(pj.fit(*one[0], **one[1], options=OMIT), *one)
+    table = rows[0].T, rng.integers(0, 10, 250) - 3
+    given = {"weights": given["weights"], "offset": given["offset"].T}
+    classes = pj.fit_one_vs_rest(*table, **given, options=OMIT)
+    assert_left_out_alike(classes, table, given)
