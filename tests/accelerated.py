@@ -18,6 +18,7 @@ from platt_jax.execution import (
     device_segments,
     on_device,
     oversized,
+    replicates,
     row_sums,
     run,
     sent_rows,
@@ -56,6 +57,7 @@ PROGRAMS = {
     row_sums: {"_wide": ()},
     left_out_there: {"_count": (), "_doubtful": ("size",), "_replaced": ()},
     sent_rows: {"_end_to_end": ()},
+    replicates: {"_solve_chunk": ("options", "kind", "block"), "_draw_in_turn": ("kind",)},
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {

@@ -25,7 +25,7 @@ from platt_jax.execution import (
 )
 from platt_jax.execution.problems import Task
 from platt_jax.hypothesis_tests import device_tests
-from platt_jax.inference import expansion, left_out_there, means, robust
+from platt_jax.inference import expansion, influence, left_out_there, means, robust
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -136,10 +136,11 @@ def _columns(rows: int, dtype: np.dtype) -> Columns:
     return Columns(_array((rows,), dtype), _array((rows,), np.int8))
 
 
-def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
+def _chunk(size: int, tile_shapes: Any = None, alike: int | None = None) -> planning.Chunk:
     """The first chunk of 100,000 segments whose sizes are half to one and a half times `size`."""
     sizes = np.random.default_rng(0).integers(size // 2, 3 * size // 2, 100_000)
-    return next(planning.chunks(sizes[planning.largest_first(sizes)], tile_shapes=tile_shapes))
+    sizes = sizes[planning.largest_first(sizes)]
+    return next(planning.chunks(sizes, tile_shapes=tile_shapes, alike=alike))
 
 
 def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
@@ -177,7 +178,7 @@ def _chunk_by_kernel(task: Task, dtype: np.dtype, given: Callable[[Any], Any]) -
 
 
 def _bootstrap(dtype: np.dtype) -> Entry:
-    chunk = _chunk(1_000)
+    chunk = _chunk(1_000, alike=replicates._CHUNK_ON_GPU)
     word = _array(chunk.grid, np.uint32)
     stream = replicated.Stream(word, word)
     arguments = _columns(chunk.capacity, dtype), chunk.row_map(), ProblemInputs(), stream
@@ -294,6 +295,7 @@ def _rooms() -> dict[str, Entry]:
             device_tests._are_extreme, predicted, *draws, sorts=True
         )._replace(searches=True),
         "sums of estimate_means": of_padded(means._sums_there, predicted),
+        "influences of bootstrap": of_padded(influence._sums_there, given, *[number] * 8),
         "sums of robust_covariance": of_padded(robust._sums_there, given, number, number, number),
     }
 

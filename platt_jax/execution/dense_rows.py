@@ -38,12 +38,14 @@ class DenseRows:
         dtype: the dtype of the scores and of the fits, float32 or float64.
         sizes: (K,) numbers of rows of all problems.
         reread: see `GroupedRows`.
+        device: see `SegmentRows`.
 
     Raises:
         ValueError: an argument is invalid for `fit`.
     """
 
     reread = False
+    device: jax.Device | None = None
 
     def __init__(
         self,

@@ -113,3 +113,20 @@ def test_sizes_up_to_the_largest_that_fits_a_chunk_are_ordered():
     assert (np.diff(tile_rows) <= 0).all()
     starts, length = planning.layout_rows(sizes)
     assert (np.diff(starts) >= sizes[:-1]).all() and length >= sizes.sum()
+
+
+@pytest.mark.parametrize("sizes", [[100], [1_000], [300, 5, 1], 3_000 * [9_000, 2_000, 100]])
+def test_a_problem_has_the_same_arrays_in_any_company(monkeypatch, sizes):
+    """On a GPU the order in which XLA adds up may depend on the shapes of arrays."""
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+    sizes = np.array(sizes)[planning.largest_first(np.array(sizes))]
+    chunks = list(planning.chunks(sizes, alike=1 << 20))
+    assert sum(len(chunk.sizes) for chunk in chunks) == len(sizes)
+    for chunk in chunks:
+        tile_rows = chunk.rows // chunk.tile_shape.rows
+        assert chunk.rows == 1 << 20 and chunk.groups == tile_rows
+        heights = -(-chunk.sizes[:: chunk.tile_shape.group] // chunk.tile_shape.block)
+        assert heights.sum() <= tile_rows
+    alone = np.array([3_000_000, 10])
+    first, second = planning.chunks(alone, alike=1 << 20)
+    assert first.rows == 1 << 22 and second.rows == 1 << 20
