@@ -148,8 +148,8 @@ def chunks(
 
     The first chunk begins with problem `first`. No chunk has more than `most` rows, unless a single
     problem needs more. No problem may be oversized. `most` and the tile shapes default to the
-    current device's. With `alike` all chunks of a tile shape have so many rows, and a group for
-    each tile row, unless a single problem needs more.
+    current device's. With `alike` all chunks of a tile shape have so many rows, unless a single
+    problem needs more, and as many groups as may be in use.
     """
     here = shapes.sizes()
     most, tile_shapes = most or here.chunk_rows[-1], tile_shapes or here.tile_shapes
@@ -162,7 +162,7 @@ def chunks(
             shape = _shape(sizes[begin:last], tile_shape, allowed)
             if alike is not None:
                 rows = _up_to(max(min(alike, most), allowed[0]), allowed)[-1]
-                shape = _ChunkShape(rows, 1, rows)
+                shape = _ChunkShape(rows, max(1, tile_shape.above // tile_shape.block), rows)
         while first < last:
             chunk = _next_chunk(sizes[:last], first, tile_shape, shape, here.chunk_rows)
             yield chunk

@@ -36,8 +36,8 @@ TakeClusters: TypeAlias = Callable[[slice, slice], NDArray[np.uint32]]
 # Tolerance of replicates, in standard errors. A smaller one takes one more pass.
 _TOL = 1e-4
 
-# Rows of every chunk on a GPU: on an H200 fewer take less time than their kernels take to start.
-_CHUNK_ON_GPU = 1 << 22
+# Rows of every chunk on a GPU. With fewer an H200 would spend most of its time on starting kernels.
+_CHUNK_ON_GPU = 1 << 24
 
 _ALL = slice(None)
 

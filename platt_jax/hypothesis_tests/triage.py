@@ -12,7 +12,7 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.clusters import clusters_of_segment_rows
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
-from platt_jax.execution.predicted_rows import are_there, places, with_predictions
+from platt_jax.execution.predicted_rows import are_there, parameters_of, with_predictions
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, row_arrays, segment_rows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters, numbered
@@ -28,7 +28,6 @@ from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import (
     SegmentCalibrator,
-    parameters,
     require_segment_calibrator,
 )
 from platt_jax.results.tables import Table
@@ -272,7 +271,7 @@ def _tested_there(
     rows.require_without("weights")
     calibrator = fetched(calibrator)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes
-    known = np.isfinite(parameters(calibrator)[places(rows, calibrator)]).all(1)
+    known = np.isfinite(parameters_of(rows, calibrator)).all(1)
     rows = with_predictions(rows, calibrator)
     facts = RowFacts(rows)
     if non_finite == "raise" and facts.bad.any():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from accelerated import accelerated, assert_rows_stay
+from accelerated import accelerated, assert_rows_stay, assert_same_proba
 
 import platt_jax as pj
 from platt_jax import inference
@@ -158,3 +158,27 @@ def test_rows_left_out_of_batches_and_classes(rng):
     given = {"weights": given["weights"], "offset": given["offset"].T}
     classes = pj.fit_one_vs_rest(*table, **given, options=OMIT)
     assert_left_out_alike(classes, table, given)
+
+
+def test_levels(monkeypatch, rng, rows):
+    """Ids of several columns are on the host; unseen ones of a known region have its curve."""
+    scores, labels, segments = rows
+    ids = np.stack([segments % 2, segments], 1)
+    calibrator = pj.fit_segments(scores, labels, ids, pooling="nested")
+    ids[segments > 15, 1] += 100
+    ids[segments > 20, 0] += 7
+    there = jnp.asarray(scores)
+    found, expected = (calibrator.predict_proba(x, ids) for x in (there, scores))
+    assert_same_proba(found, expected)
+    for x, y in zip(calibrator.band(there, ids), calibrator.band(scores, ids), strict=True):
+        assert_same_proba(x, y)
+    one = calibrator.predict_proba(there, (0, 77))
+    assert_same_proba(one, calibrator.predict_proba(scores, (0, 77)))
+    expected = pj.estimate_rates(calibrator, scores, ids, from_rate=0.4)
+    assert_same(pj.estimate_rates(calibrator, there, ids, from_rate=0.4), expected)
+
+    def job(scores):
+        rates = pj.estimate_rates(calibrator, scores, ids, from_rate=0.4)["rate"]
+        return calibrator.band(scores, ids), rates
+
+    assert_rows_stay(monkeypatch, job, [there], 5_000)
