@@ -28,7 +28,7 @@ from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.probabilities import UPPER, expit, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
-_TINY = 1e-300  # a unit of scores that are all the same
+TINY = 1e-300  # a unit of scores that are all the same
 
 
 class KnownRows(NamedTuple):
@@ -62,10 +62,22 @@ class KnownRows(NamedTuple):
 class Tails(NamedTuple):
     """Of the rows from each row to the last of its segment (N,)."""
 
-    weight: Floats  # of all
-    precision: Floats  # the share that is expected to be right
-    error: Floats  # its standard error by the curve's
-    lower: Floats  # its bound
+    weight: Any  # of all
+    precision: Any  # the share that is expected to be right
+    error: Any  # its standard error by the curve's
+    lower: Any  # its bound
+
+
+class FirstAccepted(NamedTuple):
+    """The first row of each segment (S,) that is accepted; any row where none is."""
+
+    rows: Any  # number of the segment's rows
+    reached: Any  # whether a row is accepted
+    score: Any
+    share: Any  # of the rows that is accepted
+    precision: Any  # as in `Tails`, as the next two
+    error: Any
+    lower: Any
 
 
 def require_curves(calibrator: SegmentCalibrator) -> None:
@@ -81,6 +93,12 @@ def require_curves(calibrator: SegmentCalibrator) -> None:
             "calibrator: expected sigmoids, or quadratic, beta or spline curves, which have "
             f"standard errors; got a calibrator with {curves.label} curves"
         )
+
+
+def require_finite(finite: Any) -> None:
+    """Refuses weights that are not all finite."""
+    if not finite:
+        raise ValueError("weights: expected finite numbers, got NaN or infinite ones")
 
 
 def known_rows(
@@ -104,8 +122,7 @@ def known_rows(
     w, some = np.ones(len(f)), np.arange(len(f))
     if weights is not None:
         given = validation.broadcast(validation.weights(weights, np.float64), f.shape, "weights")
-        if not np.isfinite(given).all():
-            raise ValueError("weights: expected finite numbers, got NaN or infinite ones")
+        require_finite(np.isfinite(given).all())
         some = np.flatnonzero(given)
         f, w = f[some], np.asarray(given)[some]
         present, codes = np.unique(codes[some], return_inverse=True)
@@ -130,8 +147,13 @@ def _known(
     scores, weights, proba = (x[order] for x in (scores, weights, proba))
     made = _sigmoids if calibrator.curves is None else _other_curves
     mode, terms, variance, usable, wrong = made(calibrator, groups, scores, proba, keys, place)
-    status = np.select([~finite, ~usable, wrong != ""], ["NON_FINITE", "TOO_FEW", wrong], "OK")
+    status = status_of(finite, usable, wrong)
     return KnownRows(groups, order, scores, weights, proba, mode, terms, variance, status)
+
+
+def status_of(finite: Any, usable: Any, wrong: Any) -> NDArray[Any]:
+    """The status of segments (S,), of which `wrong` says what is wrong with the curve, or ""."""
+    return np.select([~finite, ~usable, wrong != ""], ["NON_FINITE", "TOO_FEW", wrong], "OK")
 
 
 def _sigmoids(
@@ -148,7 +170,7 @@ def _sigmoids(
     covariance = np.stack([posterior.covariance[:, i, j] for i, j in UPPER]).astype(np.float64)
     # In units of each segment, so that sums of scores lose no digits.
     center = groups.by_row(groups.means(scores))
-    unit = groups.by_row(np.maximum(groups.maxima(np.abs(scores - center)), _TINY))
+    unit = groups.by_row(np.maximum(groups.maxima(np.abs(scores - center)), TINY))
 
     def variance(means: Floats) -> Floats:
         return np.asarray(variance_of_logit(center + unit * means[0], *groups.by_row(covariance)))
@@ -188,18 +210,29 @@ def _other_curves(
 
 def tails(known: KnownRows, quantile: float) -> Tails:
     """What is expected of the rows from each on, with bounds at this normal quantile."""
-    mode = known.mode
-    d = mode * (1 - mode)
+    terms = tail_terms(known.proba, known.mode, known.terms, np)
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.stack([known.proba, mode, 1 - mode, d, *(d * known.terms)])
-        total, means = _tail_means(known.groups, known.weights, terms)
-        expected, m, rest, certain, *moments = means
-        variance = np.maximum(known.variance(np.stack(moments) / certain), 0)
-        # Where all rows are certain, the curve's uncertainty does not matter.
-        error = np.where(certain > 0, certain * np.sqrt(variance), 0.0)
-        bound = expit(np.log(m) - np.log(rest) - quantile * error / (m * rest))
-    lower = np.minimum(np.where(rest > 0, bound, 1.0), expected)
-    return Tails(total, expected, error, lower)
+        means = _tail_means(known.groups, known.weights, terms)
+        return tails_of_means(*means, known.variance, quantile, np)
+
+
+def tail_terms(proba: Any, mode: Any, terms: Any, xp: Any) -> Any:
+    """Numbers of rows whose means `tails_of_means` takes; arguments as in `KnownRows`."""
+    d = mode * (1 - mode)
+    return xp.stack([proba, mode, 1 - mode, d, *(d[None] * terms)])
+
+
+def tails_of_means(
+    weight: Any, means: Any, variance_at: Callable[[Any], Any], quantile: Any, xp: Any
+) -> Tails:
+    """See `Tails`, from the means of `tail_terms`; `variance_at` is as in `KnownRows`."""
+    expected, m, rest, certain, *moments = means
+    variance = xp.maximum(variance_at(xp.stack(moments) / certain[None]), 0)
+    # Where all rows are certain, the curve's uncertainty does not matter.
+    error = xp.where(certain > 0, certain * xp.sqrt(variance), 0.0)
+    bound = expit(xp.log(m) - xp.log(rest) - quantile * error / (m * rest))
+    lower = xp.minimum(xp.where(rest > 0, bound, 1.0), expected)
+    return Tails(weight, expected, error, lower)
 
 
 def _tail_means(groups: Groups, weights: Floats, x: Floats) -> tuple[Floats, Floats]:

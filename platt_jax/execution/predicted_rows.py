@@ -1,5 +1,6 @@
 """Rows of segments on a device, with what a calibrator predicts for them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -27,19 +28,24 @@ def are_there(calibrator: SegmentCalibrator, scores: Column) -> bool:
 
 
 def unlabelled_rows(
-    scores: Column, segments: Column, name: str = "scores", segments_name: str = "segments"
+    scores: Column,
+    segments: Column,
+    name: str = "scores",
+    segments_name: str = "segments",
+    without: Sequence[str] = ("weights", "offset"),
+    weights: Column = None,
 ) -> SegmentRows:
     """Rows on a device whose labels are not used; one id may serve all."""
     if isinstance(scores, SegmentRows):
-        validation.require_none_beside(scores, **{segments_name: segments})
+        validation.require_none_beside(scores, **{segments_name: segments, "weights": weights})
         there: Any = scores
-        there.require_without("weights", "offset")
+        there.require_without(*without)
         return scores
     validation.require_each(scores, name, **{segments_name: segments})
     validation.require_flat(scores, name)
     one = not accelerators.holds(segments) and np.ndim(segments) == 0
     each = np.full(len(scores), segments) if one else segments
-    return DeviceSegmentRows(scores, False, each, doubt=False)
+    return DeviceSegmentRows(scores, False, each, weights, doubt=False)
 
 
 def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:

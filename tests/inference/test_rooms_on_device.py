@@ -182,3 +182,34 @@ def test_levels(monkeypatch, rng, rows):
         return calibrator.band(scores, ids), rates
 
     assert_rows_stay(monkeypatch, job, [there], 5_000)
+
+
+def test_gates(monkeypatch, rng):
+    """No segment has more than 64 rows, so that one program serves all."""
+    segments = rng.permutation(np.repeat(np.arange(10, dtype=np.int32), range(40, 60, 2)))
+    scores = rng.normal(size=len(segments)).round(1).astype(np.float32) * 2
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-2 * scores * (segments != 5)))
+    calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    segments = np.where(segments > 6, segments + 3, segments)
+    weights = rng.integers(0, 3, len(segments)).astype(np.float32)
+    weights[segments == 2] = 0
+    scores[np.flatnonzero((segments == 3) & (weights > 0))[0]] = np.nan
+    there = list(map(jnp.asarray, (scores, segments)))
+    asked = dict(precision=0.8, side="both", weights=weights)
+    expected = pj.gate(calibrator, scores, segments, **asked)
+    assert {"OK", "UNREACHED", "NON_FINITE", "REVERSED"} == set(expected["status"])
+    assert_same(pj.gate(calibrator, *there, **asked), expected)
+    held = pj.SegmentRows(there[0], jnp.asarray(labels), there[1])
+    expected = pj.gate(calibrator, scores, segments, side="negative")
+    assert_same(pj.gate(calibrator, held, side="negative"), expected)
+    with pytest.raises(ValueError, match="weights: expected finite numbers"):
+        pj.gate(calibrator, *there, weights=jnp.full(len(scores), jnp.inf))
+    table = rng.normal(size=(50, 10)).astype(np.float32)
+    classes = pj.fit_one_vs_rest(table, np.argmax(table + rng.gumbel(size=table.shape), 1))
+    found = pj.gate(classes, jnp.asarray(table), precision=0.5)
+    assert_same(found, pj.gate(classes, table, precision=0.5))
+
+    def job(scores, segments):
+        return pj.gate(calibrator, scores, segments)["threshold"]
+
+    assert_rows_stay(monkeypatch, job, there, KEYS)
