@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax.backend import xla
+from platt_jax.decisions import accepted_there
 from platt_jax.execution import (
     device_grouping,
     device_segments,
@@ -283,6 +284,14 @@ def _rooms() -> dict[str, Entry]:
     left_out = left_out_there._left_out(Options(), 5e-4, of_rows)
     return {
         "each row left out": of_padded(left_out, given, *[number] * 4, held),
+        "results of rows in their places": Entry(
+            device_segments._placed,
+            (wide, _array((k, width), np.float64), starts, starts),
+            {"length": rows},
+            rows,
+            searches=False,
+        ),
+        "gate": of_padded(accepted_there._first_accepted, predicted, *[number] * 9, sorts=True),
         "predictions of rows in float64": Entry(
             device_segments._other_columns,
             (given, starts, [number] * 2),

@@ -61,7 +61,8 @@ def gate(
         calibrator: result of `fit_segments` or `fit_one_vs_rest`, with sigmoids, or with quadratic,
             beta or spline curves.
         scores: (N,) scores of rows, labelled or not: new rows, or the fitted ones; or
-            SegmentRows, whose labels are not used. For classes (N, C), or ClassRows.
+            SegmentRows, whose labels are not used. For classes (N, C), or ClassRows. Rows of scores
+            on a GPU stay there if the curves are sigmoids; else they are copied to the host.
         segments: (N,) their segments, or one id for all; None for SegmentRows and for classes.
         precision: the share of the accepted rows that is to be right, in (0, 1).
         level: the probability with which each segment's bound is to hold, in (0, 1). The bound is

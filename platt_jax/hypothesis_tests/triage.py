@@ -108,7 +108,9 @@ def triage(
         calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are tested as
             segments: are the labels of each class as its own probability says?
         scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows. For
-            classes (N, C), as in `fit_one_vs_rest`.
+            classes (N, C), as in `fit_one_vs_rest`. Rows of scores on a GPU are copied to the host
+            to test them against the fit, whose p-values need each row. Against the predictions they
+            stay there, unless there are clusters or the curves are no sigmoids.
         labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
         segments: (N,) segment ids, as in `fit_segments`; None for classes.
         offset: offset, as in the calibrator's `predict_proba`.

@@ -202,7 +202,8 @@ def bootstrap(
     from the weighted class counts of the replicate.
 
     Args:
-        scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`.
+        scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`. Rows
+            of scores on a GPU stay there, unless there are clusters.
         labels: (..., N) as in `fit`; with segments (N,).
         segments: (N,) ids as in `fit_segments`; None for problems as in `fit`.
         weights: as in `fit` or `fit_segments`. A row of weight 3 is drawn as a whole, so it varies

@@ -83,7 +83,8 @@ def leave_one_out(
     Returns:
         Probabilities in the shape and dtype of the scores; for classes each class's own. A row of
         weight 0 gets the probability by the whole fit. NaN where a score, label or offset is not
-        finite, where the whole fit is NaN, and where no other row is left.
+        finite, where the whole fit is NaN, and where no other row is left. A JAX array if the
+        scores are on a GPU: rows stay there, but for those that are fitted without.
 
     Raises:
         ValueError: an argument is not as above, or the calibrator has levels or a shift.
