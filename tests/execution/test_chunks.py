@@ -8,8 +8,10 @@ import pytest
 from data import batch
 
 import platt_jax as pj
-from platt_jax.execution import planning, run
+from platt_jax.execution import planning, replicates, run
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.passes import shapes
+from platt_jax.solver.solution import ProblemInputs
 
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
 
@@ -131,3 +133,19 @@ def test_a_problem_has_the_same_arrays_in_any_company(monkeypatch, sizes):
     alone = np.array([3_000_000, 10])
     first, second = planning.chunks(alone, alike=1 << 20)
     assert first.rows == 1 << 22 and second.rows == 1 << 20
+
+
+def test_replicates_have_the_same_arrays_in_any_company(monkeypatch):
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+    cuts = []
+
+    def in_chunks(*arguments):
+        cuts.append(arguments[-1])
+        return [np.zeros(10)] * 4
+
+    monkeypatch.setattr(replicates, "in_chunks", in_chunks)
+    plan = replicates.Plan("poisson", 0, 5, np.arange(2, dtype=np.uint64))
+    problems = Problems(np.array([900, 300]), None, np.dtype(np.float32))
+    replicates.fit_replicates(problems, ProblemInputs(), plan, Context(pj.Options(), None))
+    few, many = (next(cuts[0](np.full(number, 300), 0, 1 << 25)) for number in (1, 400_000))
+    assert (few.rows, few.groups) == (many.rows, many.groups)

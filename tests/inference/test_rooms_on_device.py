@@ -118,32 +118,37 @@ def weighted(rng, shape, dtype):
     return (scores.astype(dtype), labels), {"weights": weights, "offset": offset}
 
 
-def assert_left_out_alike(calibrator, rows, given):
-    expected = pj.leave_one_out(calibrator, *rows, **given, options=OMIT)
+def assert_left_out_alike(calibrator, rows, given, prior=None):
+    settings = dict(prior=prior, options=OMIT)
+    expected = pj.leave_one_out(calibrator, *rows, **given, **settings)
     with jax.enable_x64(rows[0].dtype == np.float64):
         there, beside = jax.tree.map(jnp.asarray, (rows, given))
-        found = pj.leave_one_out(calibrator, *there, **beside, options=OMIT)
+        found = pj.leave_one_out(calibrator, *there, **beside, **settings)
         assert isinstance(found, jax.Array) and found.dtype == expected.dtype
         atol = 1e-9 if found.dtype == np.float64 else 1e-3
         np.testing.assert_allclose(jax.device_get(found), expected, rtol=0, atol=atol)
     assert np.isnan(expected).any()
 
 
-@pytest.mark.parametrize(("dtype", "pooling"), [(np.float32, "partial"), (np.float64, "complete")])
+@pytest.mark.parametrize(("dtype", "pooling"), [(np.float32, "none"), (np.float64, "complete")])
 def test_rows_left_out(monkeypatch, rng, dtype, pooling):
     """No segment has more than 256 rows, so that one program serves all."""
     sizes = [50, 40, 60] if pooling == "complete" else range(210, 260, 5)
     rows, given = weighted(rng, (sum(sizes),), dtype)
     segments = rng.permutation(np.repeat(np.arange(len(sizes)) * 3 - 4, sizes)).astype(np.int32)
-    rows = *rows, segments
-    calibrator = pj.fit_segments(*rows, **given, pooling=pooling, options=OMIT)
-    assert_left_out_alike(calibrator, rows, given)
-    if pooling == "partial":
+    rows, prior = (*rows, segments), None
+    if pooling == "none":  # one that moves the curve of each segment elsewhere
+        mean = np.stack([-np.ones(10), np.linspace(-3, 3, 10)], 1).astype(dtype)
+        prior = pj.GaussianPrior(mean, np.tile(9 * np.eye(2, dtype=dtype), (10, 1, 1)))
+    settings = dict(prior=prior, options=OMIT)
+    calibrator = pj.fit_segments(*rows, **given, **settings, pooling=pooling)
+    assert_left_out_alike(calibrator, rows, given, prior)
+    if pooling == "none":
         names = tuple(given)
 
         def job(*arrays):
             rows, beside = arrays[:3], dict(zip(names, arrays[3:], strict=True))
-            return pj.leave_one_out(calibrator, *rows, **beside, options=OMIT)
+            return pj.leave_one_out(calibrator, *rows, **beside, **settings)
 
         arrays = [jnp.asarray(x) for x in (*rows, *given.values())]
         assert_rows_stay(monkeypatch, job, arrays, KEYS)
