@@ -18,10 +18,12 @@ from platt_jax.execution import (
     device_segments,
     on_device,
     oversized,
+    replicates,
     row_sums,
     run,
     sent_rows,
 )
+from platt_jax.inference import left_out_there
 from platt_jax.metrics import device_rows as metric_rows
 from platt_jax.metrics import segments
 from platt_jax.population import chunked
@@ -35,6 +37,7 @@ PROGRAMS = {
         "_in_order": ("kind", "place", "padded", "ascending"),
         "_firsts": ("most",),
         "_laid_out": (),
+        "_given_order": (),
     },
     device_segments: {
         "_fit_as_one": ("options", "loss"),
@@ -44,13 +47,17 @@ PROGRAMS = {
         "_end_to_end": ("more",),
         "_padded": ("width",),
         "_of_padded": ("width", "function"),
+        "_placed": ("length",),
+        "_taken": (),
         "_other_columns": ("function",),
     },
     segments: {"_coded": ()},
     class_labels: {"_columns": ()},
     class_rows: {"_by_key": ()},
     row_sums: {"_wide": ()},
+    left_out_there: {"_count": (), "_doubtful": ("size",), "_replaced": ()},
     sent_rows: {"_end_to_end": ()},
+    replicates: {"_solve_chunk": ("options", "kind", "block"), "_draw_in_turn": ("kind",)},
     run: {"solve_chunk": ("options", "block", "function")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {

@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax.backend import xla
+from platt_jax.decisions import accepted_there
 from platt_jax.execution import (
     device_grouping,
     device_segments,
@@ -25,7 +26,7 @@ from platt_jax.execution import (
 )
 from platt_jax.execution.problems import Task
 from platt_jax.hypothesis_tests import device_tests
-from platt_jax.inference import expansion, mean_rows, sandwich
+from platt_jax.inference import expansion, influence, left_out_there, mean_rows, sandwich
 from platt_jax.model.objective import Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -136,10 +137,11 @@ def _columns(rows: int, dtype: np.dtype) -> Columns:
     return Columns(_array((rows,), dtype), _array((rows,), np.int8))
 
 
-def _chunk(size: int, tile_shapes: Any = None) -> planning.Chunk:
+def _chunk(size: int, tile_shapes: Any = None, alike: int | None = None) -> planning.Chunk:
     """The first chunk of 100,000 segments whose sizes are half to one and a half times `size`."""
     sizes = np.random.default_rng(0).integers(size // 2, 3 * size // 2, 100_000)
-    return next(planning.chunks(sizes[planning.largest_first(sizes)], tile_shapes=tile_shapes))
+    sizes = sizes[planning.largest_first(sizes)]
+    return next(planning.chunks(sizes, tile_shapes=tile_shapes, alike=alike))
 
 
 def _solve(problems: int, rows: int, dtype: np.dtype) -> Entry:
@@ -177,7 +179,7 @@ def _chunk_by_kernel(task: Task, dtype: np.dtype, given: Callable[[Any], Any]) -
 
 
 def _bootstrap(dtype: np.dtype) -> Entry:
-    chunk = _chunk(1_000)
+    chunk = _chunk(1_000, alike=replicates._CHUNK_ON_GPU)
     word = _array(chunk.grid, np.uint32)
     stream = replicated.Stream(word, word)
     arguments = _columns(chunk.capacity, dtype), chunk.row_map(), ProblemInputs(), stream
@@ -278,7 +280,18 @@ def _rooms() -> dict[str, Entry]:
 
     streams, deviations = _array((k, 32), np.uint64), _array((k, 3), np.float64)
     draws = streams, number, number, deviations, number, number
+    held, of_rows = _array((k,), np.bool_), np.dtype(np.float32)
+    left_out = left_out_there._left_out(Options(), 5e-4, of_rows)
     return {
+        "each row left out": of_padded(left_out, given, *[number] * 4, held),
+        "results of rows in their places": Entry(
+            device_segments._placed,
+            (wide, _array((k, width), np.float64), starts, starts),
+            {"length": rows},
+            rows,
+            searches=False,
+        ),
+        "gate": of_padded(accepted_there._first_accepted, predicted, *[number] * 9, sorts=True),
         "predictions of rows in float64": Entry(
             device_segments._other_columns,
             (given, starts, [number] * 2),
@@ -291,6 +304,7 @@ def _rooms() -> dict[str, Entry]:
             device_tests._are_extreme, predicted, *draws, sorts=True
         )._replace(searches=True),
         "sums of estimate_means": of_padded(mean_rows.sums_there, predicted),
+        "influences of bootstrap": of_padded(influence._sums_there, given, *[number] * 8),
         "sums of robust_covariance": of_padded(sandwich.sums_there, given, number, number, number),
     }
 

@@ -60,6 +60,11 @@ def precision_of(values: Any) -> AbstractContextManager[Any]:
     return jax.enable_x64(True) if wide else nullcontext()
 
 
+def as_default(device: jax.Device | None) -> AbstractContextManager[Any]:
+    """Makes a device JAX's default; None changes nothing."""
+    return nullcontext() if device is None else jax.default_device(device)
+
+
 def fetched(tree: Any) -> Any:
     """Results with their arrays on the host; results on a CPU are returned as given."""
     return jax.device_get(tree) if holds(jax.tree.leaves(tree)[0]) else tree

@@ -9,6 +9,8 @@ uncertainty would count twice. For a sigmoid x is (f, 1), and X'C X is the varia
 at the mean score. Rows may have weights, with which all means are weighted.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.probabilities import UPPER, expit, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
-_TINY = 1e-300  # a unit of scores that are all the same
+TINY = 1e-300  # a unit of scores that are all the same
 
 
 class KnownRows(NamedTuple):
@@ -61,10 +63,22 @@ class KnownRows(NamedTuple):
 class Tails(NamedTuple):
     """Of the rows from each row to the last of its segment (N,)."""
 
-    weight: Floats  # of all
-    precision: Floats  # the share that is expected to be right
-    error: Floats  # its standard error by the curve's
-    lower: Floats  # its bound
+    weight: Any  # of all
+    precision: Any  # the share that is expected to be right
+    error: Any  # its standard error by the curve's
+    lower: Any  # its bound
+
+
+class FirstAccepted(NamedTuple):
+    """The first row of each segment (S,) that is accepted; any row where none is."""
+
+    rows: Any  # number of the segment's rows
+    reached: Any  # whether a row is accepted
+    score: Any
+    share: Any  # of the rows that is accepted
+    precision: Any  # as in `Tails`, as the next two
+    error: Any
+    lower: Any
 
 
 def require_curves(calibrator: SegmentCalibrator) -> None:
@@ -80,6 +94,12 @@ def require_curves(calibrator: SegmentCalibrator) -> None:
             "calibrator: expected sigmoids, or quadratic, beta or spline curves, which have "
             f"standard errors; got a calibrator with {curves.label} curves"
         )
+
+
+def require_finite(finite: Any) -> None:
+    """Refuses weights that are not all finite."""
+    if not finite:
+        raise ValueError("weights: expected finite numbers, got NaN or infinite ones")
 
 
 def known_rows(
@@ -103,8 +123,7 @@ def known_rows(
     w, some = np.ones(len(f)), np.arange(len(f))
     if weights is not None:
         given = validation.broadcast(validation.weights(weights, np.float64), f.shape, "weights")
-        if not np.isfinite(given).all():
-            raise ValueError("weights: expected finite numbers, got NaN or infinite ones")
+        require_finite(np.isfinite(given).all())
         some = np.flatnonzero(given)
         f, w = f[some], np.asarray(given)[some]
         present, codes = np.unique(codes[some], return_inverse=True)
@@ -131,10 +150,15 @@ def _known(
         known = _sigmoids(posteriors(calibrator, keys, place), groups, scores)
     else:
         known = _other_curves(calibrator, place, groups, scores, proba)
-    status = np.select([~finite, ~known.usable], ["NON_FINITE", "TOO_FEW"], known.wrong)
+    status = status_of(finite, known.usable, known.wrong)
     return KnownRows(
         groups, order, scores, weights, proba, known.mode, known.terms, known.covariance, status
     )
+
+
+def status_of(finite: Any, usable: Any, wrong: Any) -> NDArray[Any]:
+    """The status of segments (S,), of which `wrong` is "OK", or says why no row is accepted."""
+    return np.select([~finite, ~usable], ["NON_FINITE", "TOO_FEW"], wrong)
 
 
 class _Curves(NamedTuple):
@@ -152,7 +176,7 @@ def _sigmoids(posterior: SegmentPosteriors, groups: Groups, scores: Floats) -> _
     A, B = np.array(posterior.mean.T, np.float64)
     c_AA, c_AB, c_BB = (posterior.covariance[:, i, j].astype(np.float64) for i, j in UPPER)
     center = groups.means(scores)
-    unit = np.maximum(groups.maxima(np.abs(scores - groups.by_row(center))), _TINY)
+    unit = np.maximum(groups.maxima(np.abs(scores - groups.by_row(center))), TINY)
     cross = unit * (c_AA * center + c_AB)
     constant = variance_of_logit(center, c_AA, c_AB, c_BB)
     return _Curves(
@@ -186,22 +210,37 @@ def _other_curves(
 
 def tails(known: KnownRows, quantile: float) -> Tails:
     """What is expected of the rows from each on, with bounds at this normal quantile."""
-    mode = known.mode
-    d = mode * (1 - mode)
+    terms = tail_terms(known.proba, known.mode, known.terms, np)
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.stack([known.proba, mode, 1 - mode, d, *(d * known.terms)])
-        total, means = _tail_means(known.groups, known.weights, terms)
-        expected, m, rest, certain, *moments = means
-        variance = np.maximum(_variance(known, [1.0, *(np.stack(moments) / certain)]), 0)
-        # Where all rows are certain, the curve's uncertainty does not matter.
-        error = np.where(certain > 0, certain * np.sqrt(variance), 0.0)
-        bound = expit(np.log(m) - np.log(rest) - quantile * error / (m * rest))
-    lower = np.minimum(np.where(rest > 0, bound, 1.0), expected)
-    return Tails(total, expected, error, lower)
+        means = _tail_means(known.groups, known.weights, terms)
+        return tails_of_means(*means, partial(_variance, known), quantile, np)
 
 
-def _variance(known: KnownRows, terms: list[Any]) -> Floats:
-    """(N,) the variances of the log-odds, where the functions have these values (P + 1, N)."""
+def tail_terms(proba: Any, mode: Any, terms: Any, xp: Any) -> Any:
+    """Numbers of rows whose means `tails_of_means` takes; arguments as in `KnownRows`."""
+    d = mode * (1 - mode)
+    return xp.stack([proba, mode, 1 - mode, d, *(d[None] * terms)])
+
+
+def tails_of_means(
+    weight: Any, means: Any, variance_at: Callable[[Any], Any], quantile: Any, xp: Any
+) -> Tails:
+    """See `Tails`, from the means of `tail_terms`.
+
+    `variance_at` returns the variances of the log-odds where the functions have means (P, N).
+    """
+    expected, m, rest, certain, *moments = means
+    variance = xp.maximum(variance_at(xp.stack(moments) / certain[None]), 0)
+    # Where all rows are certain, the curve's uncertainty does not matter.
+    error = xp.where(certain > 0, certain * xp.sqrt(variance), 0.0)
+    bound = expit(xp.log(m) - xp.log(rest) - quantile * error / (m * rest))
+    lower = xp.minimum(xp.where(rest > 0, bound, 1.0), expected)
+    return Tails(weight, expected, error, lower)
+
+
+def _variance(known: KnownRows, means: Floats) -> Floats:
+    """(N,) the variances of the log-odds, where the functions have these values (P, N)."""
+    terms = [1.0, *means]
     pairs = product(range(len(terms)), repeat=2)
     of_pair = known.groups.by_row
     return np.asarray(

@@ -7,9 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.backend import accelerators
+from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
-from platt_jax.decisions.accepted import KnownRows, known_rows, tails
+from platt_jax.decisions.accepted import (
+    FirstAccepted,
+    KnownRows,
+    known_rows,
+    require_curves,
+    tails,
+)
+from platt_jax.decisions.accepted_there import KnownThere
 from platt_jax.execution.class_rows import ClassRows
+from platt_jax.execution.predicted_rows import are_there
 from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
@@ -51,7 +61,8 @@ def gate(
         calibrator: result of `fit_segments` or `fit_one_vs_rest`, with sigmoids, or with quadratic,
             beta or spline curves.
         scores: (N,) scores of rows, labelled or not: new rows, or the fitted ones; or
-            SegmentRows, whose labels are not used. For classes (N, C), or ClassRows.
+            SegmentRows, whose labels are not used. For classes (N, C), or ClassRows. Rows of scores
+            on a GPU stay there if the curves are sigmoids; else they are copied to the host.
         segments: (N,) their segments, or one id for all; None for SegmentRows and for classes.
         precision: the share of the accepted rows that is to be right, in (0, 1).
         level: the probability with which each segment's bound is to hold, in (0, 1). The bound is
@@ -102,10 +113,18 @@ def gate(
     validation.require_fraction(precision, "precision")
     validation.require_fraction(level, "level")
     validation.require_one_of(side, (POSITIVE, NEGATIVE, BOTH), "side")
-    keys, known = known_rows(calibrator, scores, segments, weights)
-    quantile = NormalDist().inv_cdf(level)
+    require_curves(calibrator)
     sides = [POSITIVE, NEGATIVE] if side == BOTH else [side]
-    found = [_side(known, x, precision, quantile, side == BOTH) for x in sides]
+    asked = precision, NormalDist().inv_cdf(level), side == BOTH
+    if are_there(calibrator, scores):
+        known_there = KnownThere(calibrator, scores, segments, weights)
+        keys, status = known_there.keys, known_there.status
+        firsts = [known_there.first_accepted(x == POSITIVE, *asked) for x in sides]
+    else:
+        keys, known = known_rows(calibrator, scores, segments, weights)
+        status = known.status
+        firsts = [_first_accepted(known, x == POSITIVE, *asked) for x in sides]
+    found = [_side(x, status, first) for x, first in zip(sides, firsts, strict=True)]
     order = np.argsort(np.tile(np.arange(len(keys)), len(sides)), kind="stable")
     columns: dict[str, Any] = {
         name: np.concatenate([x[name] for x in found])[order] for name in found[0]
@@ -118,14 +137,17 @@ def gate(
 
 def _pairs(
     calibrator: OneVsRestCalibrator, scores: Column, segments: Column, weights: Column
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+) -> tuple[Any, Column, Column]:
     """Scores, class ids and weights of all pairs of a row and a class."""
     if isinstance(scores, ClassRows):
+        if scores.device is not None:
+            return scores, segments, weights
         rows = row_arrays(scores, "offset", segments=segments, weights=weights)
         return rows.scores, rows.segments, rows.weights
     if segments is not None:
         raise ValueError("segments: expected none for a calibrator of classes")
-    table = validation.numbers(scores, "scores")
+    there = accelerators.holds(scores)
+    table = accelerators.taken(scores) if there else validation.numbers(scores, "scores")
     number = len(calibrator.classes)
     if table.ndim != 2 or table.shape[1] != number:
         raise ValueError(
@@ -134,37 +156,45 @@ def _pairs(
     if weights is not None:
         w = validation.broadcast(validation.numbers(weights, "weights"), (len(table),), "weights")
         weights = np.tile(w, number)
-    return table.T.reshape(-1), np.repeat(calibrator.classes, len(table)), weights
+    pairs = run_programs(lambda: table.T.reshape(-1), x64=True) if there else table.T.reshape(-1)
+    return pairs, np.repeat(calibrator.classes, len(table)), weights
 
 
-def _side(
-    known: KnownRows, side: str, target: float, quantile: float, halves: bool
-) -> dict[str, NDArray[Any]]:
-    """The columns of one side; rows are accepted from the last one of a segment on downwards."""
-    if side == NEGATIVE:  # class 1 is class 0 of the opposite scores
+def _first_accepted(
+    known: KnownRows, positive: bool, target: float, quantile: float, halves: bool
+) -> FirstAccepted:
+    """Rows are accepted from the last one of a segment on downwards."""
+    if not positive:  # class 1 is class 0 of the opposite scores
         known = known.reversed()
     groups, scores, proba = known.groups, known.scores, known.proba
     found = tails(known, quantile)
     allowed = found.lower >= target
     if halves:
-        allowed &= proba >= 0.5 if side == POSITIVE else proba > 0.5
+        allowed &= proba >= 0.5 if positive else proba > 0.5
     # Rows of one score are accepted together.
     first_of_score = np.append(True, scores[1:] != scores[:-1])[: groups.rows]
     first_of_score[groups.starts] = True
     place = np.where(allowed & first_of_score, groups.place, groups.by_row(groups.sizes))
     first = groups.minima(place)
-    unreached = (known.status == "OK") & (first >= groups.sizes)
-    status = np.where(unreached, "UNREACHED", known.status)
+    reached = first < groups.sizes
+    row = (groups.starts + np.where(reached, first, 0)).astype(np.int64)
+    score = scores[row] if positive else -scores[row]
+    share = found.weight[row] / found.weight[groups.starts]
+    each = found.precision[row], found.error[row], found.lower[row]
+    return FirstAccepted(groups.sizes, reached, score, share, *each)
+
+
+def _side(side: str, status: NDArray[Any], first: FirstAccepted) -> dict[str, NDArray[Any]]:
+    """The columns of one side."""
+    status = np.where((status == "OK") & ~first.reached, "UNREACHED", status)
     good = status == "OK"
-    row = (groups.starts + np.where(good, first, 0)).astype(np.int64)
-    sign = 1.0 if side == POSITIVE else -1.0
     return {
         "side": np.full(len(good), side),
-        "rows": groups.sizes,
-        "threshold": np.where(good, sign * scores[row], sign * np.inf),
-        "share": np.where(good, found.weight[row] / found.weight[groups.starts], 0.0),
-        "precision": np.where(good, found.precision[row], np.nan),
-        "standard_error": np.where(good, found.error[row], np.nan),
-        "lower": np.where(good, found.lower[row], np.nan),
+        "rows": first.rows,
+        "threshold": np.where(good, first.score, np.inf if side == POSITIVE else -np.inf),
+        "share": np.where(good, first.share, 0.0),
+        "precision": np.where(good, first.precision, np.nan),
+        "standard_error": np.where(good, first.error, np.nan),
+        "lower": np.where(good, first.lower, np.nan),
         "status": status,
     }

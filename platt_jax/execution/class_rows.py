@@ -152,9 +152,8 @@ class ClassRows(SegmentRows):
 
     def as_table(self, values: NDArray[Any]) -> NDArray[Any]:
         """Numbers (C N,) of all pairs as a table (N, C)."""
-        table = np.empty(self._shape, values.dtype)
-        table[:, self._column] = values.reshape(len(self.keys), -1).T
-        return table
+        by_column = values.reshape(len(self.keys), -1)[np.argsort(self._column)]
+        return by_column.T.copy()
 
     def in_key_order(self, given: Any) -> Any:
         """A prior or start with its arrays of the classes in the order of `keys`."""

@@ -8,8 +8,11 @@ import jax
 import numpy as np
 
 from platt_jax import validation
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
+from platt_jax.execution.device_segments import RowsThere, end_to_end
 from platt_jax.execution.given import given_columns
+from platt_jax.execution.on_device import DeviceRows, only_device
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.passes import packing
@@ -28,9 +31,11 @@ class DenseRows:
         dtype: the dtype of the scores and of the fits, float32 or float64.
         sizes: (K,) numbers of rows of all problems.
         reread: see `GroupedRows`.
+        device: see `SegmentRows`.
     """
 
     reread = False
+    device: jax.Device | None = None
 
     def __init__(
         self,
@@ -77,3 +82,31 @@ class DenseRows:
             which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()
         mine = jax.tree.map(lambda x: x[..., part][which].reshape(-1), self._columns)
         return packing.flat(mine, space)
+
+
+class DeviceDenseRows(RowsThere):
+    """`DenseRows` whose scores are on an accelerator, end to end; arguments as there."""
+
+    def __init__(
+        self, scores: Column, labels: Column, weights: Column | None, offset: Column | None
+    ) -> None:
+        scores = accelerators.taken(scores)
+        self.device = only_device(scores)
+        with jax.default_device(self.device):
+            rows = DeviceRows(scores, labels, weights, offset=offset)
+            self._columns = end_to_end(rows.columns)
+        self._batch, self.dtype, self.length = rows.batch, rows.dtype, scores.size
+        each = scores.shape[-1]
+        self.sizes = np.full(math.prod(rows.batch), each)
+        self.largest_first = np.arange(len(self.sizes))
+        self._starts = each * self.largest_first
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """See `RowsThere`."""
+        return self._batch
+
+    @property
+    def problems(self) -> Problems:
+        """See `DenseRows`."""
+        return Problems(self.sizes, self.take, self.dtype)

@@ -39,6 +39,12 @@ class DeviceGroups(NamedTuple):
         laid: Columns = run_programs(lay_out, x64=True)
         return laid
 
+    def in_given_order(self, values: jax.Array) -> jax.Array:
+        """Values of the layout's rows as values (N,) of the rows in the user's order."""
+        order = partial(_given_order, values, *self.places, np.int64(self.length))
+        ordered: jax.Array = run_programs(lambda: order()[: self.length], x64=True)
+        return ordered
+
 
 def group_ids(segments: Column, length: int) -> DeviceGroups:
     """The groups of rows by their ids.
@@ -179,13 +185,35 @@ def _laid_out(
         to: the first place of each distinct code in the layout.
         length: the number of rows, without those added.
     """
-    place = jnp.arange(len(number), dtype=number.dtype)
-    length = length.astype(number.dtype)
-    there = jnp.where(place < length, (to - first)[number] + place, place)
-    source = place if order is None else order
-    row = jnp.zeros_like(place).at[there].set(source, unique_indices=True)
+    there = _layout_places(number, first, to, length)
+    source = jnp.arange(len(number), dtype=number.dtype) if order is None else order
+    row = jnp.zeros_like(there).at[there].set(source, unique_indices=True)
     laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room())), rows)
     return laid
+
+
+@xla.jit
+def _given_order(
+    values: jax.Array,
+    order: jax.Array | None,
+    number: jax.Array,
+    first: jax.Array,
+    to: jax.Array,
+    length: jax.Array,
+) -> jax.Array:
+    """The inverse of `_laid_out`, of one column; followed by those of rows added."""
+    by_code = values[_layout_places(number, first, to, length)]
+    if order is None:
+        return by_code
+    return jnp.zeros_like(by_code).at[order].set(by_code, unique_indices=True)
+
+
+def _layout_places(
+    number: jax.Array, first: jax.Array, to: jax.Array, length: jax.Array
+) -> jax.Array:
+    """The place in the layout of each place of the ascending codes; see `_laid_out`."""
+    place = jnp.arange(len(number), dtype=number.dtype)
+    return jnp.where(place < length.astype(number.dtype), (to - first)[number] + place, place)
 
 
 def room() -> int:

@@ -22,6 +22,7 @@ from platt_jax.execution.device_grouping import padded_length, room
 from platt_jax.execution.oversized import memory_errors
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import reporting
+from platt_jax.groups import Groups
 from platt_jax.ids.padding import joined, similar
 from platt_jax.model import statistics
 from platt_jax.options import Options
@@ -57,6 +58,16 @@ class RowsThere:
     def has_offset(self) -> bool:
         """See `GroupedRows`."""
         return self._columns.offset is not None
+
+    @property
+    def groups(self) -> Groups:
+        """The segments, as they lie end to end."""
+        return Groups(self.sizes)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The shape of what is computed of each segment."""
+        return self.sizes.shape
 
     def require_without(self, *names: str) -> None:
         """Refuses rows that have a column of one of these names."""
@@ -120,6 +131,28 @@ class RowsThere:
         Yields:
             The numbers of segments, counted among `some`, and their results as NumPy arrays.
         """
+        for which, _, made in self._by_size(function, *numbers, some=some):
+            cut = itemgetter(slice(len(which)))
+            yield which, jax.tree.map(cut, jax.device_get(made))
+
+    def by_row(self, function: Callable[..., Any], *numbers: Any) -> Any:
+        """Results for each row, arrays of the layout's length on the device.
+
+        Args:
+            function: as in `by_size`, but for its results (k, width).
+            numbers: as in `by_size`, of all segments.
+        """
+        whole, length = None, padded_length(self.length)
+        for which, padded, made in self._by_size(function, *numbers):
+            repeated = np.arange(len(padded)) >= len(which)
+            own = self._starts[padded], np.where(repeated, 0, self.sizes[padded])
+            whole = run_programs(partial(_placed, whole, made, *own, length=length), x64=True)
+        return whole
+
+    def _by_size(
+        self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None
+    ) -> Iterator[tuple[Ints, Ints, Any]]:
+        """`by_size`, with the places of padded segments, and all their results on the device."""
         some = np.arange(len(self.sizes)) if some is None else some
         for which, width in similar(self.sizes[some], _AT_ONCE):
             # One program serves several numbers of segments.
@@ -128,12 +161,17 @@ class RowsThere:
             rows = self._columns, self._starts[some[padded]], self.sizes[some[padded]]
             own = [np.asarray(x)[padded] for x in numbers]
             work = partial(_of_padded, *rows, own, width=width, function=function)
-            made = jax.device_get(run_programs(work, x64=True))
-            yield which, jax.tree.map(itemgetter(slice(len(which))), made)
+            yield which, some[padded], run_programs(work, x64=True)
 
     def map(self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None) -> Any:
         """The results as by `by_size`, of all these segments together."""
         return joined(self.by_size(function, *numbers, some=some))
+
+    def taken(self, where: Ints, space: packing.Space) -> Columns:
+        """The rows at these places of the layout; arrays on the device, as by `take`."""
+        where = np.append(where, np.zeros(space.length - len(where), np.int64))
+        rows: Columns = run_programs(partial(_taken, self._columns, where), x64=True)
+        return rows
 
     def digest(self) -> bytes:
         """See `GroupedRows`."""
@@ -218,6 +256,27 @@ def _of_padded(
 ) -> Any:
     rows, inside = _pad(columns, starts, sizes, width)
     return function(wide(rows), inside, *(x[:, None] for x in numbers))
+
+
+@partial(xla.jit, static_argnames=("length",))
+def _placed(whole: Any, made: Any, starts: jax.Array, sizes: jax.Array, length: int) -> Any:
+    """Flat results with some segments' (k, width) in their places; `whole` is None for none yet."""
+    if whole is None:
+        whole = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), made)
+
+    def place(flat: jax.Array, padded: jax.Array) -> jax.Array:
+        own = jnp.arange(padded.shape[1])[None]
+        none = length + jnp.arange(padded.size).reshape(padded.shape)
+        row = jnp.where(own < sizes[:, None], starts[:, None] + own, none)
+        return flat.at[row].set(padded, mode="drop", unique_indices=True)
+
+    return jax.tree.map(place, whole, made)
+
+
+@xla.jit
+def _taken(columns: Columns, where: jax.Array) -> Columns:
+    rows: Columns = jax.tree.map(lambda x: x[where], columns)
+    return rows
 
 
 @partial(xla.jit, static_argnames=("function",), wide=True)

@@ -28,6 +28,12 @@ def fitted_columns(
 
     Scores come from `validation.scores`, all else from the user. Segments are only looked at.
     """
+    require_fitted(calibrator, scores, segments)
+    return given_columns(scores, labels, weights, offset)
+
+
+def require_fitted(calibrator: Any, scores: Any, segments: Column) -> None:
+    """Refuses all but a Fit or a SegmentCalibrator, with segments for the latter alone."""
     if not isinstance(calibrator, Fit | SegmentCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
     require_sigmoids(calibrator, "calibrator")
@@ -36,7 +42,6 @@ def fitted_columns(
         validation.require_flat(scores, "scores")
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
-    return given_columns(scores, labels, weights, offset)
 
 
 def rows_of_classes(

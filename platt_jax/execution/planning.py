@@ -141,12 +141,14 @@ def chunks(
     first: int = 0,
     most: int | None = None,
     tile_shapes: tuple[TileShape, ...] | None = None,
+    alike: int | None = None,
 ) -> Iterator[Chunk]:
     """Chunks for problems of these sizes, in the order of `largest_first`.
 
     The first chunk begins with problem `first`. No chunk has more than `most` rows, unless a single
     problem needs more. No problem may be oversized. `most` and the tile shapes default to the
-    current device's.
+    current device's. With `alike` all chunks of a tile shape have so many rows, unless a single
+    problem needs more, and as many groups as may be in use.
     """
     here = shapes.sizes()
     most, tile_shapes = most or here.chunk_rows[-1], tile_shapes or here.tile_shapes
@@ -157,6 +159,9 @@ def chunks(
         if first < last:
             allowed = _up_to(min(most, tile_shape.most or most), here.chunk_rows)
             shape = _shape(sizes[begin:last], tile_shape, allowed)
+            if alike is not None:
+                rows = _up_to(max(min(alike, most), allowed[0]), allowed)[-1]
+                shape = _ChunkShape(rows, max(1, tile_shape.above // tile_shape.block), rows)
         while first < last:
             chunk = _next_chunk(sizes[:last], first, tile_shape, shape, here.chunk_rows)
             yield chunk

@@ -1,5 +1,6 @@
 """Rows of segments on a device, with what a calibrator predicts for them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.passes.columns import Columns
 from platt_jax.results.averages import mean_where_rows_are
-from platt_jax.results.probabilities import expit
+from platt_jax.results.probabilities import expit, normal_parameters
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 
 
@@ -23,23 +24,28 @@ def are_there(calibrator: SegmentCalibrator, scores: Column) -> bool:
     """Whether scores or `SegmentRows` are on a device, where the calibrator can predict them."""
     held = isinstance(scores, SegmentRows)
     there = scores.device is not None if held else accelerators.holds(scores)
-    return there and calibrator.curves is None and calibrator.by_level is None
+    return there and calibrator.curves is None
 
 
 def unlabelled_rows(
-    scores: Column, segments: Column, name: str = "scores", segments_name: str = "segments"
+    scores: Column,
+    segments: Column,
+    name: str = "scores",
+    segments_name: str = "segments",
+    without: Sequence[str] = ("weights", "offset"),
+    weights: Column = None,
 ) -> SegmentRows:
     """Rows on a device whose labels are not used; one id may serve all."""
     if isinstance(scores, SegmentRows):
-        validation.require_none_beside(scores, **{segments_name: segments})
+        validation.require_none_beside(scores, **{segments_name: segments, "weights": weights})
         there: Any = scores
-        there.require_without("weights", "offset")
+        there.require_without(*without)
         return scores
     validation.require_each(scores, name, **{segments_name: segments})
     validation.require_flat(scores, name)
     one = not accelerators.holds(segments) and np.ndim(segments) == 0
     each = np.full(len(scores), segments) if one else segments
-    return DeviceSegmentRows(scores, False, each, doubt=False)
+    return DeviceSegmentRows(scores, False, each, weights, doubt=False)
 
 
 def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:
@@ -48,8 +54,17 @@ def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:
     A score is NaN where a label is bad or the offset is not finite.
     """
     there: Any = rows
-    curves = parameters(calibrator)[places(rows, calibrator)]
-    return there.with_columns(_predicted, *curves.T)
+    return there.with_columns(_predicted, *parameters_of(rows, calibrator).T)
+
+
+def parameters_of(rows: SegmentRows, calibrator: SegmentCalibrator) -> NDArray[np.float64]:
+    """(K, P) as by `parameters`, of the segments of the rows in the order of the layout."""
+    place = places(rows, calibrator)
+    curves = parameters(calibrator)[place]
+    if calibrator.by_level is not None and (new := place < 0).any():
+        keys = rows.keys[rows.largest_first]
+        curves[new] = normal_parameters(*calibrator.by_level.curves(keys[new]))
+    return curves
 
 
 def places(rows: SegmentRows, calibrator: SegmentCalibrator) -> NDArray[Any]:

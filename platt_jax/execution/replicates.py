@@ -10,12 +10,14 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.backend import xla
 from platt_jax.columns import Column
+from platt_jax.execution import planning
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.oversized import run_oversized
 from platt_jax.execution.planning import Chunk
@@ -40,6 +42,9 @@ TakeClusters: TypeAlias = Callable[[slice, slice], NDArray[np.uint32]]
 
 # Tolerance of replicates, in standard errors. A smaller one takes one more pass.
 _TOL = 1e-4
+
+# Rows of every chunk on a GPU. With fewer an H200 would spend most of its time on starting kernels.
+_CHUNK_ON_GPU = 1 << 24
 
 _ALL = slice(None)
 
@@ -103,30 +108,26 @@ def fit_replicates(
         )
         return chunk.off_grid(made)
 
-    def take_replicates(which: slice, part: slice, space: packing.Space) -> Columns:
-        """The rows of some replicates, or a part of the rows of one, with random weights."""
+    def take_clustered(which: slice, part: slice, space: packing.Space) -> Columns:
+        """The rows of some replicates, or a part of one's, with the weights of their clusters."""
+        assert clusters is not None
         problem, replicate = original_problems(which)
         originals = slice(problem[0], problem[-1] + 1)
         taken = Groups(sizes[originals] if part == _ALL else [part.stop - part.start])
         own = Groups(taken.sizes[problem - problem[0]])  # of replicates, which share rows
-        number = own.place
-        where = number + own.by_row(taken.starts[problem - problem[0]])
+        where = own.place + own.by_row(taken.starts[problem - problem[0]])
         rows = take(originals, part, packing.Space(taken.rows))
         rows = jax.tree.map(itemgetter(where), rows)
-        number = (
-            (part.start or 0) + number if clusters is None else clusters(originals, part)[where]
-        )
+        words = clusters(originals, part)[where]
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
         row_stream = map(own.by_row, stream)
-        padded = (
-            packing.lengthen(x, space.length) for x in (*row_stream, number.astype(np.uint32))
-        )
+        padded = (packing.lengthen(x, space.length) for x in (*row_stream, words))
         drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=rows.scores.dtype))[: len(where)]
         weights = drawn if rows.weights is None else drawn * rows.weights
         return packing.flat(rows._replace(weights=weights), space)
 
     def solve_clustered(chunk: Chunk) -> Any:
-        rows = take_replicates(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
+        rows = take_clustered(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
         problem, _ = original_problems(chunk.problems)
         their_own = chunk.on_grid(jax.tree.map(lambda leaf: leaf[problem], given))
         block = chunk.tile_shape.block
@@ -139,7 +140,13 @@ def fit_replicates(
         problem = i // number
 
         def take_one(_: slice, part: slice, space: packing.Space) -> Columns:
-            return take_replicates(slice(i, i + 1), part, space)
+            if clusters is not None:
+                return take_clustered(slice(i, i + 1), part, space)
+            rows = take(slice(problem, problem + 1), part, space)
+            stream = replicated.streams(plan.seed, plan.ids[[problem]], np.array([i % number]))
+            first = np.uint32(part.start or 0)
+            drawn = _draw_in_turn(*stream, first, rows, kind=plan.kind)
+            return rows._replace(weights=jax.block_until_ready(drawn))
 
         fit = fit_task(loss=False)
         made = run_oversized(fit, problem, original._replace(take=take_one), given, options)
@@ -152,7 +159,12 @@ def fit_replicates(
     replicate_problems = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
     program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
-    made = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places)
+    # XLA may add up in another order where arrays have another shape. On a GPU a problem's
+    # replicates would then depend on the others.
+    cut = planning.chunks
+    if not shapes.sizes().in_lanes:
+        cut = partial(planning.chunks, alike=_CHUNK_ON_GPU)
+    made = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places, cut)
     return Replicates(*(x.reshape(number, problems) for x in made))
 
 
@@ -243,3 +255,13 @@ def _words(clusters: Column, length: int) -> NDArray[np.uint32]:
     codes = factorize(ids.read_rows(clusters, length, "clusters"))
     words = hashes(codes.named(np.arange(codes.numbers))).astype(np.uint32)
     return words[codes.of(slice(None))]
+
+
+@partial(xla.jit, static_argnames=("kind",))
+def _draw_in_turn(
+    first: jax.Array, second: jax.Array, begin: jax.Array, rows: Columns, kind: str
+) -> jax.Array:
+    """The weights of rows of one problem in a replicate, from row number `begin` on."""
+    number = begin + jnp.arange(len(rows.scores), dtype=jnp.uint32)
+    drawn = replicated.draw(kind, Stream(first, second), number, rows.scores.dtype)
+    return drawn if rows.weights is None else drawn * rows.weights

@@ -11,7 +11,7 @@ from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
-from platt_jax.execution.predicted_rows import are_there, places, with_predictions
+from platt_jax.execution.predicted_rows import are_there, parameters_of, with_predictions
 from platt_jax.execution.replicates import clusters_of_segment_rows
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, row_arrays, segment_rows
 from platt_jax.groups import Groups
@@ -28,7 +28,6 @@ from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import (
     SegmentCalibrator,
-    parameters,
     require_segment_calibrator,
 )
 from platt_jax.results.tables import Table
@@ -109,7 +108,9 @@ def triage(
         calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are tested as
             segments: are the labels of each class as its own probability says?
         scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows. For
-            classes (N, C), as in `fit_one_vs_rest`.
+            classes (N, C), as in `fit_one_vs_rest`. Rows of scores on a GPU are copied to the host
+            to test them against the fit, whose p-values need each row. Against the predictions they
+            stay there, unless there are clusters or the curves are no sigmoids.
         labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
         segments: (N,) segment ids, as in `fit_segments`; None for classes.
         offset: offset, as in the calibrator's `predict_proba`.
@@ -272,7 +273,7 @@ def _tested_there(
     rows.require_without("weights")
     calibrator = fetched(calibrator)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes
-    known = np.isfinite(parameters(calibrator)[places(rows, calibrator)]).all(1)
+    known = np.isfinite(parameters_of(rows, calibrator)).all(1)
     rows = with_predictions(rows, calibrator)
     facts = RowFacts(rows)
     if non_finite == "raise" and facts.bad.any():

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
 from platt_jax.arrays import Bools
+from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.dense_rows import DenseRows, DeviceDenseRows
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
@@ -206,7 +207,8 @@ def bootstrap(
     from the weighted class counts of the replicate.
 
     Args:
-        scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`.
+        scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`. Rows
+            of scores on a GPU stay there, unless there are clusters.
         labels: (..., N) as in `fit`; with segments (N,).
         segments: (N,) ids as in `fit_segments`; None for problems as in `fit`.
         weights: as in `fit` or `fit_segments`. A row of weight 3 is drawn as a whole, so it varies
@@ -254,15 +256,18 @@ def bootstrap(
     validation.require_integer(seed, "seed", 0, 2**64 - 1)
     validation.require_one_of(kind, replicated.KINDS, "kind")
     stage = Stage.of(progress, "bootstrap")
-    rows: SegmentRows | DenseRows
+    rows: SegmentRows | DenseRows | DeviceDenseRows
     cluster: TakeClusters | None = None
     if segments is None and not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels)
-        rows = DenseRows(scores, labels, weights, offset=offset)
+        if accelerators.holds(scores) and clusters is None:
+            rows = DeviceDenseRows(scores, labels, weights, offset)
+        else:
+            rows = DenseRows(scores, labels, weights, offset=offset)
         keys, order, batch = None, np.arange(len(rows.sizes)), rows.batch
         ids = order.astype(np.uint64)
         if clusters is not None:
-            cluster = clusters_of_dense_rows(clusters, rows.scores.shape[-1])
+            cluster = clusters_of_dense_rows(clusters, np.shape(scores)[-1])
         original = fit(
             scores,
             labels,
@@ -275,19 +280,23 @@ def bootstrap(
     else:
         if clusters is not None and isinstance(scores, SegmentRows):
             raise ValueError("clusters: expected None beside SegmentRows; give the arrays instead")
-        rows = on_host(segment_rows(scores, labels, segments, weights, offset=offset))
+        rows = segment_rows(scores, labels, segments, weights, offset=offset)
+        rows = rows if clusters is None else on_host(rows)
         keys, order, batch = rows.keys, rows.largest_first, rows.keys.shape
         ids = hashes(keys[order])
         if clusters is not None:
             cluster = clusters_of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
+    original = jax.device_get(original)
     given = problem_inputs(batch, rows.dtype, prior, (original.A, original.B))
     plan = Plan(kind, int(seed), int(replicates), ids)
-    made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
+    with accelerators.as_default(rows.device):
+        made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
     made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
     # A draw may give bad rows weight 0; the fit of the other rows is not a replicate of this one.
     bad = original.status == Status.NON_FINITE
     for x, answer in zip(made, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
         x[:, bad] = answer
-    moved = influence(original, order, rows, options.targets == "platt", cluster)
+    with accelerators.as_default(rows.device):
+        moved = influence(original, order, rows, options.targets == "platt", cluster)
     return Bootstrap(made.A, made.B, made.status, made.one_class, original, moved, keys)

@@ -3,19 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.execution.dense_rows import DenseRows
+from platt_jax.execution.dense_rows import DenseRows, DeviceDenseRows
+from platt_jax.execution.device_segments import RowsThere
 from platt_jax.execution.problems import TakeRows
 from platt_jax.execution.replicates import TakeClusters
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.groups import Groups
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit
@@ -78,7 +81,7 @@ class Influence(ComparedByValue):
 def influence(
     fit: Fit,
     order: NDArray[Any],
-    rows: SegmentRows | DenseRows,
+    rows: SegmentRows | DenseRows | DeviceDenseRows,
     smooth: bool,
     clusters: TakeClusters | None,
 ) -> Influence:
@@ -92,17 +95,33 @@ def influence(
     batch = np.shape(fit.A)
     fit = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *np.shape(x)[len(batch) :])[order], fit)
     with np.errstate(all="ignore"):  # fits that are NaN, or have one class
-        parts = _moments(fit, rows.sizes, rows.take, smooth, clusters)
+        numbers = _numbers(fit, smooth)
+        if isinstance(rows, RowsThere):
+            sums = rows.map(_sums_there, *numbers)
+        else:
+            sums = _sums(numbers, rows.sizes, rows.take, clusters)
+    parts = numbers.center, numbers.scale, sums[:, :3], sums[:, 3:]
     placed = [np.empty_like(x) for x in parts]
     for into, x in zip(placed, parts, strict=True):
         into[order] = x
     return Influence(*(x.reshape(batch + x.shape[1:]) for x in placed))
 
 
-def _moments(
-    fit: Fit, sizes: NDArray[Any], take: TakeRows, smooth: bool, clusters: TakeClusters | None
-) -> tuple[Floats, ...]:
-    """The fields of Influence, each with shape (K, ...)."""
+class _Numbers(NamedTuple):
+    """What the influence of a row depends on, of K problems; or of the problem of each row."""
+
+    A: Any
+    B: Any
+    center: Any
+    scale: Any
+    # Variances in the coordinates of `Influence`, in which the Hessian is diagonal.
+    variance_A: Any
+    variance_B: Any
+    high: Any  # targets
+    low: Any
+
+
+def _numbers(fit: Fit, smooth: bool) -> _Numbers:
     A, B, covariance, hessian = (
         np.asarray(x, np.float64) for x in (fit.A, fit.B, fit.covariance, fit.hessian)
     )
@@ -111,36 +130,59 @@ def _moments(
     center, scale = (
         np.where(np.isfinite(x), x, other) for x, other in ((center, 0.0), (scale, 1.0))
     )
-    # In these coordinates the Hessian is diagonal.
     variances = scale**2 * spread, np.where(h_BB == 0, 0, 1 / h_BB)
     n_pos, n_neg = (np.asarray(x, np.float64) for x in (fit.n_pos, fit.n_neg))
     high, low = (n_pos + smooth) / (n_pos + 2 * smooth), smooth / (n_neg + 2 * smooth)
-    moments = np.zeros((7, len(A)))
+    return _Numbers(A, B, center, scale, *variances, high, low)
+
+
+def _influences(rows: Columns, inside: Any, numbers: _Numbers, xp: Any) -> tuple[Any, Any]:
+    """The influences of rows on A and on B; 0 for rows that do not count."""
+    f, w = rows.scores.astype(np.float64), 1.0
+    counts = inside & xp.isfinite(f)
+    if rows.weights is not None:
+        w = rows.weights.astype(np.float64)
+        counts &= w != 0
+    f = xp.where(counts, f, 0)
+    z = numbers.A * f + numbers.B
+    if rows.offset is not None:
+        counts &= xp.isfinite(rows.offset)
+        z -= xp.where(counts, rows.offset, 0)
+    targets = xp.where(rows.labels > 0, numbers.high, numbers.low)
+    off = xp.where(counts, w * (expit(-z) - targets), 0)
+    g = (xp.where(counts, f, 0) - numbers.center) / numbers.scale
+    return off * g * numbers.variance_A, off * numbers.variance_B
+
+
+def _products(a: Any, b: Any) -> tuple[Any, ...]:
+    return a * a, a * b, b * b, a * a * a, a * a * b, a * b * b, b * b * b
+
+
+def _sums_there(rows: Columns, inside: jax.Array, *numbers: jax.Array) -> jax.Array:
+    """(k, 7) sums of the products, of rows on a device."""
+    products = _products(*_influences(rows, inside, _Numbers(*numbers), jnp))
+    return jnp.stack([jnp.sum(x, -1) for x in products], -1)
+
+
+def _sums(
+    numbers: _Numbers, sizes: NDArray[Any], take: TakeRows, clusters: TakeClusters | None
+) -> Floats:
+    """(K, 7) sums of the products."""
+    moments = np.zeros((7, len(sizes)))
     for problems, part in _pieces(sizes, whole=clusters is not None):
         size = sizes[problems] if part == _ALL else np.array([part.stop - part.start])
         k = np.repeat(np.arange(problems.start, problems.stop), size)
         rows = take(problems, part, packing.Space(len(k)))
         rows = jax.tree.map(itemgetter(slice(len(k))), rows)
-        f, y = rows.scores.astype(np.float64), rows.labels > 0
-        w = 1.0 if rows.weights is None else rows.weights.astype(np.float64)
-        counts = np.isfinite(f) & (w != 0)
-        z = A[k] * np.where(counts, f, 0) + B[k]
-        if rows.offset is not None:
-            counts &= np.isfinite(rows.offset)
-            z -= np.where(counts, rows.offset, 0)
-        f = np.where(counts, f, 0)
-        off = np.where(counts, w * (expit(-z) - np.where(y, high[k], low[k])), 0)
-        g = (f - center[k]) / scale[k]
-        a, b = (off * x * variance[k] for x, variance in zip((g, 1), variances, strict=True))
+        a, b = _influences(rows, np.True_, _Numbers(*(x[k] for x in numbers)), np)
         if clusters is not None:
             pair = k.astype(np.uint64) << np.uint64(32) | clusters(problems, part)
             pairs, which = np.unique(pair, return_inverse=True)
             k = (pairs >> np.uint64(32)).astype(np.intp)
             a, b = (np.bincount(which, x) for x in (a, b))
-        products = a * a, a * b, b * b, a * a * a, a * a * b, a * b * b, b * b * b
-        for moment, x in zip(moments, products, strict=True):
+        for moment, x in zip(moments, _products(a, b), strict=True):
             moment[problems] += np.bincount(k - problems.start, x, len(sizes[problems]))
-    return center, scale, moments[:3].T, moments[3:].T
+    return moments.T
 
 
 def _pieces(sizes: NDArray[Any], whole: bool) -> Iterator[tuple[slice, slice]]:

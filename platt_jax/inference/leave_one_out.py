@@ -1,5 +1,6 @@
 """The prediction for each row by the fit of the other rows."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
@@ -11,23 +12,29 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Integers, Ints
+from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.columns import Column
 from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
-from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
+from platt_jax.execution.dense_rows import DeviceDenseRows
+from platt_jax.execution.device_grouping import group_ids
+from platt_jax.execution.fitted_rows import fitted_columns, require_fitted, rows_of_classes
 from platt_jax.execution.given import shared_prior
+from platt_jax.execution.on_device import only_device
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
+from platt_jax.execution.segment_rows import DeviceSegmentRows
 from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
+from platt_jax.inference.left_out_there import expanded_there, ordered_there
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes import packing
+from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
@@ -77,7 +84,8 @@ def leave_one_out(
     Returns:
         Probabilities in the shape and dtype of the scores; for classes each class's own. A row of
         weight 0 gets the probability by the whole fit. NaN where a score, label or offset is not
-        finite, where the whole fit is NaN, and where no other row is left.
+        finite, where the whole fit is NaN, and where no other row is left. A JAX array if the
+        scores are on a GPU: rows stay there, but for those that are fitted without.
 
     Raises:
         ValueError: an argument is not as above, or the calibrator has levels or a shift.
@@ -92,33 +100,98 @@ def leave_one_out(
     options = validation.options(options)
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        prior = given.in_key_order(prior)
+        if given.device is not None:
+            require_same_parameters(calibrator.by_class.fit, options, "calibrator")
+            return given.as_table(_rows_there(calibrator.by_class, given, prior, options, caller))
         found = leave_one_out(
-            calibrator.by_class,
-            **given.pairs()._asdict(),
-            prior=given.in_key_order(prior),
-            options=options,
+            calibrator.by_class, **given.pairs()._asdict(), prior=prior, options=options
         )
         return given.as_table(found)
     validation.require_each(scores, labels=labels)
-    scores = validation.scores(scores)
+    there = accelerators.holds(scores)
+    scores = accelerators.taken(scores) if there else validation.scores(scores)
     if isinstance(calibrator, Fit | SegmentCalibrator):
         fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
         require_same_parameters(fit, options, "calibrator")
+    if there:
+        require_fitted(calibrator, scores, None if isinstance(calibrator, Fit) else segments)
+        columns = Columns(scores, labels, weights, offset)
+        return _left_out_there(calibrator, columns, segments, prior, options, caller)
     if isinstance(calibrator, Fit) and segments is not None:
         validation.require_flat(scores, "scores")
         columns = fitted_columns(calibrator, scores, labels, None, weights, offset)
         return _segments_left_out(calibrator, columns, segments, False, prior, options, caller)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
-        _require_as_fitted(calibrator)
+        prior, options = _as_fitted(calibrator, prior, options)
         segments = _places_among_fitted(calibrator, segments, len(scores))
-        if (population := calibrator.population) is not None and population.estimated:
-            prior, options = population.prior, replace(options, targets="none")
         one_curve = calibrator.pooling == "complete"
         return _segments_left_out(
             calibrator.fit, columns, segments, one_curve, prior, options, caller
         )
     return _columns_left_out(calibrator, columns, prior, options, caller)
+
+
+def _left_out_there(
+    calibrator: Fit | SegmentCalibrator,
+    columns: Columns,
+    segments: Column,
+    prior: GaussianPrior | None,
+    options: Options,
+    caller: Caller,
+) -> Any:
+    """The rows of arrays on a device, as an array there."""
+    scores, labels, weights, offset = columns
+    if segments is None:
+        dense = DeviceDenseRows(scores, labels, weights, offset)
+        return _rows_there(calibrator, dense, prior, options, caller).reshape(scores.shape)
+    validation.require_flat(scores, "scores")
+    with jax.default_device(only_device(scores)):
+        groups = group_ids(segments, len(scores))
+    rows = DeviceSegmentRows(scores, labels, groups, weights, offset=offset, doubt=False)
+    return _rows_there(calibrator, rows, prior, options, caller, groups.in_given_order)
+
+
+def _rows_there(
+    calibrator: Fit | SegmentCalibrator,
+    rows: Any,
+    prior: GaussianPrior | None,
+    options: Options,
+    caller: Caller,
+    order: Callable[[jax.Array], jax.Array] | None = None,
+) -> Any:
+    """The rows (N,) of problems with the methods of `RowsThere`.
+
+    They have the order of the layout, or that in which a function puts them.
+    """
+    one_curve = False
+    fit: Any = calibrator
+    if isinstance(calibrator, SegmentCalibrator):
+        prior, options = _as_fitted(calibrator, prior, options)
+        fit, one_curve = calibrator.fit, calibrator.pooling == "complete"
+    fit = _checked(jax.device_get(fit), rows.batch, rows.dtype)
+    if one_curve:
+        rows, fit, prior, options = rows.as_one(), *_of_all(fit, prior, options)
+    prior = _flat_prior(prior, rows.batch, rows.dtype)
+    if not one_curve:
+        fit, prior = jax.tree.map(itemgetter(rows.largest_first), (fit, prior))
+    with jax.default_device(rows.device):
+        center, tolerance = _center(fit, prior, options), _TOLERANCE[rows.dtype.name]
+        found, doubtful, start = expanded_there(rows, center, options, tolerance)
+        refitted = _refit(rows, doubtful, start, prior, options, caller)
+        found = ordered_there(found, doubtful, refitted, order or itemgetter(slice(rows.length)))
+    return accelerators.results(found, rows.dtype, rows.device)
+
+
+def _as_fitted(
+    calibrator: SegmentCalibrator, prior: GaussianPrior | None, options: Options
+) -> tuple[GaussianPrior | None, Options]:
+    """The prior and the options of the segments' fits; refuses those with a prior each."""
+    _require_as_fitted(calibrator)
+    if (population := calibrator.population) is not None and population.estimated:
+        return population.prior, replace(options, targets="none")
+    return prior, options
 
 
 def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
@@ -159,8 +232,8 @@ def _segments_left_out(
     fit = _checked(fit, sizes.shape, columns.scores.dtype)
     columns = jax.tree.map(itemgetter(order), columns)
     if one_curve:
-        sizes, fit, prior = np.array([len(order)]), _fit_of_all(fit), shared_prior(prior)
-        options = replace(options, non_finite="omit")  # how the pooled fit was made
+        sizes = np.array([len(order)])
+        fit, prior, options = _of_all(fit, prior, options)
     prior = _flat_prior(prior, sizes.shape, columns.scores.dtype)
     found = _rows_left_out(fit, ProblemRows(columns, sizes), prior, options, caller)
     result = np.empty_like(found)
@@ -228,10 +301,13 @@ def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
 
 
-def _fit_of_all(fit: Fit) -> Fit:
-    """The fit that all segments share, as one problem."""
+def _of_all(
+    fit: Fit, prior: GaussianPrior | None, options: Options
+) -> tuple[Fit, GaussianPrior | None, Options]:
+    """The fit that all segments share, as one problem, and how it was made."""
     one: Fit = jax.tree.map(lambda x: x[:1], fit)
-    return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
+    one = replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
+    return one, shared_prior(prior), replace(options, non_finite="omit")
 
 
 def _expand(
@@ -303,17 +379,20 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
 
 
 def _refit(
-    rows: ProblemRows,
+    rows: Any,
     which: Ints,
     start: tuple[NDArray[Any], NDArray[Any]],
     prior: GaussianPrior | None,
     options: Options,
     caller: Caller,
 ) -> NDArray[Any]:
-    """The probabilities of these rows, each by a fit of the other rows of its problem."""
-    problem = rows.groups.owner[which]
+    """The probabilities of these rows, each by a fit of the other rows of its problem.
+
+    `rows` are a ProblemRows, or have the methods of `RowsThere`.
+    """
+    problem = np.searchsorted(rows.groups.starts, which, side="right") - 1
     sizes = rows.groups.sizes[problem] - 1
-    found = np.full(len(which), np.nan, rows.scores.dtype)
+    found = np.full(len(which), np.nan, rows.dtype)
     some = np.flatnonzero(sizes > 0)
     order = planning.largest_first(sizes[some])
     some = some[order]
@@ -331,12 +410,14 @@ def _refit(
         else:
             where = np.arange(first, last) + starts[fits]
             where += where >= left_out[fits]
-        return packing.flat(rows.at(where), space)
+        return rows.taken(where, space)
 
     each = None if prior is None else CenteredPrior.of(_entries(problem[some], prior), found.dtype)
     given = ProblemInputs(each, tuple(x[some] for x in start))
     fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
-    mine = jax.tree.map(lambda x: x[:, None], rows.at(left_out))
+    space = packing.Space(shapes.few_lengths(len(some), 1))
+    mine = accelerators.fetched(rows.taken(left_out, space))
+    mine = jax.tree.map(lambda x: x[: len(some), None], mine)
     proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)
     found[some] = proba[:, 0]
     return found

@@ -47,7 +47,7 @@ class ProblemRows:
     def __init__(self, columns: Columns, sizes: Ints) -> None:
         self.scores, self.labels, self.weights, self.offset = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
-        self.groups = Groups(sizes)
+        self.dtype, self.groups = self.scores.dtype, Groups(sizes)
         self._length = min(_LENGTHS, key=self._cost)
         self._tiles = _AT_ONCE // self._length  # number of tiles per call
 
@@ -59,6 +59,10 @@ class ProblemRows:
         """The columns at these positions."""
         columns = self.scores, self.labels, self.weights, self.offset
         return Columns(*(None if x is None else x[where] for x in columns))
+
+    def taken(self, where: Ints, space: packing.Space) -> Columns:
+        """The columns at these positions, with the space's length."""
+        return packing.flat(self.at(where), space)
 
     def calls(self) -> Iterator[slice]:
         """Problems whose tiles share a call; a large problem has several calls of its own."""

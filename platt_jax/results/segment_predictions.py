@@ -77,14 +77,9 @@ class PredictsBySegment(ById):
         """
         validation.require_each(scores, segments=segments)
         if self.curves is None and accelerators.holds(scores):
-            if self.by_level is not None:
-                raise ValueError(
-                    "scores: expected an array on the host if the calibrator has levels, whose "
-                    "probabilities are computed there"
-                )
-            numbers = self._sigmoids(errors=False).numbers
+            keys, numbers, segments = self._numbered(scores, segments, errors=False)
             rows = scores, segments, offset
-            on_device: Any = proba_by_segment(self.keys, self.fit.A, numbers, *rows)
+            on_device: Any = proba_by_segment(keys, self.fit.A, numbers, *rows)
             return on_device
 
         def proba(curves: SegmentCurves, f: Any, places: Integers, offset: Any) -> Any:
@@ -127,10 +122,10 @@ class PredictsBySegment(ById):
         critical = critical_value(level, simultaneous)
         if self.curves is not None and simultaneous:
             raise ValueError(f"simultaneous: expected False for {self.curves.label} curves")
-        if self.curves is None and self.by_level is None and accelerators.holds(scores):
-            numbers = self._sigmoids().numbers
+        if self.curves is None and accelerators.holds(scores):
+            keys, numbers, segments = self._numbered(scores, segments)
             rows = scores, segments, offset
-            on_device: Any = band_by_segment(self.keys, self.fit.A, numbers, critical, *rows)
+            on_device: Any = band_by_segment(keys, self.fit.A, numbers, critical, *rows)
             return on_device
 
         def band(curves: SegmentCurves, f: Any, places: Integers, offset: Any) -> Any:
@@ -340,6 +335,24 @@ class PredictsBySegment(ById):
 
         list(ordered_map(fill, row_slices(len(scores))))
         return made
+
+    def _numbered(
+        self, scores: Any, segments: Column, *, errors: bool = True
+    ) -> tuple[NDArray[Any], NDArray[Any], Column]:
+        """Keys, the curves' numbers, and the ids of rows on a device.
+
+        With levels, where ids have several columns, these are places among the curves.
+        """
+        curves = self._sigmoids(errors=errors)
+        if self.by_level is None:
+            return self.keys, curves.numbers, segments
+        given = ids.read_like(self.keys, segments, len(scores))
+        located: Any
+        located, find = self._located(curves, given, "segments")
+        number = len(located.numbers)
+        # The last curve is of unseen places, of which there are none.
+        numbers = np.vstack([located.numbers, located.numbers[-1:]])
+        return np.arange(number), numbers, find(slice(None))
 
     def _located(
         self, curves: SegmentCurves, segments: ids.Ids, name: str

@@ -8,8 +8,10 @@ import pytest
 from data import batch
 
 import platt_jax as pj
-from platt_jax.execution import planning, run
+from platt_jax.execution import planning, replicates, run
+from platt_jax.execution.problems import Context, Problems
 from platt_jax.passes import shapes
+from platt_jax.solver.solution import ProblemInputs
 
 pytestmark = pytest.mark.usefixtures("chunks_of_all_sizes")
 ROWS_OF_A_SMALL_CHUNK = 17 * 1024
@@ -114,3 +116,37 @@ def test_sizes_up_to_the_largest_that_fits_a_chunk_are_ordered():
     assert (np.diff(tile_rows) <= 0).all()
     starts, length = planning.layout_rows(sizes)
     assert (np.diff(starts) >= sizes[:-1]).all() and length >= sizes.sum()
+
+
+@pytest.mark.parametrize("sizes", [[100], [1_000], [300, 5, 1], 3_000 * [9_000, 2_000, 100]])
+def test_a_problem_has_the_same_arrays_in_any_company(monkeypatch, sizes):
+    """On a GPU the order in which XLA adds up may depend on the shapes of arrays."""
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+    sizes = np.array(sizes)[planning.largest_first(np.array(sizes))]
+    chunks = list(planning.chunks(sizes, alike=1 << 20))
+    assert sum(len(chunk.sizes) for chunk in chunks) == len(sizes)
+    for chunk in chunks:
+        tile_rows = chunk.rows // chunk.tile_shape.rows
+        assert chunk.rows == 1 << 20
+        assert chunk.groups == tile_rows // {128: 8, 16: 2, 1: 1}[chunk.tile_shape.lanes]
+        heights = -(-chunk.sizes[:: chunk.tile_shape.group] // chunk.tile_shape.block)
+        assert heights.sum() <= tile_rows
+    alone = np.array([3_000_000, 10])
+    first, second = planning.chunks(alone, alike=1 << 20)
+    assert first.rows == 1 << 22 and second.rows == 1 << 20
+
+
+def test_replicates_have_the_same_arrays_in_any_company(monkeypatch):
+    monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
+    cuts = []
+
+    def in_chunks(*arguments):
+        cuts.append(arguments[-1])
+        return [np.zeros(10)] * 4
+
+    monkeypatch.setattr(replicates, "in_chunks", in_chunks)
+    plan = replicates.Plan("poisson", 0, 5, np.arange(2, dtype=np.uint64))
+    problems = Problems(np.array([900, 300]), None, np.dtype(np.float32))
+    replicates.fit_replicates(problems, ProblemInputs(), plan, Context(pj.Options(), None))
+    few, many = (next(cuts[0](np.full(number, 300), 0, 1 << 25)) for number in (1, 400_000))
+    assert (few.rows, few.groups) == (many.rows, many.groups)

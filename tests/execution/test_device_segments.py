@@ -290,17 +290,30 @@ def test_monitors(monkeypatch, rng, dtype, night_sd, pooling):
         assert_rows_stay(monkeypatch, job, finite, 50_000)
 
 
-def test_bootstrap_copies_rows(rng, dtype):
-    rows = made(rng, dtype, FEW)[:3]
+def test_bootstraps(monkeypatch, rng, dtype):
+    rows = made(rng, dtype, FEW)
     there = list(map(jnp.asarray, rows))
-    expected = pj.bootstrap(rows[0], rows[1], segments=rows[2], replicates=5)
-    with jax.transfer_guard_device_to_host("allow"):
-        for found in (
-            pj.bootstrap(there[0], there[1], segments=there[2], replicates=5),
-            pj.bootstrap(pj.SegmentRows(*there), replicates=5),
-        ):
-            np.testing.assert_array_equal(found.A, expected.A)
-            np.testing.assert_allclose(found.influence.cubes, expected.influence.cubes, rtol=1e-12)
+    beside = dict(segments=rows[2], weights=rows[3], replicates=5)
+    expected = pj.bootstrap(*rows[:2], **beside)
+    for found in (
+        pj.bootstrap(*there[:2], **beside | dict(segments=there[2], weights=there[3])),
+        pj.bootstrap(pj.SegmentRows(*there), replicates=5),
+    ):
+        np.testing.assert_array_equal(found.A, expected.A)
+        np.testing.assert_array_equal(found.status, expected.status)
+        np.testing.assert_allclose(found.influence.cubes, expected.influence.cubes, rtol=1e-9)
+        assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(found.fit))
+    batch = [x[: 7 * 40].reshape(7, 40) for x in rows[:2]]
+    found = pj.bootstrap(*map(jnp.asarray, batch), replicates=5)
+    expected = pj.bootstrap(*batch, replicates=5)
+    np.testing.assert_array_equal(found.A, expected.A)
+    np.testing.assert_allclose(found.influence.squares, expected.influence.squares, rtol=1e-9)
+
+    def job(*arrays):
+        return pj.bootstrap(*arrays[:2], segments=arrays[2], weights=arrays[3], replicates=5).A
+
+    # Each replicate's four numbers have a place in every lane of a chunk.
+    assert_rows_stay(monkeypatch, job, there, 4_096)
 
 
 def test_bad_arguments(rows):

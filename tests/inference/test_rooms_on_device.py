@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from accelerated import accelerated, assert_rows_stay
+from accelerated import accelerated, assert_rows_stay, assert_same_proba
 
 import platt_jax as pj
 from platt_jax import inference
@@ -103,3 +103,118 @@ def test_robust_covariances_of_classes(rng):
     np.testing.assert_allclose(
         jax.device_get(found.fit.covariance), expected.fit.covariance, rtol=1e-6
     )
+
+
+OMIT = pj.Options(non_finite="omit")
+
+
+def weighted(rng, shape, dtype):
+    """Scores, labels, and weights and an offset; one score is NaN."""
+    scores = rng.normal(size=shape)
+    labels = rng.random(shape) < 1 / (1 + np.exp(-scores))
+    scores[..., 3] = np.nan
+    offset = (rng.normal(size=shape) / 4).astype(dtype)
+    weights = rng.integers(0, 3, shape[-1:]).astype(dtype)
+    return (scores.astype(dtype), labels), {"weights": weights, "offset": offset}
+
+
+def assert_left_out_alike(calibrator, rows, given, prior=None):
+    settings = dict(prior=prior, options=OMIT)
+    expected = pj.leave_one_out(calibrator, *rows, **given, **settings)
+    with jax.enable_x64(rows[0].dtype == np.float64):
+        there, beside = jax.tree.map(jnp.asarray, (rows, given))
+        found = pj.leave_one_out(calibrator, *there, **beside, **settings)
+        assert isinstance(found, jax.Array) and found.dtype == expected.dtype
+        atol = 1e-9 if found.dtype == np.float64 else 1e-3
+        np.testing.assert_allclose(jax.device_get(found), expected, rtol=0, atol=atol)
+    assert np.isnan(expected).any()
+
+
+@pytest.mark.parametrize(("dtype", "pooling"), [(np.float32, "none"), (np.float64, "complete")])
+def test_rows_left_out(monkeypatch, rng, dtype, pooling):
+    """No segment has more than 256 rows, so that one program serves all."""
+    sizes = [50, 40, 60] if pooling == "complete" else range(210, 260, 5)
+    rows, given = weighted(rng, (sum(sizes),), dtype)
+    segments = rng.permutation(np.repeat(np.arange(len(sizes)) * 3 - 4, sizes)).astype(np.int32)
+    rows, prior = (*rows, segments), None
+    if pooling == "none":  # one that moves the curve of each segment elsewhere
+        mean = np.stack([-np.ones(10), np.linspace(-3, 3, 10)], 1).astype(dtype)
+        prior = pj.GaussianPrior(mean, np.tile(9 * np.eye(2, dtype=dtype), (10, 1, 1)))
+    settings = dict(prior=prior, options=OMIT)
+    calibrator = pj.fit_segments(*rows, **given, **settings, pooling=pooling)
+    assert_left_out_alike(calibrator, rows, given, prior)
+    if pooling == "none":
+        names = tuple(given)
+
+        def job(*arrays):
+            rows, beside = arrays[:3], dict(zip(names, arrays[3:], strict=True))
+            return pj.leave_one_out(calibrator, *rows, **beside, **settings)
+
+        arrays = [jnp.asarray(x) for x in (*rows, *given.values())]
+        assert_rows_stay(monkeypatch, job, arrays, KEYS)
+
+
+def test_rows_left_out_of_batches_and_classes(rng):
+    rows, given = weighted(rng, (10, 250), np.float64)
+    assert_left_out_alike(pj.fit(*rows, **given, options=OMIT), rows, given)
+    one = [x[0] for x in rows], {"weights": given["weights"], "offset": given["offset"][0]}
+    assert_left_out_alike(pj.fit(*one[0], **one[1], options=OMIT), *one)
+    table = rows[0].T, rng.integers(0, 10, 250) - 3
+    given = {"weights": given["weights"], "offset": given["offset"].T}
+    classes = pj.fit_one_vs_rest(*table, **given, options=OMIT)
+    assert_left_out_alike(classes, table, given)
+
+
+def test_levels(monkeypatch, rng, rows):
+    """Ids of several columns are on the host; unseen ones of a known region have its curve."""
+    scores, labels, segments = rows
+    ids = np.stack([segments % 2, segments], 1)
+    calibrator = pj.fit_segments(scores, labels, ids, pooling="nested")
+    ids[segments > 15, 1] += 100
+    ids[segments > 20, 0] += 7
+    there = jnp.asarray(scores)
+    found, expected = (calibrator.predict_proba(x, ids) for x in (there, scores))
+    assert_same_proba(found, expected)
+    for x, y in zip(calibrator.band(there, ids), calibrator.band(scores, ids), strict=True):
+        assert_same_proba(x, y)
+    one = calibrator.predict_proba(there, (0, 77))
+    assert_same_proba(one, calibrator.predict_proba(scores, (0, 77)))
+    expected = pj.estimate_rates(calibrator, scores, ids, from_rate=0.4)
+    assert_same(pj.estimate_rates(calibrator, there, ids, from_rate=0.4), expected)
+
+    def job(scores):
+        rates = pj.estimate_rates(calibrator, scores, ids, from_rate=0.4)["rate"]
+        return calibrator.band(scores, ids), rates
+
+    assert_rows_stay(monkeypatch, job, [there], 5_000)
+
+
+def test_gates(monkeypatch, rng):
+    """No segment has more than 64 rows, so that one program serves all."""
+    segments = rng.permutation(np.repeat(np.arange(10, dtype=np.int32), range(40, 60, 2)))
+    scores = rng.normal(size=len(segments)).round(1).astype(np.float32) * 2
+    labels = rng.random(len(segments)) < 1 / (1 + np.exp(-2 * scores * (segments != 5)))
+    calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    segments = np.where(segments > 6, segments + 3, segments)
+    weights = rng.integers(0, 3, len(segments)).astype(np.float32)
+    weights[segments == 2] = 0
+    scores[np.flatnonzero((segments == 3) & (weights > 0))[0]] = np.nan
+    there = list(map(jnp.asarray, (scores, segments)))
+    asked = dict(precision=0.8, side="both", weights=weights)
+    expected = pj.gate(calibrator, scores, segments, **asked)
+    assert {"OK", "UNREACHED", "NON_FINITE", "REVERSED"} == set(expected["status"])
+    assert_same(pj.gate(calibrator, *there, **asked), expected)
+    held = pj.SegmentRows(there[0], jnp.asarray(labels), there[1])
+    expected = pj.gate(calibrator, scores, segments, side="negative")
+    assert_same(pj.gate(calibrator, held, side="negative"), expected)
+    with pytest.raises(ValueError, match="weights: expected finite numbers"):
+        pj.gate(calibrator, *there, weights=jnp.full(len(scores), jnp.inf))
+    table = rng.normal(size=(50, 10)).astype(np.float32)
+    classes = pj.fit_one_vs_rest(table, np.argmax(table + rng.gumbel(size=table.shape), 1))
+    found = pj.gate(classes, jnp.asarray(table), precision=0.5)
+    assert_same(found, pj.gate(classes, table, precision=0.5))
+
+    def job(scores, segments):
+        return pj.gate(calibrator, scores, segments)["threshold"]
+
+    assert_rows_stay(monkeypatch, job, there, KEYS)
