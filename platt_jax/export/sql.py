@@ -52,7 +52,7 @@ def to_sql(
 
     Curves that are no sigmoids are written in pieces, each a polynomial of the score: lines for
     isotonic curves, constants for bins and Venn-Abers predictors, and log-odds for the others.
-    Scores beyond 1e300 are taken as this number.
+    Scores beyond 1e300 are taken as this number. A sigmoid with A = 0 is NaN at infinite scores.
 
     Args:
         calibrator: a SegmentCalibrator with any curves, a Sigmoid or a Fit of one problem.

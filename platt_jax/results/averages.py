@@ -23,6 +23,9 @@ from platt_jax.results.probabilities import variance_of_logit
 STEP, PAIRS = 0.5, 14
 _WIDEST = 4.0  # maximum variance for this rule
 
+# Standard errors of A f, from which on scores have their limit: their squares do not overflow.
+_FARTHEST = 1e70
+
 # Fractions that are added with a common denominator: a division costs as much as ten sums.
 _FRACTIONS = 4
 
@@ -103,8 +106,8 @@ def _log_odds(f: jax.Array, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The mean and the variance of the log-odds of class 1."""
     A, B, c_AA, c_AB, c_BB = (normal[:, i] for i in range(5))
     # The limit for infinite scores depends only on the probability of a positive slope.
-    far = jnp.isinf(f) & (c_AA > 0)
-    f = jnp.where(far, jnp.sign(f) * 1e8 * lax.rsqrt(jnp.where(far, c_AA, 1.0)), f)
+    reach = jnp.where(c_AA > 0, _FARTHEST * lax.rsqrt(c_AA), jnp.finfo(f.dtype).max)
+    f = jnp.clip(f, -reach, reach)
     return -(A * f + B), jnp.maximum(variance_of_logit(f, c_AA, c_AB, c_BB), 0)
 
 

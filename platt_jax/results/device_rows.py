@@ -20,6 +20,8 @@ from platt_jax.results.probabilities import (
     band,
     expit,
     log_expit,
+    log_odds,
+    nearer_scores,
     normalized,
     variance_of_logit,
     with_offset,
@@ -215,10 +217,10 @@ def _proba(
     length: int,
 ) -> jax.Array:
     A, B = _row_curves(segments, keys, curves, length).T
-    log_odds = -(A * scores.astype(A.dtype) + B)
+    logit = log_odds(A, scores.astype(A.dtype), B)
     if offset is not None:
-        log_odds += offset.astype(A.dtype)
-    proba: jax.Array = expit(log_odds)
+        logit += offset.astype(A.dtype)
+    proba: jax.Array = expit(logit)
     return proba
 
 
@@ -251,9 +253,9 @@ def _band(
 ) -> tuple[jax.Array, jax.Array]:
     wide = np.promote_types(dtype, curves.dtype)
     A, B, *covariance = _row_curves(segments, keys, curves.astype(wide), length).T
-    f = scores.astype(wide)
-    log_odds = with_offset(-(A * f + B), offset)
-    lower, upper = band(log_odds, variance_of_logit(f, *covariance), critical)
+    f = nearer_scores(scores.astype(wide), covariance[0])
+    logit = with_offset(log_odds(A, f, B), offset)
+    lower, upper = band(logit, variance_of_logit(f, *covariance), critical)
     return lower.astype(dtype), upper.astype(dtype)
 
 
@@ -261,7 +263,7 @@ def _band(
 def _class_probabilities(
     scores: jax.Array, A: jax.Array, B: jax.Array, offset: jax.Array | None, normalize: bool
 ) -> jax.Array:
-    logit = -(A[None] * scores.astype(A.dtype) + B[None])
+    logit = log_odds(A[None], scores.astype(A.dtype), B[None])
     if offset is not None:
         logit += offset.astype(A.dtype)
     proba: jax.Array = normalized(log_expit(logit), jnp.isfinite(A)) if normalize else expit(logit)

@@ -23,6 +23,7 @@ from platt_jax.results.probabilities import (
     critical_value,
     inverse_interval,
     inverse_standard_error,
+    nearer_scores,
     variance_of_logit,
 )
 from platt_jax.results.sigmoid import Sigmoid
@@ -215,7 +216,7 @@ class Fit(ComparedByValue, Inspectable):
         Returns:
             Lower and upper probabilities, each with the shape of `predict_proba`. NaN where the
             covariance is NaN: for constant scores, which leave the slope undetermined, and for
-            failed fits. At infinite scores one or both ends of the band are NaN.
+            failed fits. At infinite scores both ends are limits.
 
         Raises:
             ValueError: the level is not between 0 and 1, or the shapes do not match.
@@ -228,9 +229,13 @@ class Fit(ComparedByValue, Inspectable):
             (array([0.07, 0.12]), array([0.88, 0.95]))
         """
         critical = critical_value(level, simultaneous)
-        logit = self.sigmoid.logit(scores, offset=offset)
-        variance = variance_of_logit(*self._covariance_by_row(scores, "scores"))
-        return band(logit, variance, critical)
+        rows, *entries = self._covariance_by_row(scores, "scores")
+        try:
+            rows = nearer_scores(rows, entries[0])
+        except (TypeError, ValueError) as error:
+            raise self.sigmoid._shape_error("scores", rows) from error
+        logit = self.sigmoid.logit(rows, offset=offset)
+        return band(logit, variance_of_logit(rows, *entries), critical)
 
     def inverse_standard_error(self, proba: Column) -> Any:
         """The standard error of ``sigmoid.inverse``, the score at which P(y=1) equals `proba`.

@@ -49,13 +49,13 @@ class LogOddsCurves(FittedCurves):
         constant, *others = self.coefficients[which].T
         with np.errstate(over="ignore", invalid="ignore"):
             functions, slopes, beyond = self._functions(scores, which)
-            made = sum(map(_product, others, functions), start=constant)
+            made = sum(map(np.multiply, others, functions), start=constant)
             if slopes:
-                made = made + _product(sum(map(np.multiply, others, slopes)), beyond)
+                made = made + sum(map(np.multiply, others, slopes)) * beyond
             return np.asarray(made)
 
     def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        """See `FittedCurves`. NaN for infinite scores."""
+        """See `FittedCurves`."""
         covariance = self.covariance[which]
         unknown = np.isinf(np.diagonal(covariance, axis1=1, axis2=2))
         covariance = np.where(np.isinf(covariance), 0, covariance)
@@ -85,12 +85,16 @@ class LogOddsCurves(FittedCurves):
         """The functions at the scores, or at the end before them with the slopes from there on.
 
         The third is how far the scores are beyond the ends; without ends there are no slopes.
+        Infinite scores, and far ones whose squares overflow, are taken as nearer ones: the
+        log-odds and their standard error grow alike, so these have the same probabilities.
         """
         center, scale = self.center[which], self.scale[which]
+        most = np.finfo(center.dtype).max ** 0.25
         if not isinstance(self.features, StandardizedFeatures):
-            return self.features.values(scores, (center,)), [], 0
+            nearer = np.clip(scores, center - most, center + most)
+            return self.features.values(nearer, (center,)), [], 0
         ends = self.features.ends(*((x[which] - center) * scale for x in (self.low, self.high)))
-        u = (scores - center) * scale
+        u = np.clip((scores - center) * scale, -most, most)
         inside = np.clip(u, *ends)
         return self.features.values(inside), self.features.slopes(inside), u - inside
 
@@ -119,8 +123,3 @@ class LogOddsCurves(FittedCurves):
         """See `FittedCurves`."""
         options = {x.name: getattr(self.features, x.name) for x in fields(self.features)}
         return {"kind": self.kind, "features": self.features.name, "options": options}
-
-
-def _product(a: Any, x: Any) -> Any:
-    """The product, 0 where a is 0 and x is infinite: log-odds at infinite scores are limits."""
-    return np.where((a == 0) & np.isinf(x), 0, a * x)

@@ -21,7 +21,13 @@ from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
-from platt_jax.results.probabilities import expit, log_expit, normalized, with_offset
+from platt_jax.results.probabilities import (
+    expit,
+    log_expit,
+    log_odds,
+    normalized,
+    with_offset,
+)
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import Table
@@ -156,7 +162,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
                 return proba
             log_proba = np.log(np.maximum(proba, np.finfo(proba.dtype).tiny))
         else:
-            logit = with_offset(-(fit.A * scores + fit.B), offset)
+            logit = with_offset(log_odds(fit.A, scores, fit.B), offset)
             if not normalize:
                 return expit(logit)
             log_proba = log_expit(logit)

@@ -117,6 +117,42 @@ def band(logit: Array, variance: Array, critical: float) -> tuple[Any, Any]:
         return expit(logit - reach), expit(logit + reach)
 
 
+def log_odds(A: Any, scores: Any, B: Any) -> Any:
+    """-(A f + B). Where A is 0 it is -B, at infinite scores too: a flat curve is flat."""
+    if isinstance(scores, jax.Array) or not np.all(A):
+        scores = finite_where_flat(scores, A)
+    return -(A * scores + B)
+
+
+def finite_where_flat(scores: Any, A: Any) -> Any:
+    """The scores, with 0 in place of infinite ones where A is 0."""
+    xp = jnp if isinstance(scores, jax.Array) else np
+    return xp.where((A == 0) & xp.isinf(scores), 0, scores)
+
+
+def nearer_scores(scores: Any, c_AA: Any, places: Any = None) -> Any:
+    """Scores with the same band, whose squares times the variance of A do not overflow.
+
+    There the log-odds and their standard error grow alike. So infinite scores get the limits.
+
+    Args:
+        scores: the scores of rows.
+        c_AA: the variances of A, of the rows or of the curves.
+        places: the places of the rows' curves, or None.
+    """
+    xp = jnp if isinstance(scores, jax.Array) else np
+    largest = float(xp.finfo(c_AA.dtype).max)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        reach = xp.minimum(largest**0.25 / xp.sqrt(c_AA), largest)
+    reach = xp.where(c_AA > 0, reach, largest**0.5)
+    if xp is np:
+        low, high = np.fmin.reduce(scores, None, initial=0), np.fmax.reduce(scores, None, initial=0)
+        if max(-low, high) <= np.min(reach, initial=largest):
+            return scores
+    reach = reach if places is None else reach[places]
+    return xp.clip(scores, -reach, reach)
+
+
 def variance_of_logit(scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> Any:
     """The variance of A f + B, given the covariance of (A, B), which may be rounded.
 
@@ -126,7 +162,7 @@ def variance_of_logit(scores: Array, c_AA: Array, c_AB: Array, c_BB: Array) -> A
     """
     xp = jnp if isinstance(scores, jax.Array) else np
     rounding = 4 * float(xp.finfo(c_BB.dtype).eps)
-    with np.errstate(invalid="ignore"):  # infinite scores
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and far scores
         terms = c_AA * scores * scores, 2 * c_AB * scores, c_BB
         return sum(terms) + rounding * sum(map(xp.abs, terms))
 

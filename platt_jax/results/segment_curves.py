@@ -16,7 +16,15 @@ from platt_jax.results.averages import mean_probability
 from platt_jax.results.curve_thresholds import curve_thresholds
 from platt_jax.results.fit import Fit
 from platt_jax.results.fitted_curves import FittedCurves
-from platt_jax.results.probabilities import UPPER, band, expit, variance_of_logit, with_offset
+from platt_jax.results.probabilities import (
+    UPPER,
+    band,
+    expit,
+    finite_where_flat,
+    nearer_scores,
+    variance_of_logit,
+    with_offset,
+)
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.thresholds import Thresholds, mean_thresholds, sigmoid_thresholds
 
@@ -70,6 +78,7 @@ class SegmentSigmoids:
         self, scores: Any, places: Integers, offset: Any, critical: float
     ) -> Sequence[NDArray[Any]]:
         """See `SegmentCurves`."""
+        scores = nearer_scores(scores, self.numbers[:, 2], places)
         variance = variance_of_logit(scores, *(x[places] for x in self.numbers.T[2:]))
         return band(self._log_odds(scores, places, offset), variance, critical)
 
@@ -84,6 +93,8 @@ class SegmentSigmoids:
 
     def _log_odds(self, scores: Any, places: Integers, offset: Any) -> Any:
         A, B = self.numbers.T[:2]
+        if not A.all():
+            scores = finite_where_flat(scores, A[places])
         return with_offset(-(A[places] * scores + B[places]), offset)
 
     def _row_normals(self, places: Integers, offset: Any) -> tuple[Any, Any, Any]:

@@ -17,7 +17,7 @@ from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.probabilities import expit, log_expit, with_offset
+from platt_jax.results.probabilities import expit, log_expit, log_odds, with_offset
 
 
 @jax.tree_util.register_dataclass
@@ -48,7 +48,7 @@ class Sigmoid(ComparedByValue):
     def _logit(self, scores: Column, offset: Column | None) -> Any:
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
-            logit = -(A * scores + B)
+            logit = log_odds(A, scores, B)
         except (TypeError, ValueError) as error:  # raised by JAX and NumPy if shapes do not match
             raise self._shape_error("scores", scores) from error
         return with_offset(logit, offset)

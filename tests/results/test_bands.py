@@ -14,6 +14,7 @@ from scipy.special import expit, logit
 
 import platt_jax as pj
 from platt_jax import Sigmoid
+from platt_jax.results.averages import mean_probability
 
 
 def oracle(one, scores, critical):
@@ -143,15 +144,39 @@ def test_levels_that_are_none(rng):
 
 
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
-def test_unknown_covariances_and_infinite_scores_give_nan(rng):
+def test_unknown_covariances_give_nan(rng):
     scores, labels = problem(rng, (3, 30))
     scores[0] = 2.0
     scores[1, 3] = np.nan
     lower, upper = pj.fit(scores, labels).band(np.zeros((3, 2)))
     for ends in (lower, upper):
         assert np.isnan(ends[:2]).all() and np.isfinite(ends[2]).all()
-    lower, upper = pj.fit(scores[2], labels[2]).band([np.inf, -np.inf, np.nan, 0.0])
-    assert np.isnan(lower[:3] + upper[:3]).all() and np.isfinite([lower[3], upper[3]]).all()
+    lower, upper = pj.fit(scores[2], labels[2]).band([np.nan, 0.0])
+    assert np.isnan(lower[0] + upper[0]) and np.isfinite([lower[1], upper[1]]).all()
+
+
+def test_predictions_and_bands_at_far_and_infinite_scores_are_limits(rng, dtype):
+    """Squares of far scores overflowed: a band from 0 to 1, or a mean of 1/2. 0 inf was NaN."""
+    most = 1e37 if dtype == np.float32 else 1e300
+    at = np.tile(np.array([-np.inf, -most, -1e15, 1e15, most, np.inf], dtype), (3, 1))
+    # A sure slope, one that may be 0, and none; then a slope that is known.
+    A, C = np.array([-2, -0.1, 0], dtype), np.zeros((3, 2, 2), dtype)
+    C[:, 0, 0], C[:, 1, 1] = [0.01, 1, 0], 0.04
+    one = replace(pj.fit(*problem(rng, (3, 30))), A=A, B=np.zeros(3, dtype), covariance=C)
+    shift = replace(one, A=A - 1, covariance=C * [[0, 0], [0, 1]])
+    sure, flat = [0, 0, 0, 1, 1, 1], np.full(6, 0.5)
+    low, high = expit(1.959963984540054 * 0.2 * np.array([-1, 1]))
+    np.testing.assert_array_equal(one.predict_proba(at), [sure, sure, flat])
+    lower, upper = one.band(at)
+    np.testing.assert_allclose(lower, [sure, np.zeros(6), np.full(6, low)], rtol=1e-6)
+    np.testing.assert_allclose(upper, [sure, np.ones(6), np.full(6, high)], rtol=1e-6)
+    np.testing.assert_array_equal(shift.band(at), np.full((2, 3, 6), sure))
+    normal = np.column_stack([A, np.zeros(3), C[:, 0, 0], C[:, 0, 1], C[:, 1, 1]]).repeat(6, 0)
+    mean = mean_probability(at.ravel().astype(float), normal).reshape(3, 6)
+    unsure = stats.norm.cdf([-0.1, 0.1]).repeat(3)
+    np.testing.assert_allclose(mean, [sure, unsure, flat], rtol=1e-6, atol=1e-12)
+    there = Sigmoid(jnp.zeros(1), jnp.ones(1)).predict_proba(jnp.array([[-jnp.inf, 1, jnp.inf]]))
+    np.testing.assert_allclose(there, np.full((1, 3), expit(-1.0)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("shift", [1e3, 1e6])
