@@ -32,6 +32,8 @@ _OWN = ("side", *_NUMBERS, "basis", "status")
 # All accepted rows disagree with the curves if so many mistakes are less probable than this.
 _IMPROBABLE = 0.01
 _LEAST_SPREAD = 1e-3  # of the expected mistakes, relative to them
+# Of the errors of two segments' curves, which have a population in common.
+_CORRELATION = 0.1
 
 
 def certify(
@@ -208,7 +210,9 @@ def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None
     some = rows > 0
     n, m, error = rows[some], gate["precision"][some], gate["standard_error"][some]
     expected, wrong = (n * (1 - m)).sum(), n.sum() - right.sum()
-    variance = np.maximum(((n * error) ** 2).sum(), (_LEAST_SPREAD * expected) ** 2)
+    alone, together = ((n * error) ** 2).sum(), (n * error).sum() ** 2
+    variance = (1 - _CORRELATION) * alone + _CORRELATION * together
+    variance = np.maximum(variance, (_LEAST_SPREAD * expected) ** 2)
     if not (wrong > expected > 0):
         return
     shape = expected**2 / variance

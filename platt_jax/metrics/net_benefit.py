@@ -299,7 +299,7 @@ def _thresholds(threshold: Column, ends: bool = False) -> tuple[Floats, bool]:
 
 
 def _costs(cost: Any) -> tuple[float, float]:
-    costs = np.asarray(cost, float)
+    costs = validation.numbers(cost, "cost").astype(float)
     if costs.shape != (2,) or not ((costs >= 0) & np.isfinite(costs)).all() or not costs.any():
         raise ValueError(f"cost: expected two costs >= 0, one of them above 0, got {cost!r}")
     return float(costs[0]), float(costs[1])

@@ -160,7 +160,8 @@ def test_all_accepted_rows_together_say_that_the_curves_are_wrong(gates, error):
     gates["precision"], gates["standard_error"] = np.full(30, 0.95), np.full(30, error)
     for each in (1, 100):  # 1.5 and 150 mistakes are expected
         ids, scores = np.repeat(np.arange(30), each), np.ones(30 * each)
-        expected, variance = 1.5 * each, max(30 * (each * error) ** 2, 1e-9)
+        # Errors have a correlation of .1.
+        expected, variance = 1.5 * each, max((27 + 90) * (each * error) ** 2, 1e-9)
         shape = expected**2 / variance
         tail = nbinom.sf(np.arange(30 * each), shape, shape / (shape + expected))
         most = int(np.argmax(tail < 0.01))  # P(more than so many) is less

@@ -119,6 +119,7 @@ def test_what_is_refused():
         (lambda: metrics.decision_curve(*rows, before=[2, 0.1]), "before: expected probab"),
         (lambda: metrics.expected_cost(*rows, cost=(0, 0)), "cost: expected two costs"),
         (lambda: metrics.expected_cost(*rows, cost=1), "cost: expected two costs"),
+        (lambda: metrics.expected_cost(*rows, cost=("a", "b")), "cost: expected numbers"),
         (lambda: metrics.expected_cost(*rows, cost=(1, 1), threshold=[0.1]), "expected one num"),
     ):
         with pytest.raises(ValueError, match=message):
