@@ -83,6 +83,9 @@ def fit_replicates(
     sizes, take, order = original.sizes, original.take, original.order
     options = _with_tol(validation.options(context.options), original.dtype)
     number, problems = plan.number, len(sizes)
+    # XLA may add up in another order where arrays have other shapes, of whatever. On a GPU a
+    # problem's replicates would then depend on the others.
+    alike = None if shapes.sizes().in_lanes else _CHUNK_ON_GPU
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)
 
@@ -95,6 +98,8 @@ def fit_replicates(
         originals = slice(problem[0], problem[-1] + 1)
         groups = Groups(sizes[originals])
         rows = take(originals, _ALL, packing.Space(_room(groups.rows, chunk), reused=True))
+        if alike is not None:
+            rows = _lengthened(rows, length=chunk.capacity)
         starts = groups.starts[problem - problem[0]]
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
         their_own = jax.tree.map(lambda leaf: leaf[problem], given), stream
@@ -159,11 +164,7 @@ def fit_replicates(
     replicate_problems = original._replace(sizes=np.repeat(sizes.astype(np.int32), number))
     program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
-    # XLA may add up in another order where arrays have another shape. On a GPU a problem's
-    # replicates would then depend on the others.
-    cut = planning.chunks
-    if not shapes.sizes().in_lanes:
-        cut = partial(planning.chunks, alike=_CHUNK_ON_GPU)
+    cut = partial(planning.chunks, alike=alike)
     made = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places, cut)
     return Replicates(*(x.reshape(number, problems) for x in made))
 
@@ -255,6 +256,13 @@ def _words(clusters: Column, length: int) -> NDArray[np.uint32]:
     codes = factorize(ids.read_rows(clusters, length, "clusters"))
     words = hashes(codes.named(np.arange(codes.numbers))).astype(np.uint32)
     return words[codes.of(slice(None))]
+
+
+@partial(xla.jit, static_argnames=("length",))
+def _lengthened(rows: Columns, length: int) -> Columns:
+    """Flat columns followed by others up to this length."""
+    longer: Columns = jax.tree.map(lambda x: jnp.pad(x, (0, length - len(x))), rows)
+    return longer
 
 
 @partial(xla.jit, static_argnames=("kind",))

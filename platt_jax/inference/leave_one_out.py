@@ -15,32 +15,26 @@ from platt_jax.arrays import Integers, Ints
 from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.columns import Column
-from platt_jax.execution import planning
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DeviceDenseRows
 from platt_jax.execution.device_grouping import group_ids
 from platt_jax.execution.fitted_rows import fitted_columns, require_fitted, rows_of_classes
 from platt_jax.execution.given import shared_prior
 from platt_jax.execution.on_device import only_device
-from platt_jax.execution.problems import Context, Problems
-from platt_jax.execution.run import fit_problems
 from platt_jax.execution.segment_rows import DeviceSegmentRows
-from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
 from platt_jax.inference.left_out_there import expanded_there, ordered_there
+from platt_jax.inference.refits import refit
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
-from platt_jax.model.prior import CenteredPrior, GaussianPrior
+from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
-from platt_jax.passes import packing, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.solver.solution import ProblemInputs
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
@@ -179,7 +173,7 @@ def _rows_there(
     with jax.default_device(rows.device):
         center, tolerance = _center(fit, prior, options), _TOLERANCE[rows.dtype.name]
         found, doubtful, start = expanded_there(rows, center, options, tolerance)
-        refitted = _refit(rows, doubtful, start, prior, options, caller)
+        refitted = refit(rows, doubtful, start, prior, options, caller)
         found = ordered_there(found, doubtful, refitted, order or itemgetter(slice(rows.length)))
     return accelerators.results(found, rows.dtype, rows.device)
 
@@ -279,7 +273,7 @@ def _rows_left_out(
     found, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=rows.scores.dtype == np.float64
     )
-    found[doubtful] = _refit(rows, doubtful, start, prior, options, caller)
+    found[doubtful] = refit(rows, doubtful, start, prior, options, caller)
     return found
 
 
@@ -376,48 +370,3 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
         return np.add.reduceat(tile_sums, firsts, dtype=np.float64).astype(tile_sums.dtype)
 
     return jax.tree.map(sum_by_problem, sums(*_at(rows, tiles, center)))
-
-
-def _refit(
-    rows: Any,
-    which: Ints,
-    start: tuple[NDArray[Any], NDArray[Any]],
-    prior: GaussianPrior | None,
-    options: Options,
-    caller: Caller,
-) -> NDArray[Any]:
-    """The probabilities of these rows, each by a fit of the other rows of its problem.
-
-    `rows` are a ProblemRows, or have the methods of `RowsThere`.
-    """
-    problem = np.searchsorted(rows.groups.starts, which, side="right") - 1
-    sizes = rows.groups.sizes[problem] - 1
-    found = np.full(len(which), np.nan, rows.dtype)
-    some = np.flatnonzero(sizes > 0)
-    order = planning.largest_first(sizes[some])
-    some = some[order]
-    if not len(some):
-        return found
-    sizes = sizes[some]
-    starts, left_out = rows.groups.starts[problem[some]], which[some]
-
-    def take(fits: slice, part: slice, space: packing.Space) -> Columns:
-        first, last, _ = part.indices(int(sizes[fits][0]))
-        if part == slice(None):
-            own = Groups(sizes[fits])
-            where = own.by_row(starts[fits]) + own.place
-            where += where >= own.by_row(left_out[fits])
-        else:
-            where = np.arange(first, last) + starts[fits]
-            where += where >= left_out[fits]
-        return rows.taken(where, space)
-
-    each = None if prior is None else CenteredPrior.of(_entries(problem[some], prior), found.dtype)
-    given = ProblemInputs(each, tuple(x[some] for x in start))
-    fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
-    space = packing.Space(shapes.few_lengths(len(some), 1))
-    mine = accelerators.fetched(rows.taken(left_out, space))
-    mine = jax.tree.map(lambda x: x[: len(some), None], mine)
-    proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)
-    found[some] = proba[:, 0]
-    return found

@@ -11,7 +11,8 @@ from data import batch, labels_of
 
 import platt_jax as pj
 from platt_jax import Status
-from platt_jax.execution import planning
+from platt_jax.backend import xla
+from platt_jax.execution import planning, replicates
 from platt_jax.passes import replicated, shapes
 
 KINDS = ["poisson", "bayesian"]
@@ -70,6 +71,29 @@ def test_replicates_of_an_oversized_problem(rng, sizes, kind):
     made = pj.bootstrap(scores, labels, replicates=3, kind=kind)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.on_cpu
+def test_bits_do_not_depend_on_company_with_a_gpus_arrays(rng, monkeypatch):
+    """On any device: one program computes all replicates of problems of this size."""
+    gpu = shapes.CPU._replace(tile_shapes=shapes.TILE_SHAPES, tiles_at_once=None, in_lanes=False)
+    monkeypatch.setattr(shapes, "sizes", lambda: gpu)
+    monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
+    monkeypatch.setattr(replicates, "_CHUNK_ON_GPU", 1 << 17)
+    programs, solve = set(), replicates._solve_chunk
+
+    def seen(*arrays, **static):
+        programs.add(tuple(np.shape(x) for x in jax.tree.leaves(arrays)))
+        return solve(*arrays, **static)
+
+    monkeypatch.setattr(replicates, "_solve_chunk", seen)
+    scores, labels = batch(rng, 120, 250)
+    whole = pj.bootstrap(scores, labels, replicates=5)
+    alone = pj.bootstrap(scores[:2], labels[:2], replicates=4)
+    for name in ("A", "B", "status"):
+        assert np.array_equal(getattr(alone, name), getattr(whole, name)[:4, :2])
+    assert len(programs) == 1
 
 
 @pytest.mark.slow

@@ -47,10 +47,10 @@ def assert_exact(scores, labels, weights=None, prior=None, options=Options(), at
 def refits(monkeypatch):
     """How many rows were fitted without, by each call."""
     counts = []
-    refit = MODULE._refit
+    refit = MODULE.refit
     monkeypatch.setattr(
         MODULE,
-        "_refit",
+        "refit",
         lambda rows, which, *rest: counts.append(len(which)) or refit(rows, which, *rest),
     )
     return counts
