@@ -97,6 +97,7 @@ def test_problems_over_the_same_rows(rng, tile_shapes, size):
 
 
 @pytest.mark.slow
+@pytest.mark.as_users
 def test_a_second_fit_costs_no_grouping(rng):
     """Grouping takes most of the time of a fit of a few rows in each of many segments."""
     scores = rng.normal(size=2_000_000)

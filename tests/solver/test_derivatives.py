@@ -213,6 +213,7 @@ def test_the_gradient_takes_no_memory_per_iteration(large):
     assert few == many <= 16 * 4 * MANY
 
 
+@pytest.mark.as_users
 def test_the_gradient_costs_less_than_the_fit(large):
     """The fit is part of it; going back through its eight passes would cost as much again at least,
     and more than that to write down what they had computed."""
