@@ -9,7 +9,7 @@ from accelerated import accelerated, assert_rows_stay, outcome
 
 import platt_jax as pj
 
-pytestmark = pytest.mark.slow  # compiles many programs
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chunks_of_all_sizes")]
 
 triage = partial(pj.triage, against="predictions")
 

@@ -9,7 +9,7 @@ from accelerated import accelerated, assert_rows_stay, assert_same_proba
 import platt_jax as pj
 from platt_jax import inference
 
-pytestmark = pytest.mark.slow  # compiles many programs
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chunks_of_all_sizes")]
 
 KEYS = 1_024  # that are fetched at once
 FEW = [40, 33, 38, 7, 40, 12, 25, 40, 39, 40]
