@@ -153,6 +153,7 @@ WITH_CLASSES = {
     "gate": (lambda r, _: pj.gate(by_class(), r), OF_CLASSES),
     "certify": (lambda r, _: pj.certify(gates(by_class()), r, None), OF_CLASSES),
     "plots.explore": (explore(by_class), OF_CLASSES),
+    "plots.risk_coverage": (lambda rows, _: plots.risk_coverage(by_class(), rows), OF_CLASSES),
     "report.to_html": (html(by_class), OF_CLASSES),
 }
 GROUPS = {"": WITHOUT_CALIBRATOR, "segments": WITH_SEGMENTS, "classes": WITH_CLASSES}

@@ -106,7 +106,8 @@ def _log_odds(f: jax.Array, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The mean and the variance of the log-odds of class 1."""
     A, B, c_AA, c_AB, c_BB = (normal[:, i] for i in range(5))
     # The limit for infinite scores depends only on the probability of a positive slope.
-    reach = jnp.where(c_AA > 0, _FARTHEST * lax.rsqrt(c_AA), jnp.finfo(f.dtype).max)
+    farthest = min(_FARTHEST, float(jnp.finfo(f.dtype).max) ** 0.25)
+    reach = jnp.where(c_AA > 0, farthest * lax.rsqrt(c_AA), jnp.finfo(f.dtype).max)
     f = jnp.clip(f, -reach, reach)
     return -(A * f + B), jnp.maximum(variance_of_logit(f, c_AA, c_AB, c_BB), 0)
 

@@ -118,11 +118,11 @@ def test_sizes_up_to_the_largest_that_fits_a_chunk_are_ordered():
     assert (np.diff(starts) >= sizes[:-1]).all() and length >= sizes.sum()
 
 
-@pytest.mark.parametrize("sizes", [[100], [1_000], [300, 5, 1], 3_000 * [9_000, 2_000, 100]])
-def test_a_problem_has_the_same_arrays_in_any_company(monkeypatch, sizes):
+@pytest.mark.parametrize("numbers", [[100], [1_000], [300, 5, 1], 3_000 * [9_000, 2_000, 100]])
+def test_a_problem_has_the_same_arrays_in_any_company(monkeypatch, numbers):
     """On a GPU the order in which XLA adds up may depend on the shapes of arrays."""
     monkeypatch.setattr(shapes, "sizes", lambda: shapes.ACCELERATOR)
-    sizes = np.array(sizes)[planning.largest_first(np.array(sizes))]
+    sizes = np.array(numbers)[planning.largest_first(np.array(numbers))]
     chunks = list(planning.chunks(sizes, alike=1 << 20))
     assert sum(len(chunk.sizes) for chunk in chunks) == len(sizes)
     for chunk in chunks:
