@@ -61,9 +61,9 @@ def certify(
     more often those that fail.
 
     All accepted rows together say whether the curves are right where the gates are. A
-    RuntimeWarning tells if so few are right as the curves allow in less than 1 % of the cases. Then
-    gates that are not certified are not to be trusted at all. Docs/explanation/numbers.md says how
-    often it comes; of curves that are not pooled it comes too often.
+    RuntimeWarning says if more are wrong than the curves allow in 99 % of cases. Then do not trust
+    gates that are not certified. Docs/explanation/numbers.md says how often the warning comes, and
+    where it is weak evidence.
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.

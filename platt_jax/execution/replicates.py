@@ -83,8 +83,8 @@ def fit_replicates(
     sizes, take, order = original.sizes, original.take, original.order
     options = _with_tol(validation.options(context.options), original.dtype)
     number, problems = plan.number, len(sizes)
-    # XLA may add up in another order where arrays have other shapes, of whatever. On a GPU a
-    # problem's replicates would then depend on the others.
+    # XLA may add up in another order where any array has another shape. On a GPU the replicates of
+    # a problem would then depend on the other problems.
     alike = None if shapes.sizes().in_lanes else _CHUNK_ON_GPU
     if order is not None:
         given = jax.tree.map(lambda leaf: leaf[order], given)

@@ -41,8 +41,8 @@ def estimate_population(
     """The fit of each segment with the population as prior, and the population.
 
     The fit is None if there is no population to estimate, or if the search did not converge and
-    its population says less of the rows than the curve of all rows, `pooled`. Labels are used as
-    they are, whatever the options' targets.
+    its population says less of the rows than the curve of all rows, `pooled`. Labels are
+    the targets; `options.targets` is not used.
     """
     number = segments.total(np.array([len(segments.keys)], float))[0]
     if number < 2 or not estimable(pooled):
