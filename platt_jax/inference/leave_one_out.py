@@ -119,7 +119,7 @@ def leave_one_out(
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         prior, options = _as_fitted(calibrator, prior, options)
-        segments = _places_among_fitted(calibrator, segments, len(scores))
+        segments = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
         one_curve = calibrator.pooling == "complete"
         return _segments_left_out(
             calibrator.fit, columns, segments, one_curve, prior, options, caller
@@ -144,6 +144,9 @@ def _left_out_there(
     with jax.default_device(only_device(scores)):
         groups = group_ids(segments, len(scores))
     rows = DeviceSegmentRows(scores, labels, groups, weights, offset=offset, doubt=False)
+    if isinstance(calibrator, SegmentCalibrator):
+        _require_as_fitted(calibrator)
+        _places_among_fitted(calibrator, rows.keys)
     return _rows_there(calibrator, rows, prior, options, caller, groups.in_given_order)
 
 
@@ -198,9 +201,9 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
         raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
 
 
-def _places_among_fitted(calibrator: SegmentCalibrator, segments: Column, rows: int) -> Integers:
-    """(N,) the number of each row's segment; refuses rows of other segments than all fitted."""
-    place = get_indexer(calibrator.keys, ids.read_rows(segments, rows), "segments")
+def _places_among_fitted(calibrator: SegmentCalibrator, segments: Any) -> Integers:
+    """The numbers of segments; refuses others than all that were fitted."""
+    place = get_indexer(calibrator.keys, segments, "segments")
     number = len(calibrator.keys)
     present = np.count_nonzero(np.bincount(place[place >= 0], minlength=number))
     if present < number or (place < 0).any():

@@ -154,6 +154,14 @@ def test_rows_left_out(monkeypatch, rng, dtype, pooling):
         assert_rows_stay(monkeypatch, job, arrays, KEYS)
 
 
+def test_rows_left_out_are_of_the_fitted_segments(rng):
+    (scores, labels), _ = weighted(rng, (60,), np.float32)
+    calibrator = pj.fit_segments(scores, labels, np.repeat([3, 5], 30), options=OMIT)
+    there = jnp.asarray(scores), jnp.asarray(labels), jnp.asarray(np.repeat([5, 7], 30))
+    with pytest.raises(ValueError, match="2 fitted segments, got rows of 1 of them and of others"):
+        pj.leave_one_out(calibrator, *there, options=OMIT)
+
+
 def test_rows_left_out_of_batches_and_classes(rng):
     rows, given = weighted(rng, (10, 250), np.float64)
     assert_left_out_alike(pj.fit(*rows, **given, options=OMIT), rows, given)
