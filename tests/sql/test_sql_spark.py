@@ -117,7 +117,7 @@ def test_a_snapshot_of_scores_drawn_anew_by_every_pass(session):
 @pytest.mark.parametrize("table", [None, "sigmoids"])
 @pytest.mark.parametrize("kind", ["text", "integers", "dates", "truth", "floats", "columns"])
 def test_an_exported_calibrator_predicts_what_it_does_here(session, kind, table):
-    from test_export import check_sql
+    from exported import check_sql
 
     class InSpark:
         dialect = "spark"
