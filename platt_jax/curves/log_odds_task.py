@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from platt_jax.curves.newton import (
+    CurveState,
     Limits,
-    State,
     bound,
     last_point,
     loss_terms,
@@ -135,7 +135,7 @@ def _start(
 def _report(
     features: Features,
     penalty: float,
-    state: State,
+    state: CurveState,
     point: list[jax.Array],
     loss: jax.Array,
     limits: Limits,

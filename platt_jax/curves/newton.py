@@ -57,7 +57,7 @@ class Sums(NamedTuple):
     hessian: list[list[jax.Array]]  # lower triangle: row j has j + 1 entries
 
 
-class State(NamedTuple):
+class CurveState(NamedTuple):
     """Where the search is, for each problem."""
 
     theta: list[jax.Array]
@@ -119,17 +119,17 @@ def search(
     penalty: float,
     options: Options,
     runner: Runner,
-) -> State:
+) -> CurveState:
     """The last state of the search."""
     first = runner.decide(_first_state)(start)
     decide = runner.decide(bound(_decide, features, penalty))
     trial = runner.decide(bound(_trial, features))
     terms = _row_terms(features)
 
-    def advance(state: State, rows: TermRows, targets: Targets) -> State:
+    def advance(state: CurveState, rows: TermRows, targets: Targets) -> CurveState:
         point = trial(state)
         sums = rows.row_sums((point, targets, limits.constants), terms)
-        after: State = decide(limits, state, sums, options=options)
+        after: CurveState = decide(limits, state, sums, options=options)
         return after
 
     if runner is not TRACED:
@@ -138,18 +138,18 @@ def search(
             state = advance(state, rows, targets)
         return state
 
-    def body(state: State) -> State:
+    def body(state: CurveState) -> CurveState:
         # Lest arrays of the rows' size are made before the loop and read in each pass.
         return advance(state, *lax.optimization_barrier((rows, targets)))
 
     return lax.while_loop(lambda state: jnp.any(state.status == _RUNNING), body, first)
 
 
-def _first_state(start: list[jax.Array]) -> State:
+def _first_state(start: list[jax.Array]) -> CurveState:
     zero, number = jnp.zeros_like(start[0]), len(start)
     nothing = [zero] * number
     running = jnp.full_like(zero, _RUNNING, jnp.int32)
-    return State(
+    return CurveState(
         theta=start,
         step=nothing,
         length=zero,
@@ -159,7 +159,7 @@ def _first_state(start: list[jax.Array]) -> State:
     )
 
 
-def _trial(features: Features, state: State) -> list[jax.Array]:
+def _trial(features: Features, state: CurveState) -> list[jax.Array]:
     moved = [x + state.length * d for x, d in zip(state.theta, state.step, strict=True)]
     if not features.not_negative:
         return moved
@@ -194,10 +194,10 @@ def _decide(
     features: Features,
     penalty: float,
     limits: Limits,
-    state: State,
+    state: CurveState,
     sums: Sequence[jax.Array],
     options: Options,
-) -> State:
+) -> CurveState:
     """Takes the step or halves it, given the sums over the rows at its end."""
     theta, number = _trial(features, state), features.number
     gradient, rest = list(sums[:number]), list(sums[number:])
@@ -220,7 +220,7 @@ def _decide(
     near = decrement <= jnp.maximum(tol, _ROUNDED * eps * jnp.sqrt(limits.weight))
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     ended = jnp.where(near, int(Status.CONVERGED), exhausted)
-    moved = State(theta, step, longest, at, ended, iterations)
+    moved = CurveState(theta, step, longest, at, ended, iterations)
     length = state.length / 2
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     failed = jnp.where(first, int(Status.NON_FINITE), failed)
@@ -268,7 +268,7 @@ def _newton_step(at: Sums, held: list[jax.Array]) -> tuple[list[jax.Array], list
     return solution, aliased
 
 
-def last_point(features: Features, state: State) -> list[jax.Array]:
+def last_point(features: Features, state: CurveState) -> list[jax.Array]:
     """The point after Newton's step from one that met the tolerance, without evaluating it."""
     converged = state.status == Status.CONVERGED
     length = jnp.where(converged, state.length, 0)

@@ -14,7 +14,7 @@ from platt_jax.backend.threads import run_programs
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_labels import Classes, classes_of, classes_there
-from platt_jax.execution.device_segments import RowsThere, end_to_end
+from platt_jax.execution.device_segments import DeviceGroupedRows, end_to_end
 from platt_jax.execution.on_device import DeviceRows, only_device, require_rows
 from platt_jax.execution.problems import Problems
 from platt_jax.execution.segment_rows import RowArrays, SegmentRows, given_or_made, row_arrays
@@ -187,7 +187,7 @@ class ClassRows(SegmentRows):
         return f"ClassRows: {self._shape[0]:,} rows of {len(self.keys):,} classes, {self.dtype}"
 
 
-class DeviceClassRows(RowsThere, ClassRows):
+class DeviceClassRows(DeviceGroupedRows, ClassRows):
     """ClassRows whose scores are on an accelerator, with all pairs of a class and a row there.
 
     Labels (N,) are integers there, or any class ids on the host.

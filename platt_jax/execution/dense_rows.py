@@ -10,7 +10,7 @@ import numpy as np
 from platt_jax import validation
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.execution.device_segments import RowsThere, end_to_end
+from platt_jax.execution.device_segments import DeviceGroupedRows, end_to_end
 from platt_jax.execution.given import given_columns
 from platt_jax.execution.on_device import DeviceRows, only_device
 from platt_jax.execution.problems import Context, Problems
@@ -84,7 +84,7 @@ class DenseRows:
         return packing.flat(mine, space)
 
 
-class DeviceDenseRows(RowsThere):
+class DeviceDenseRows(DeviceGroupedRows):
     """`DenseRows` whose scores are on an accelerator, end to end; arguments as there."""
 
     def __init__(
@@ -103,7 +103,7 @@ class DeviceDenseRows(RowsThere):
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """See `RowsThere`."""
+        """See `DeviceGroupedRows`."""
         return self._batch
 
     @property

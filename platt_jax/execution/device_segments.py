@@ -37,7 +37,7 @@ from platt_jax.solver.solution import ProblemInputs, fit_rows
 _AT_ONCE = 1 << 24
 
 
-class RowsThere:
+class DeviceGroupedRows:
     """What kinds of `SegmentRows` have in common whose rows are in arrays on an accelerator.
 
     Attributes:
@@ -225,7 +225,7 @@ class RowsThere:
 
 
 def end_to_end(columns: Columns) -> Columns:
-    """Columns (K, N), as `RowsThere` has them."""
+    """Columns (K, N), as `DeviceGroupedRows` has them."""
     number = columns.scores.size
     more = padded_length(number) - number
     work = partial(_end_to_end, columns, more=more + room())

@@ -12,7 +12,7 @@ from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.device_grouping import DeviceGroups, group_ids
-from platt_jax.execution.device_segments import RowsThere
+from platt_jax.execution.device_segments import DeviceGroupedRows
 from platt_jax.execution.given import given_columns
 from platt_jax.execution.grouping import GroupedRows
 from platt_jax.execution.on_device import DeviceRows, only_device, require_rows
@@ -108,7 +108,7 @@ class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
         return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
 
 
-class DeviceSegmentRows(RowsThere, SegmentRows):
+class DeviceSegmentRows(DeviceGroupedRows, SegmentRows):
     """SegmentRows whose scores are on an accelerator.
 
     Ids are integers there, or any ids on the host; or the groups of these rows. With `doubt` a

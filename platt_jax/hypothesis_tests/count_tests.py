@@ -55,7 +55,7 @@ class UncertainRows(NamedTuple):
     clusters: Clusters | None  # of rows that depend on each other
 
 
-class _Numbers(NamedTuple):
+class _LabelCounts(NamedTuple):
     """A number of labels of each segment: of positives, or of negatives where the sign is -1."""
 
     sign: Floats  # (N,); 0 for rows that do not count
@@ -69,7 +69,7 @@ class _Numbers(NamedTuple):
 def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
     """(K,) p-values, with relative errors of a few percent; NaN if the clusters' variance is."""
     K = len(at.center)
-    kinds = [_numbers(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
+    kinds = [_label_counts(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
     if rows.clusters is not None and np.isnan(rows.clusters.variance):
         return np.full(K, np.nan)
     kinds_tested = sum((numbers.rows > 0).astype(float) for numbers in kinds)
@@ -82,13 +82,13 @@ def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats
     return np.minimum(smallest * kinds_tested, 1)
 
 
-def _numbers(rows: UncertainRows, sign: Floats, K: int) -> _Numbers:
+def _label_counts(rows: UncertainRows, sign: Floats, K: int) -> _LabelCounts:
     def total(x: Floats) -> Floats:
         return np.asarray(np.bincount(rows.owner, x, K), float)
 
     low = sign < 0
     slopes = np.stack([total(sign * rows.variance * x) for x in rows.basis], -1)
-    return _Numbers(
+    return _LabelCounts(
         sign,
         total(np.abs(sign)).astype(np.int64),
         total(sign * rows.labels + low),
@@ -119,7 +119,7 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
 
 
 def _two_sided(
-    rows: UncertainRows, numbers: _Numbers, at: Ends, fitted: SegmentPosteriors, enough: Floats
+    rows: UncertainRows, numbers: _LabelCounts, at: Ends, fitted: SegmentPosteriors, enough: Floats
 ) -> Floats:
     """(K,) probabilities of numbers as far from the expectation as the observed ones.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
 from platt_jax.execution.dense_rows import DenseRows, DeviceDenseRows
-from platt_jax.execution.device_segments import RowsThere
+from platt_jax.execution.device_segments import DeviceGroupedRows
 from platt_jax.execution.problems import TakeRows
 from platt_jax.execution.replicates import TakeClusters
 from platt_jax.execution.segment_rows import SegmentRows
@@ -95,8 +95,8 @@ def influence(
     batch = np.shape(fit.A)
     fit = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *np.shape(x)[len(batch) :])[order], fit)
     with np.errstate(all="ignore"):  # fits that are NaN, or have one class
-        numbers = _numbers(fit, smooth)
-        if isinstance(rows, RowsThere):
+        numbers = _fit_terms(fit, smooth)
+        if isinstance(rows, DeviceGroupedRows):
             sums = rows.map(_sums_there, *numbers)
         else:
             sums = _sums(numbers, rows.sizes, rows.take, clusters)
@@ -107,7 +107,7 @@ def influence(
     return Influence(*(x.reshape(batch + x.shape[1:]) for x in placed))
 
 
-class _Numbers(NamedTuple):
+class _FitTerms(NamedTuple):
     """What the influence of a row depends on, of K problems; or of the problem of each row."""
 
     A: Any
@@ -121,7 +121,7 @@ class _Numbers(NamedTuple):
     low: Any
 
 
-def _numbers(fit: Fit, smooth: bool) -> _Numbers:
+def _fit_terms(fit: Fit, smooth: bool) -> _FitTerms:
     A, B, covariance, hessian = (
         np.asarray(x, np.float64) for x in (fit.A, fit.B, fit.covariance, fit.hessian)
     )
@@ -133,10 +133,10 @@ def _numbers(fit: Fit, smooth: bool) -> _Numbers:
     variances = scale**2 * spread, np.where(h_BB == 0, 0, 1 / h_BB)
     n_pos, n_neg = (np.asarray(x, np.float64) for x in (fit.n_pos, fit.n_neg))
     high, low = (n_pos + smooth) / (n_pos + 2 * smooth), smooth / (n_neg + 2 * smooth)
-    return _Numbers(A, B, center, scale, *variances, high, low)
+    return _FitTerms(A, B, center, scale, *variances, high, low)
 
 
-def _influences(rows: Columns, inside: Any, numbers: _Numbers, xp: Any) -> tuple[Any, Any]:
+def _influences(rows: Columns, inside: Any, numbers: _FitTerms, xp: Any) -> tuple[Any, Any]:
     """The influences of rows on A and on B; 0 for rows that do not count."""
     f, w = rows.scores.astype(np.float64), 1.0
     counts = inside & xp.isfinite(f)
@@ -160,12 +160,12 @@ def _products(a: Any, b: Any) -> tuple[Any, ...]:
 
 def _sums_there(rows: Columns, inside: jax.Array, *numbers: jax.Array) -> jax.Array:
     """(k, 7) sums of the products, of rows on a device."""
-    products = _products(*_influences(rows, inside, _Numbers(*numbers), jnp))
+    products = _products(*_influences(rows, inside, _FitTerms(*numbers), jnp))
     return jnp.stack([jnp.sum(x, -1) for x in products], -1)
 
 
 def _sums(
-    numbers: _Numbers, sizes: NDArray[Any], take: TakeRows, clusters: TakeClusters | None
+    numbers: _FitTerms, sizes: NDArray[Any], take: TakeRows, clusters: TakeClusters | None
 ) -> Floats:
     """(K, 7) sums of the products."""
     moments = np.zeros((7, len(sizes)))
@@ -174,7 +174,7 @@ def _sums(
         k = np.repeat(np.arange(problems.start, problems.stop), size)
         rows = take(problems, part, packing.Space(len(k)))
         rows = jax.tree.map(itemgetter(slice(len(k))), rows)
-        a, b = _influences(rows, np.True_, _Numbers(*(x[k] for x in numbers)), np)
+        a, b = _influences(rows, np.True_, _FitTerms(*(x[k] for x in numbers)), np)
         if clusters is not None:
             pair = k.astype(np.uint64) << np.uint64(32) | clusters(problems, part)
             pairs, which = np.unique(pair, return_inverse=True)

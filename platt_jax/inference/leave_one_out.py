@@ -158,7 +158,7 @@ def _rows_there(
     caller: Caller,
     order: Callable[[jax.Array], jax.Array] | None = None,
 ) -> Any:
-    """The rows (N,) of problems with the methods of `RowsThere`.
+    """The rows (N,) of problems with the methods of `DeviceGroupedRows`.
 
     They have the order of the layout, or that in which a function puts them.
     """

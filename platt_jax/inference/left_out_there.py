@@ -28,7 +28,7 @@ def expanded_there(
     Probabilities are on the device, and others follow them.
 
     Args:
-        rows: rows of segments with the methods of `RowsThere`.
+        rows: rows of segments with the methods of `DeviceGroupedRows`.
         center: of the segments, in the order of the layout, on the host.
         options: the options of the fits.
         tolerance: maximum error of the log-odds.

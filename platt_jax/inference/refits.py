@@ -31,7 +31,7 @@ def refit(
 ) -> NDArray[Any]:
     """The probabilities of these rows, each by a fit of the other rows of its problem.
 
-    `rows` are a ProblemRows, or have the methods of `RowsThere`.
+    `rows` are a ProblemRows, or have the methods of `DeviceGroupedRows`.
     """
     problem = np.searchsorted(rows.groups.starts, which, side="right") - 1
     sizes = rows.groups.sizes[problem] - 1

@@ -57,7 +57,7 @@ class _Columns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RowsThere(MetricProblems):
+class DeviceMetricProblems(MetricProblems):
     """K problems of N rows each on an accelerator.
 
     Attributes:
@@ -116,21 +116,25 @@ class _Rows(PredictedRows):
 
 def read_predictions_there(
     labels: Column, proba: Column, weights: Column, from_logits: bool
-) -> Predictions | RowsThere:
+) -> Predictions | DeviceMetricProblems:
     """Rows of probabilities or logits, where the predictions are."""
     if not accelerators.holds(proba):
         return read_predictions(labels, proba, weights, from_logits)
     return _read(labels, proba, weights, "proba", from_logits, probabilities=not from_logits)
 
 
-def read_scores_there(labels: Column, scores: Column, weights: Column) -> MetricRows | RowsThere:
+def read_scores_there(
+    labels: Column, scores: Column, weights: Column
+) -> MetricRows | DeviceMetricProblems:
     """Rows of scores of any scale, where the scores are."""
     if not accelerators.holds(scores):
         return read_scores(labels, scores, weights)
     return _read(labels, scores, weights, "scores", from_logits=True, probabilities=False)
 
 
-def bin_sums(rows: Predictions | RowsThere, n_bins: int, strategy: str) -> Binned | BinSums:
+def bin_sums(
+    rows: Predictions | DeviceMetricProblems, n_bins: int, strategy: str
+) -> Binned | BinSums:
     """Sums over the rows in each bin of a strategy."""
     if isinstance(rows, Predictions):
         return binned(rows, n_bins, strategy)
@@ -145,7 +149,7 @@ def _read(
     name: str,
     from_logits: bool,
     probabilities: bool,
-) -> RowsThere:
+) -> DeviceMetricProblems:
     values = accelerators.taken(values)
     if values.dtype != bool:
         require_numbers(values, name)
@@ -171,7 +175,7 @@ def _read(
     columns, (spoilt, largest) = run_programs(read, x64=True)
     # As if a problem had one row, of the largest weight.
     one, exponent = validation.scaled_weights(np.where(spoilt, 0, largest)[:, None])
-    rows = RowsThere(
+    rows = DeviceMetricProblems(
         total=one[:, 0],
         exponent=exponent,
         batch=values.shape[:-1],
@@ -300,7 +304,7 @@ def _bins(rows: _Rows, number: int, strategy: str) -> jax.Array:
 
 @partial(xla.jit, static_argnames=("from_logits",), wide=True)
 def _outranked(columns: _Columns, roots: jax.Array, from_logits: bool) -> jax.Array:
-    """See `RowsThere.outranked`; the rows are sorted."""
+    """See `DeviceMetricProblems.outranked`; the rows are sorted."""
     rows = _Rows(columns, roots, from_logits)
     positive = jnp.where(rows.positive, rows.weights, 0)
     negative = jnp.where(rows.positive, 0, rows.weights)

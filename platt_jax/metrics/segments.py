@@ -140,7 +140,7 @@ def _rows_there(
 
 
 def _by_segment_there(metric: Callable[..., Any], rows: Any, options: dict[str, Any]) -> BySegment:
-    """`by_segment` for rows with the methods of `RowsThere`."""
+    """`by_segment` for rows with the methods of `DeviceMetricProblems`."""
 
     def values_of_some(which: NDArray[np.intp], width: int) -> Any:
         # One program serves several numbers of segments.

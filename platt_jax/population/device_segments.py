@@ -31,7 +31,7 @@ from platt_jax.solver.solution import ProblemInputs
 class DeviceSegments(ChunkedSegments):
     """Rows grouped by segment on an accelerator; see `Segments` for the methods."""
 
-    _rows: Any  # `SegmentRows` with the methods of `RowsThere`
+    _rows: Any  # `SegmentRows` with the methods of `DeviceGroupedRows`
 
     def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""

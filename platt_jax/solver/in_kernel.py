@@ -19,7 +19,7 @@ from platt_jax.passes.kernels import KernelRows
 from platt_jax.passes.shapes import RowRanges
 from platt_jax.results.fit import Fit
 from platt_jax.solver import newton, search
-from platt_jax.solver.newton import State
+from platt_jax.solver.newton import SearchState
 from platt_jax.solver.search import Runner
 from platt_jax.solver.solution import Found, ProblemInputs, report, searched
 
@@ -44,15 +44,15 @@ def fit_ranges(
 
 
 def _loop(
-    running: Callable[[State], jax.Array],
-    advance: Callable[..., State],
+    running: Callable[[SearchState], jax.Array],
+    advance: Callable[..., SearchState],
     rows: KernelRows,
     targets: Targets,
-    state: State,
-) -> State:
+    state: SearchState,
+) -> SearchState:
     """See `Runner`. The state is of one problem."""
 
-    def body(state: State) -> State:
+    def body(state: SearchState) -> SearchState:
         return advance(state, newton.trial_point(state), rows, targets)
 
     return lax.while_loop(running, body, state)

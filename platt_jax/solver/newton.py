@@ -22,7 +22,7 @@ from platt_jax.status import Status
 _ARMIJO = 1e-4  # the sufficient-decrease constant of Algorithm 1
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """The state of the search of one problem."""
 
     A: jax.Array
@@ -40,11 +40,11 @@ class State(NamedTuple):
     passes: jax.Array  # evaluations
 
 
-def start(A: jax.Array, B: jax.Array, options: Options) -> State:
+def start(A: jax.Array, B: jax.Array, options: Options) -> SearchState:
     """The first state, which proposes an evaluation at (A, B)."""
     zero = jnp.zeros_like(A)
     count = jnp.zeros_like(A, jnp.int32)
-    return State(
+    return SearchState(
         A=A,
         B=B,
         derivatives=Derivatives(*[zero] * 5),
@@ -60,17 +60,17 @@ def start(A: jax.Array, B: jax.Array, options: Options) -> State:
     )
 
 
-def running(state: State) -> jax.Array:
+def running(state: SearchState) -> jax.Array:
     """Whether the problem needs another evaluation."""
     return state.status == RUNNING
 
 
-def trial_point(state: State) -> Point:
+def trial_point(state: SearchState) -> Point:
     """The point (A, B) to evaluate next."""
     return state.A + state.step_size * state.step_A, state.B + state.step_size * state.step_B
 
 
-def last_step(state: State, options: Options) -> State:
+def last_step(state: SearchState, options: Options) -> SearchState:
     """The state after Newton's step from a point that met the tolerance, without evaluating it.
 
     The gradient there follows from the last pass's gradient and Hessian. The Hessian is not
@@ -96,12 +96,12 @@ def last_step(state: State, options: Options) -> State:
 
 
 def step(
-    state: State,
+    state: SearchState,
     at: Derivatives,
     change: jax.Array | None,
     constants: ProblemConstants,
     options: Options,
-) -> State:
+) -> SearchState:
     """One decision of Algorithm 1, given the derivatives at `trial_point(state)`.
 
     `change` is the loss there minus the loss at (A, B); None with line_search="gradient".
@@ -119,12 +119,14 @@ def step(
     )
     stayed = jax.tree.map(partial(jnp.where, going), stayed, state)
     accepted = direction.computed_once(going & finite & sufficient)
-    new: State = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
+    new: SearchState = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
     new = new._replace(passes=jnp.where(going, state.passes + 1, state.passes))
     return _pin(new) if options.monotone else new
 
 
-def _accept(state: State, at: Derivatives, constants: ProblemConstants, options: Options) -> State:
+def _accept(
+    state: SearchState, at: Derivatives, constants: ProblemConstants, options: Options
+) -> SearchState:
     A, B = trial_point(state)
     factors = direction.factorize(at, _sigma(at, constants, options), state.pinned)
     step = direction.descent(factors, at.g_A, at.g_B)
@@ -166,7 +168,7 @@ def _within_range(step_B: jax.Array, A: jax.Array, constants: ProblemConstants) 
     return jnp.clip(step_B, -most, most)
 
 
-def _reject(state: State, options: Options) -> State:
+def _reject(state: SearchState, options: Options) -> SearchState:
     """Halves the step, or ends the search if the decrement is at the level of rounding."""
     step_size = state.step_size / 2
     failed = jnp.where(step_size < options.min_step, int(Status.LINE_SEARCH_FAILED), RUNNING)
@@ -177,8 +179,8 @@ def _reject(state: State, options: Options) -> State:
 
 
 def leave_bad_start(
-    state: State, usual: Point, constants: ProblemConstants, options: Options
-) -> State:
+    state: SearchState, usual: Point, constants: ProblemConstants, options: Options
+) -> SearchState:
     """Starts again at the usual start, if the first pass shows that the given start is bad.
 
     Where nearly all rows are fitted with certainty, rightly or wrongly, Newton's step is unbounded,
@@ -194,7 +196,7 @@ def leave_bad_start(
     return jax.tree.map(partial(jnp.where, leaving), again, state)
 
 
-def _pin(state: State) -> State:
+def _pin(state: SearchState) -> SearchState:
     """Where the search ended with A > 0, starts again on the boundary A = 0.
 
     The problem is convex, so the constrained optimum then lies there.
@@ -223,12 +225,12 @@ def _sigma(at: Derivatives, constants: ProblemConstants, options: Options) -> ja
     return jnp.where(constant & (at.h_AA > 0), sigma * jnp.minimum(at.h_AA, 1), sigma)
 
 
-def _slope(state: State, at: Derivatives | None = None) -> jax.Array:
+def _slope(state: SearchState, at: Derivatives | None = None) -> jax.Array:
     """The derivative of the loss along the current direction, at (A, B) or where `at` was taken."""
     return direction.along(state.derivatives if at is None else at, (state.step_A, state.step_B))
 
 
-def _proves_decrease(state: State, at: Derivatives, constants: ProblemConstants) -> jax.Array:
+def _proves_decrease(state: SearchState, at: Derivatives, constants: ProblemConstants) -> jax.Array:
     """Whether the derivatives at the trial prove the sufficient decrease of Algorithm 1.
 
     Along the direction d, phi(s) = F(theta + s d) has |phi'''| <= R phi'' with R the largest

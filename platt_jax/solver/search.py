@@ -18,7 +18,7 @@ from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
 from platt_jax.solver import newton
-from platt_jax.solver.newton import State
+from platt_jax.solver.newton import SearchState
 from platt_jax.solver.stopping import MOST_NOISE, ProblemConstants
 from platt_jax.status import Status
 
@@ -54,19 +54,19 @@ class Runner(NamedTuple):
 
     # Takes a test for running problems, a function for one round, the rows, the targets and the
     # first state; returns the last state.
-    loop: Callable[..., State]
+    loop: Callable[..., SearchState]
     # Wraps a function of a few numbers per problem, which takes options.
     decide: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _traced_loop(
-    any_running: Callable[[State], jax.Array],
-    advance: Callable[..., State],
+    any_running: Callable[[SearchState], jax.Array],
+    advance: Callable[..., SearchState],
     rows: Rows,
     targets: Targets,
-    state: State,
-) -> State:
-    def body(state: State) -> State:
+    state: SearchState,
+) -> SearchState:
+    def body(state: SearchState) -> SearchState:
         # Without the barrier XLA would move loop-invariant arrays out of the loop, such as a target
         # per row or a mask of the padding. Every pass would have to read them from memory.
         point, fixed = lax.optimization_barrier((newton.trial_point(state), (rows, targets)))
@@ -77,12 +77,12 @@ def _traced_loop(
 
 def _host_loop(
     report: Callable[[NDArray[np.bool_]], Any],
-    any_running: Callable[[State], jax.Array],
-    advance: Callable[..., State],
+    any_running: Callable[[SearchState], jax.Array],
+    advance: Callable[..., SearchState],
     rows: Rows,
     targets: Targets,
-    state: State,
-) -> State:
+    state: SearchState,
+) -> SearchState:
     while np.any(running := np.asarray(any_running(jax.device_get(state)))):
         report(running)
         state = advance(state, _program(newton.trial_point)(state), rows, targets)
@@ -138,15 +138,15 @@ def _search(
     problem: Problem,
     options: Options,
     runner: Runner,
-) -> State:
+) -> SearchState:
     """Alternates sums and decisions until every problem has stopped."""
 
-    def advance(state: State, point: Point, rows: Rows, targets: Targets) -> State:
+    def advance(state: SearchState, point: Point, rows: Rows, targets: Targets) -> SearchState:
         sums = rows.derivatives(point, targets, options, active=newton.running(state))
         change = None
         if options.line_search == "loss":
             change = rows.loss_change((state.A, state.B), point, targets)
-        decide: Callable[..., State] = runner.decide(_decide)
+        decide: Callable[..., SearchState] = runner.decide(_decide)
         return decide(state, point, sums, change, prior, problem, options=options)
 
     state = runner.decide(newton.start)(problem.A, problem.B, options=options)
@@ -155,14 +155,14 @@ def _search(
 
 
 def _decide(
-    state: State,
+    state: SearchState,
     point: Point,
     sums: Derivatives,
     change: jax.Array | None,
     prior: CenteredPrior | None,
     problem: Problem,
     options: Options,
-) -> State:
+) -> SearchState:
     """The next state, given the sums over the rows at a point."""
     standardization = problem.standardization
     derivatives = priors.add_derivatives(sums, prior, standardization, point)
@@ -178,7 +178,7 @@ def _decide(
 
 
 def _solution(
-    state: State, loss: jax.Array, prior: CenteredPrior | None, problem: Problem
+    state: SearchState, loss: jax.Array, prior: CenteredPrior | None, problem: Problem
 ) -> Solution:
     """The solution, given the last state and the loss of the rows."""
     loss += priors.penalty_at(prior, problem.standardization, (state.A, state.B))
@@ -194,7 +194,7 @@ def _solution(
     )
 
 
-def _final_status(state: State, problem: Problem) -> jax.Array:
+def _final_status(state: SearchState, problem: Problem) -> jax.Array:
     """The status of each problem: the first case that holds, else how the search ended."""
     converged = state.status == Status.CONVERGED
     # Where there is no optimum, the search ended where the loss is nearly flat.
@@ -212,7 +212,7 @@ def _final_status(state: State, problem: Problem) -> jax.Array:
     return status
 
 
-def _slope_lost(state: State, standardization: Standardization) -> jax.Array:
+def _slope_lost(state: SearchState, standardization: Standardization) -> jax.Array:
     """Whether the slope for the original scores is out of range, and this matters.
 
     XLA treats numbers below the smallest normal one as 0. A scale of 0 makes all scores equal.
