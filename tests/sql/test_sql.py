@@ -137,7 +137,11 @@ def test_answers_are_those_of_rows_in_memory(put, given):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:NaN, infinite or overflowing")
-@pytest.mark.parametrize("engine, outlier", [("sqlite", 0.0), ("duckdb", 1e9)])
+@pytest.mark.parametrize(
+    "engine, outlier",
+    # Rounding at 1e9 is a little coarser where XLA does not optimize.
+    [("sqlite", 0.0), pytest.param("duckdb", 1e9, marks=pytest.mark.as_users)],
+)
 def test_partial_pooling_is_that_of_rows_in_memory(engine, outlier):
     columns = made(rows=900)
     f, y, s = (columns[name] for name in "fys")
