@@ -39,10 +39,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.compiled")
     parser.add_argument("--check", action="store_true", help="compare with the record")
     parser.add_argument("--only", nargs="+", help="names of entries")
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
     args = parser.parse_args()
     found, broken, about = {}, [], machine.describe()
     recorded = json.loads(RECORD.read_text())["programs"] if RECORD.exists() else {}
-    for dtype in ("float32", "float64"):
+    for dtype in args.dtypes:
         with jax.enable_x64(dtype == "float64"), target.chosen():
             every = entries.entries(np.dtype(dtype))
             every |= entries.by_kernels(np.dtype(dtype))
