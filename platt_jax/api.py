@@ -28,7 +28,7 @@ from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.execution.sent_rows import sent_rows
-from platt_jax.execution.shares import ShareRows, are_shares, dispersion, share_rows
+from platt_jax.execution.shares import ShareRows, are_shares, share_rows
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, Pooling
@@ -155,8 +155,7 @@ def fit(
         more: dict[str, Any] = dict(prior=prior, mesh=mesh, options=options, progress=progress)
         first = fit(**shares.columns(), start=start, **more)
         A, B = (np.asarray(x, float)[..., None] for x in (first.A, first.B))
-        squares, number = shares.squares(-(A * shares.scores + B))
-        phi = dispersion(squares.sum(-1), number.sum(-1), 1 + options.intercept)
+        phi = shares.dispersion(-(A * shares.scores + B), 1 + options.intercept)
         return fit(**shares.columns(phi), start=(first.A, first.B), **more)
     caller, stage = Caller(), Stage.of(progress)
     kind: Any = DeviceRows if accelerators.holds(scores) else DenseRows
@@ -427,7 +426,6 @@ def _segments_of_shares(
         **shares.columns(), segments=twice, pooling="complete" if one_curve else "none", **more
     )
     A, B = (np.asarray(x, float)[owner] for x in (first.fit.A, first.fit.B))
-    squares, number = shares.squares(-(A * shares.scores + B))
     parameters = (1 if one_curve else len(keys)) * (1 + more["options"].intercept)
-    phi = dispersion(squares.sum(), number.sum(), parameters)
+    phi = shares.dispersion(-(A * shares.scores + B), parameters)
     return fit_segments(**shares.columns(phi), segments=twice, pooling=pooling, **more)

@@ -95,6 +95,32 @@ def test_trials_are_rows_and_weights_count_them(rng):
     assert two.n_pos + two.n_neg == 200
 
 
+@pytest.mark.parametrize("kind", ["one class", "separable", "both"])
+def test_soft_labels_of_0_and_1_are_labels(kind, rng):
+    """A fit that is nearly certain of them does not make them count more often."""
+    scores = np.linspace(-1, 1, 40)
+    labels = {
+        "one class": np.ones(40),
+        "separable": 1.0 * (scores > 0),
+        "both": rng.random(40) < 0.5,
+    }
+    expected = pj.fit(scores, labels[kind])
+    found = pj.fit(scores, labels[kind].astype(float), soft=True)
+    for name in ("A", "B", "n_pos", "n_neg", "covariance"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-12
+        )
+    segments = np.arange(40) % 2
+    by_segment = pj.fit_segments(scores, labels[kind].astype(float), segments, soft=True)
+    assert (by_segment.fit.n_pos + by_segment.fit.n_neg == 20).all()
+
+
+@pytest.mark.parametrize("k", [np.zeros(40), np.full(40, 3), 3.0 * (np.arange(40) > 19)])
+def test_trials_count_at_most_once(k):
+    found = pj.fit(np.linspace(-1, 1, 40), k, trials=3)
+    assert found.n_pos + found.n_neg == 120
+
+
 @pytest.mark.slow
 def test_a_population_and_an_offset(rng):
     scores, k = votes(rng, 3_000)

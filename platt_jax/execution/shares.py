@@ -13,13 +13,14 @@ from platt_jax.results.probabilities import expit
 
 
 class ShareRows(NamedTuple):
-    """Rows (..., N) of which k of r trials are positive, r = 1 for soft labels."""
+    """Rows (..., N) of which k of r trials are positive; of soft labels the share is k, r = 1."""
 
     scores: NDArray[Any]
     positives: Floats
     trials: Floats
     weights: Floats
     offset: NDArray[Any] | None
+    soft: bool
 
     def twice(self, x: Any) -> Any:
         """The column of the positive rows, and then of the negative ones."""
@@ -37,24 +38,30 @@ class ShareRows(NamedTuple):
             "offset": self.twice(self.offset),
         }
 
-    def squares(self, logit: Floats) -> tuple[Floats, Floats]:
-        """(..., N) Pearson's statistic of each row, and how many rows it is.
+    def dispersion(self, logit: Floats, parameters: int) -> Any:
+        """(...,) Pearson's statistic over its degrees of freedom; 1 where it tells nothing.
 
-        `logit` are the fitted log-odds without the offset.
+        Independent trials have 1, and trials that agree more often have more. Soft labels vary less
+        than labels of 0 and 1; where all are 0 or 1 they are such labels.
+
+        Args:
+            logit: the fitted log-odds (..., N) without the offset.
+            parameters: how many were fitted.
         """
         p = expit(logit if self.offset is None else logit + self.offset)
         variance = self.trials * p * (1 - p)
         known = np.isfinite(self.positives + logit + self.weights) & (variance > 0)
         off = np.where(known, self.positives - self.trials * p, 0)
         weights = np.where(known, self.weights, 0)
-        return weights * off**2 / np.where(known, variance, 1), weights
-
-
-def dispersion(squares: Any, rows: Any, parameters: int) -> Any:
-    """Pearson's statistic over its degrees of freedom; 1 where there are none."""
-    freedom = rows - parameters
-    phi = squares / np.where(freedom > 0, freedom, 1)
-    return np.where((freedom > 0) & (phi > 0), phi, 1.0)
+        squares = (weights * off**2 / np.where(known, variance, 1)).sum(-1)
+        freedom = weights.sum(-1) - parameters
+        phi = squares / np.where(freedom > 0, freedom, 1)
+        if self.soft:
+            between = (self.positives > 0) & (self.positives < 1) & (weights > 0)
+            tells = between.any(-1)
+        else:
+            tells = phi > 1
+        return np.where(tells & (freedom > 0) & (phi > 0), phi, 1.0)
 
 
 def are_shares(trials: Column | None, soft: bool) -> bool:
@@ -103,4 +110,4 @@ def share_rows(
         raise ValueError(f"labels: expected numbers from 0 to {most}, got {k.flat[at]}")
     if (w < 0).any():
         raise validation.negative_weight_error(w[w < 0].flat[0])
-    return ShareRows(scores, k, r, w, validation.offset(offset, scores))
+    return ShareRows(scores, k, r, w, validation.offset(offset, scores), soft)
