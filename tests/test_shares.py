@@ -121,6 +121,12 @@ def test_trials_count_at_most_once(k):
     assert found.n_pos + found.n_neg == 120
 
 
+def test_a_constant_offset_changes_no_error(rng):
+    scores, k = votes(rng, 300)
+    plain, moved = (pj.fit(scores, k, trials=5, offset=x) for x in (None, np.full(300, 2.0)))
+    np.testing.assert_allclose(moved.covariance, plain.covariance, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_population_and_an_offset(rng):
     scores, k = votes(rng, 3_000)

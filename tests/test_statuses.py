@@ -343,3 +343,9 @@ def test_the_complement_of_a_flag_is_all_others():
     """Python 3.11.0 to 3.11.3 take other values than integers for members wrongly."""
     for flag in Flag:
         assert int(~flag) == sum(Flag) - flag
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_classes_that_meet_at_one_score_are_separable(sign):
+    flags = pj.fit(sign * np.array([0.0, 1, 1, 2]), [0, 0, 1, 1]).flags
+    assert Flag(int(flags)) & Flag.SEPARABLE

@@ -49,7 +49,10 @@ def temperature_options(options: Options) -> Options:
 
 def shift_options(options: Options) -> Options:
     """The options by which the core fits a shift: B alone."""
-    return ShiftOptions(**vars(validation.options(options)))
+    options = validation.options(options)
+    if not options.intercept:
+        raise ValueError('options: expected intercept=True for curve="shift", got intercept=False')
+    return ShiftOptions(**vars(options))
 
 
 def batch_curves(rows: DenseRows, curve: Curve, options: Options, caller: Caller) -> CurveBatch:

@@ -153,6 +153,10 @@ def _names(gate: Table) -> list[str]:
     """The columns of ids of a table of gates; refuses other tables."""
     if not isinstance(gate, dict) or not {*_OWN} <= {*gate} or len(gate) == len(_OWN):
         raise ValueError(f"gate: expected a table from platt_jax.gate, got {type(gate).__name__}")
+    for name, column in gate.items():
+        if not isinstance(column, np.ndarray):
+            kind = type(column).__name__
+            raise ValueError(f"gate: expected NumPy arrays in the table, got {name!r} as {kind}")
     return [name for name in gate if name not in _OWN]
 
 

@@ -96,5 +96,6 @@ def accepted_in_turn(rows: KnownLabels, some: Bools, level: float) -> RiskCovera
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = expit(np.log(m) - np.log1p(-m) - quantile * np.maximum(error, 0) / (m * (1 - m)))
     lower = np.minimum(np.where(m < 1, bound, 1.0), expected)
-    worth = total**2 / np.cumsum(weight**2)
+    relative = weight / weight.max(initial=0)  # whose squares neither overflow nor vanish
+    worth = np.cumsum(relative) ** 2 / np.cumsum(relative**2)
     return RiskCoverage(total / total[-1], expected, lower, right, worth)

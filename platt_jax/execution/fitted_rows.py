@@ -1,5 +1,6 @@
 """Rows that were fitted, given again, as columns that were checked."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,20 @@ def require_fitted(calibrator: Any, scores: Any, segments: Column) -> None:
         validation.require_flat(scores, "scores")
     elif segments is not None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
+
+
+def require_fitted_counts(fit_counts: Iterable[Any], row_counts: Iterable[Any]) -> None:
+    """Refuses rows with other numbers (K,) of positive and negative ones than the fitted rows."""
+    for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
+        fitted = np.asarray(fitted)
+        tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
+        same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)
+        if not same.all():
+            i = np.argmin(same)
+            raise ValueError(
+                f"scores, labels, weights: expected the rows that were fitted, with {name} = "
+                f"{fitted[i]:g}, got {name} = {found[i]:g}"
+            )
 
 
 def rows_of_classes(

@@ -16,7 +16,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.passes.columns import Columns
 from platt_jax.results.averages import mean_where_rows_are
-from platt_jax.results.probabilities import expit, normal_parameters
+from platt_jax.results.probabilities import expit, log_odds, normal_parameters
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 
 
@@ -81,5 +81,5 @@ def _predicted(rows: Columns, numbers: list[jax.Array]) -> Columns:
         proba = mean_where_rows_are(f, normal)
     else:
         A, B = numbers
-        proba = expit(-(A * f + B) + offset)
+        proba = expit(log_odds(A, f, B) + offset)
     return Columns(jnp.where(jnp.isfinite(offset), f, np.nan), rows.labels, rows.weights, proba)

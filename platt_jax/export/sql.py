@@ -48,7 +48,8 @@ def to_sql(
     takes ids for equal that differ by these alone.
 
     With a population, probabilities differ from `predict_proba` by at most 2e-6 where the standard
-    deviation of the log-odds is up to 1, by 5e-4 up to 2, and by 4e-3 up to 3.
+    deviation of the log-odds is up to 1, by 5e-4 up to 2, and by 4e-3 up to 3. Where the log-odds
+    and seven deviations together exceed 700, SQL says 0 or 1, and `predict_proba` its limit.
 
     Curves that are no sigmoids are written in pieces, each a polynomial of the score: lines for
     isotonic curves, constants for bins and Venn-Abers predictors, and log-odds for the others.

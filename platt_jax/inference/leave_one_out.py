@@ -18,7 +18,12 @@ from platt_jax.columns import Column
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DeviceDenseRows
 from platt_jax.execution.device_grouping import group_ids
-from platt_jax.execution.fitted_rows import fitted_columns, require_fitted, rows_of_classes
+from platt_jax.execution.fitted_rows import (
+    fitted_columns,
+    require_fitted,
+    require_fitted_counts,
+    rows_of_classes,
+)
 from platt_jax.execution.given import shared_prior
 from platt_jax.execution.on_device import only_device
 from platt_jax.execution.segment_rows import DeviceSegmentRows
@@ -82,7 +87,8 @@ def leave_one_out(
         scores are on a GPU: rows stay there, but for those that are fitted without.
 
     Raises:
-        ValueError: an argument is not as above, or the calibrator has levels or a shift.
+        ValueError: an argument is not as above, the calibrator has levels or a shift, or rows on
+            the host have other numbers of positive and negative labels than the fit.
 
     Example:
         >>> from platt_jax import fit
@@ -273,11 +279,26 @@ def _rows_left_out(
     caller: Caller,
 ) -> NDArray[Any]:
     """The rows of problems (K,), one after the other."""
+    _require_same_counts(fit, rows)
     found, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=rows.scores.dtype == np.float64
     )
     found[doubtful] = refit(rows, doubtful, start, prior, options, caller)
     return found
+
+
+def _require_same_counts(fit: Fit, rows: ProblemRows) -> None:
+    """Refuses rows of other labels or weights than the fits (K,) have; NaN ones have no rows."""
+    weights = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
+    there = np.isfinite(rows.scores)
+    if rows.offset is not None:
+        there = there & np.isfinite(rows.offset)
+    known = np.isfinite(fit.A)
+    counts = (
+        rows.groups.sums(np.where(there & (rows.labels == label), weights, 0).astype(float))[known]
+        for label in (1, 0)
+    )
+    require_fitted_counts((fit.n_pos[known], fit.n_neg[known]), counts)
 
 
 def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:

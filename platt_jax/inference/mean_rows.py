@@ -130,6 +130,7 @@ def read_rows(
         left_out = validation.numbers(probability, "probability").astype(float)
         left_out = validation.broadcast(left_out, scores.shape, "probability")
         validation.require_probabilities(left_out, "probability")
+        left_out = np.where(np.isfinite(scores), left_out, np.nan)
     elif len(scores):
         left_out = leave_one_out(calibrator, scores, labels, keys[owner]).astype(float)
     else:

@@ -202,8 +202,10 @@ def estimated(rows: MeanRows) -> Means:
 
 
 def _status(rows: MeanRows, n: Floats, N: Floats, model_mean: Floats) -> NDArray[np.str_]:
-    finite = np.isfinite(rows.sums(rows.labels + rows.left_out) + rows.pool.proba)
     with np.errstate(invalid="ignore"):
+        # An infinite score times p (1 - p) = 0 is NaN.
+        pool = rows.pool.proba + rows.pool.by_A
+        finite = np.isfinite(rows.sums(rows.labels + rows.left_out) + pool)
         few = ~(n * np.minimum(model_mean, 1 - model_mean) >= _LEAST_EXPECTED)
     return np.select(
         [n == 0, ~finite, N == 0, few],

@@ -14,7 +14,11 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column
-from platt_jax.execution.fitted_rows import fitted_columns, rows_of_classes
+from platt_jax.execution.fitted_rows import (
+    fitted_columns,
+    require_fitted_counts,
+    rows_of_classes,
+)
 from platt_jax.execution.given import shared_prior
 from platt_jax.execution.predicted_rows import places
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays, segment_rows
@@ -296,15 +300,5 @@ def _checked_sandwich(
     problems: FittedParameters, sums: SandwichSums, fit_counts: Iterable[Array]
 ) -> Floats:
     """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
-    row_counts = sums.n_pos, sums.n_neg
-    for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
-        fitted = np.asarray(fitted)
-        tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
-        same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)
-        if not same.all():
-            i = np.argmin(same)
-            raise ValueError(
-                f"scores, labels, weights: expected the rows that were fitted, with {name} = "
-                f"{fitted[i]:g}, got {name} = {found[i]:g}"
-            )
+    require_fitted_counts(fit_counts, (sums.n_pos, sums.n_neg))
     return sandwich(problems, sums)

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Integers
 from platt_jax.groups import Groups
+from platt_jax.results.features import LinearFeatures
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.mixed_curves import MixedCurves
@@ -18,11 +19,14 @@ from platt_jax.results.thresholds import (
     OK,
     UNREACHED,
     Thresholds,
+    mean_thresholds,
+    sigmoid_thresholds,
 )
 from platt_jax.searches import newton_roots
 
 _ANGLES = np.linspace(-np.pi / 2, np.pi / 2, 65)  # of scores at which a curve is looked at first
 _CLOSE = 1e-3  # error of log-odds from which on a search may end
+_ROUNDED, _FARTHEST = 4 * np.finfo(float).eps, 800.0  # of probabilities by log-odds, and of these
 _DIFFERENCE = 1e-4  # half the distance of the points of a difference quotient
 
 
@@ -43,12 +47,17 @@ def curve_thresholds(
                 found = curve_thresholds(part, target[mine], curves.place[which[mine]], None)
                 made[:, mine] = found
         return Thresholds(*made)
+    if isinstance(curves, LogOddsCurves) and isinstance(curves.features, LinearFeatures):
+        return _sigmoids(curves, target, which, critical)
     some, place = np.unique(which, return_inverse=True)
     monotone = curves.only(some).is_monotone[place.reshape(-1)]
     if isinstance(curves, LogOddsCurves):
         at, error = _smooth(curves, target, which, critical)
     elif isinstance(curves, RaggedCurves):
-        at, error = _ragged(curves, expit(target), which), np.full(len(target), np.nan)
+        # A probability that comes back from its log-odds may be rounded up.
+        lost = _ROUNDED * (1 + np.abs(np.clip(target, -_FARTHEST, _FARTHEST)))
+        at = _ragged(curves, expit(target) * (1 - lost), which)
+        error = np.full(len(target), np.nan)
     else:
         raise ValueError(f"calibrator: expected curves with thresholds, got {curves.label!r}")
     known = np.isfinite(curves.proba(np.asarray(curves.low[which], float), which))
@@ -60,6 +69,21 @@ def curve_thresholds(
     bad = (status == NON_FINITE) | (status == NOT_MONOTONE)
     at, error = (np.where(bad, np.nan, x) for x in (at, error))
     return Thresholds(at, status.astype(float), np.ones(len(at)), error)
+
+
+def _sigmoids(
+    curves: LogOddsCurves, target: Floats, which: Integers, critical: float | None
+) -> Thresholds:
+    """The thresholds of sigmoids, rising or falling."""
+    # At score 0 the log-odds are c_0 - c_1 center.
+    constant, slope = curves.coefficients[which].astype(float).T
+    center, c = curves.center[which].astype(float), curves.covariance[which].astype(float)
+    cross = c[:, 0, 1] - center * c[:, 1, 1]
+    at_0 = c[:, 0, 0] - center * (c[:, 0, 1] + cross)
+    normals = -slope, slope * center - constant, np.stack([c[:, 1, 1], cross, at_0])
+    if critical is None:
+        return sigmoid_thresholds(target, *normals)
+    return mean_thresholds(target, *normals, critical)
 
 
 def _smooth(

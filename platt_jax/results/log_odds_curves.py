@@ -6,10 +6,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Integers
-from platt_jax.results.features import Features, ScoreFeatures, StandardizedFeatures
+from platt_jax.arrays import Bools, Integers
+from platt_jax.results.features import (
+    Features,
+    LinearFeatures,
+    ScoreFeatures,
+    StandardizedFeatures,
+)
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.pieces import Pieces
+from platt_jax.results.probabilities import nearer_scores
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,6 +78,13 @@ class LogOddsCurves(FittedCurves):
             found = np.maximum(found, np.finfo(x.dtype).eps * most) * unit * unit
         return np.where((unknown & (x != 0)).any(1), np.inf, found)
 
+    @property
+    def is_monotone(self) -> Bools:
+        """See `FittedCurves`."""
+        if isinstance(self.features, LinearFeatures):  # at all scores
+            return np.asarray(self.coefficients[:, 1] >= 0)
+        return super().is_monotone
+
     def functions(self, scores: NDArray[Any], which: Integers) -> list[NDArray[Any]]:
         """The functions (N,) whose sum, each times its parameter, are the log-odds of scores."""
         functions, slopes, beyond = self._functions(scores, which)
@@ -89,6 +102,10 @@ class LogOddsCurves(FittedCurves):
         log-odds and their standard error grow alike, so these have the same probabilities.
         """
         center, scale = self.center[which], self.scale[which]
+        if isinstance(self.features, LinearFeatures):  # of scores of any unit
+            variance = self.covariance[:, 1, 1]
+            known = np.where(np.isfinite(variance), variance, 0)
+            return self.features.values(nearer_scores(scores, known, which), (center,)), [], 0
         most = np.finfo(center.dtype).max ** 0.25
         if not isinstance(self.features, StandardizedFeatures):
             nearer = np.clip(scores, center - most, center + most)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Integers
+from platt_jax.arrays import Bools, Integers
 from platt_jax.results.features import FEATURES
 from platt_jax.results.fitted_curves import FittedCurves, array_fields
 from platt_jax.results.historical_curves import (
@@ -66,6 +66,12 @@ class MixedCurves(FittedCurves):
             if mine.any():
                 made[mine] = getattr(part, method)(scores[mine], self.place[which[mine]])
         return made
+
+    @property
+    def is_monotone(self) -> Bools:
+        """See `FittedCurves`."""
+        each = np.stack([x.is_monotone[self.place] for x in self.parts])
+        return np.asarray(each[self.part, np.arange(len(self.part))])
 
     def pieces(self) -> Pieces:
         """See `FittedCurves`."""

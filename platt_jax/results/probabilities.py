@@ -147,7 +147,7 @@ def nearer_scores(scores: Any, c_AA: Any, places: Any = None) -> Any:
     reach = xp.where(c_AA > 0, reach, largest**0.5)
     if xp is np:
         low, high = np.fmin.reduce(scores, None, initial=0), np.fmax.reduce(scores, None, initial=0)
-        if max(-low, high) <= np.min(reach, initial=largest):
+        if max(-float(low), float(high)) <= np.min(reach, initial=largest):
             return scores
     reach = reach if places is None else reach[places]
     return xp.clip(scores, -reach, reach)

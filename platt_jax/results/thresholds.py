@@ -100,7 +100,7 @@ def mean_thresholds(
     exceeded, unreached = below <= 0, above > 0
     start = curves.start(target)
     start = np.where((start > low) & (start < high), start, (low + high) / 2)
-    known = ~(exceeded | unreached) & ~np.isnan(below + above)
+    known = ~(exceeded | unreached | np.isnan(below) | np.isnan(above))
     found = newton_roots(
         lambda angle: curves.step(angle, target), np.where(known, start, np.nan), low, high
     )

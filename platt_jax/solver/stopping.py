@@ -77,7 +77,8 @@ def _by_decrement(
 def _by_gradient(accepted: AcceptedPoint, constants: ProblemConstants, options: Options) -> Verdict:
     """Stops when all entries of the gradient are below `tol`, as LIBSVM does."""
     at, tol = accepted.derivatives, _tol(options)
-    done = (jnp.abs(at.g_A) < tol) & (jnp.abs(at.g_B) < tol)
+    g_A = jnp.where(accepted.factors.pinned, 0, at.g_A)  # a slope that is held stays
+    done = (jnp.abs(g_A) < tol) & (jnp.abs(at.g_B) < tol)
     running = jnp.full_like(done, RUNNING, jnp.int32)
     return Verdict(jnp.where(done, int(Status.CONVERGED), running), running)
 

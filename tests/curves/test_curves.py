@@ -679,3 +679,16 @@ def test_a_beta_parameter_that_moves_no_log_odds_does_not_hold_up_the_others():
     offset = np.array([-1.15, 0.5, 1.1, 0.67, -0.88, 0.47, -1.73])
     found = pj.fit(scores, [0, 1, 1, 0, 0, 0, 0], curve="beta", offset=offset)
     assert found.curves.status == Status.CONVERGED
+
+
+def test_a_shift_stops_by_its_own_gradient(rng):
+    """With LIBSVM's rule, though the gradient by the slope that is held is not 0."""
+    scores = rng.normal(size=60)
+    labels = labels_of(rng, 1 + scores)
+    for options in (pj.Options.libsvm(), pj.Options(stopping="gradient")):
+        found = pj.fit(scores, labels, curve="shift", options=options)
+        assert found.status == pj.Status.CONVERGED
+    reversed_scores = pj.Options(monotone=True, stopping="gradient")
+    assert pj.fit(-scores, labels, options=reversed_scores).status == pj.Status.CONVERGED
+    with pytest.raises(ValueError, match="options: expected intercept=True"):
+        pj.fit(scores, labels, curve="shift", options=pj.Options(intercept=False))

@@ -198,6 +198,9 @@ def test_other_refusals(rng, gates):
     for other in ({"segment": [1]}, gates["threshold"], pj.fit_segments(*given).table()):
         with pytest.raises(ValueError, match=r"gate: expected a table from platt_jax\.gate"):
             pj.certify(other, *given)
+    lists = {name: x.tolist() for name, x in gates.items()}
+    with pytest.raises(ValueError, match="gate: expected NumPy arrays in the table, got"):
+        pj.certify(lists, *given)
     double = type(gates)({name: np.repeat(x, 2) for name, x in gates.items()})
     with pytest.raises(ValueError, match="gate: expected one line for each segment and side"):
         pj.certify(double, *given)

@@ -77,6 +77,18 @@ def test_weights_are_rows(calibrator, rng):
     np.testing.assert_array_equal(accepted_in_turn(held, rows.usable, 0.95).right, curve.right)
 
 
+@pytest.mark.parametrize("unit", [1e-170, 1e160])
+def test_weights_of_any_unit(calibrator, rng, unit):
+    f, y, k = judged(rng)
+    weights = rng.integers(1, 4, len(k))
+    found, expected = (
+        accepted_in_turn(rows, rows.usable, 0.95)
+        for rows in (read_rows(calibrator, f, y, k, w) for w in (unit * weights, weights))
+    )
+    for name in ("share", "lower", "worth"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
 def test_classes_are_segments_of_all_rows(rng):
     names = np.array(["owl", "ant", "cat"])
     which = rng.integers(0, 3, 300)

@@ -13,6 +13,7 @@ from made_up import same
 import platt_jax as pj
 import platt_jax.ids.factorize
 from platt_jax import ids
+from platt_jax.ids.factorize import factorize
 from platt_jax.ids.hashing import hashes
 
 pd = pytest.importorskip("pandas")
@@ -388,3 +389,10 @@ def test_other_ids_have_other_hashes():
     assert hashes(np.array(["shop"]))[0] == 12871717382946222603
     assert hashes(np.array([7]))[0] == 9407870976149377255
     assert hashes(np.array([(3, "a")], "i8,U1"))[0] == 12410325013023751702
+
+
+@pytest.mark.parametrize("length", [1, 9])
+def test_characters_with_the_same_low_byte_are_two(length):
+    ids = np.array(["A" * length, "\u0141" * length] * 3)
+    rows = factorize(ids)
+    assert rows.named(rows.of(slice(None))).tolist() == ids.tolist()

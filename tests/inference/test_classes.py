@@ -283,3 +283,10 @@ def test_no_rows_change_nothing():
     assert pj.update(classes, *nothing) == classes
     monitor = Monitor.start(classes).update(*nothing, night="a")
     assert monitor.nights == ("a",) and len(monitor.table()["class"]) == 0
+
+
+def test_a_table_of_classes_is_put_back_in_any_order():
+    """Of names whose order is not its own inverse."""
+    table = np.arange(12.0).reshape(4, 3)
+    rows = ClassRows(table, ["fig", "pear", "apple", "fig"], ["pear", "apple", "fig"])
+    np.testing.assert_array_equal(rows.as_table(rows.flatten(table)), table)

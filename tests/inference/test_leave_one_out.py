@@ -303,6 +303,23 @@ def test_rows_of_other_segments_than_the_fitted_ones_are_refused():
             pj.estimate_means(calibrator, scores, labels, segments, pool=[0.0], pool_segments="a")
 
 
+def test_rows_of_other_labels_than_the_fitted_ones_are_refused(rng):
+    scores, segments = rng.normal(size=40), np.arange(40) % 2
+    labels, weights = rng.random(40) < 0.4, rng.integers(1, 4, 40)
+    message = "expected the rows that were fitted, with n_pos"
+    calibrator = pj.fit_segments(scores, labels, segments, weights=weights)
+    pj.leave_one_out(calibrator, scores, labels, segments, weights=weights)
+    for rows, given in (
+        ((scores, ~labels, segments), dict(weights=weights)),
+        ((scores, labels, segments), {}),
+        ((scores[:20], labels[:20], segments[:20]), dict(weights=weights[:20])),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pj.leave_one_out(calibrator, *rows, **given)
+    with pytest.raises(ValueError, match=message):
+        pj.leave_one_out(pj.fit(scores, labels), scores, ~labels)
+
+
 @pytest.mark.slow
 def test_of_segments_shrunk_to_their_population(rng):
     scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))

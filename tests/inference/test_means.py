@@ -281,6 +281,21 @@ def test_arguments_of_differences(rng):
     assert len(none["difference"]) == 0
 
 
+def test_an_infinite_score_is_not_finite(rng):
+    scores, labels, segments = rng.normal(size=60), np.arange(60) % 3 == 0, np.arange(60) % 2
+    calibrator = pj.fit_segments(scores, labels, segments)
+    far = np.where(np.arange(60) == 0, np.inf, scores)
+    for given in (
+        dict(scores=scores, pool=far),
+        dict(scores=far, pool=scores, probability=np.full(60, 0.3)),
+    ):
+        found = pj.estimate_means(
+            calibrator, labels=labels, segments=segments, pool_segments=segments, **given
+        )
+        assert found["status"].tolist() == ["NON_FINITE", "OK"]
+        assert found["mean"][0] == found["labels_only"][0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "curve"), [(0.1, "sigmoid"), (0.1, "ceiling"), (0.5, "bend"), (0.5, "fall")]

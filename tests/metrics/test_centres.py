@@ -1,11 +1,14 @@
 """Calibration of centres: against the definitions, a meta-analysis, and simulated new centres."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
 import platt_jax as pj
 from platt_jax import metrics
+from platt_jax.metrics.centre_population import over_centres
 from platt_jax.metrics.centres import Centres
 
 # Patients, deaths and expected deaths of the 23 validations of EuroSCORE II that Debray et al.
@@ -228,3 +231,16 @@ def test_prediction_intervals_hold_new_centres(number, rate, spread):
         held.append(((found["new_lower"] <= new) & (new <= found["new_upper"])).mean())
         of_means.append(found["lower"] <= 0.2 <= found["upper"])
     assert 0.9 < np.mean(held) < 0.99 and np.mean(of_means) > 0.85
+
+
+def test_the_error_of_the_mean_is_without_that_of_a_new_centre():
+    spread, mean, excess = np.diag([0.2, 0.3]), np.diag([0.05, 0.04]), np.diag([0.1, 0.2])
+    population = SimpleNamespace(
+        covariance=spread,
+        mean_covariance=mean,
+        predictive_covariance=spread + excess + mean + excess / 9,
+        predictive_mean=np.zeros(2),
+        shrinkage=np.zeros(9),
+    )
+    found = over_centres(population, np.eye(2))
+    np.testing.assert_allclose(found.error**2, np.diag(mean + excess / 9))

@@ -1,12 +1,14 @@
 """Posteriors of nested and crossed effects, against the inverse of the whole precision."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
-from platt_jax.population.level_search import with_joint_errors
+from platt_jax.population.level_search import over_spreads, with_joint_errors
 from platt_jax.population.levels import NO_SPREAD, NormalMoments, Scoring, changed, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
@@ -261,3 +263,24 @@ def test_errors_of_spreads_are_those_of_all_levels_at_once(alike, rng):
     assert (errors > 0.9 * exact).all() and (errors < 1.5 * exact).all()
     if alike:
         assert errors[0] > 3 * alone[0] and (errors > 0.99 * alone).all()
+
+
+def test_segments_over_spreads_have_the_variance_between_them_too(rng):
+    """Of spreads half a log unit around the first level's, by all four combinations."""
+    number, center = 40, np.zeros(2)
+    codes = np.stack([np.arange(number) % 5, np.arange(number) % 8], 1)
+    root = rng.normal(size=(number, 2, 2))
+    given = Likelihoods.from_arrays(root @ root.swapaxes(1, 2), rng.normal(size=(number, 2)))
+    design, covariances = Crossed(codes, [5, 8]), [np.diag([0.3, 0.4]), np.diag([0.2, 0.3])]
+    steps = [Scoring(covariances[0], spread=0.25 * np.eye(3)), Scoring(covariances[1])]
+    found, _ = over_spreads(design, given, center, steps)
+    each = []
+    for halves in product((0.5, -0.5), repeat=2):
+        stretch = np.diag(np.exp(halves))
+        moved = [stretch @ covariances[0] @ stretch, covariances[1]]
+        each.append(design.posteriors(given, moved, center).segments)
+    mean = np.mean([x.mean for x in each], 0)
+    off = [x.mean - mean for x in each]
+    expected = [x.covariance + d[:, :, None] * d[:, None] for x, d in zip(each, off, strict=True)]
+    np.testing.assert_allclose(found.segments.mean, mean, atol=1e-10)
+    np.testing.assert_allclose(found.segments.covariance, np.mean(expected, 0), atol=1e-10)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import halfnorm, norm
 
+from platt_jax.population.integral import _Spreads
 from platt_jax.population.population_prior import SCALE, population_log_prior
 
 
@@ -50,3 +51,13 @@ def test_its_derivatives_are_differences(population):
     # The mean is moved by F u, whose F these parameters do not change.
     information[:2, 2:] = information[2:, :2] = 0
     np.testing.assert_allclose(found.information, information, atol=1e-5)
+
+
+def test_the_prior_by_angle_is_that_of_spreads_and_a_correlation(rng):
+    """Half-normal spreads, a density 1 - r^2 of r, and r = tanh(angle) by differences."""
+    sds, angle = rng.uniform(0.1, 3, (2, 50)), rng.normal(size=50)
+    r, h = np.tanh(angle), 1e-5
+    by_angle = (np.tanh(angle + h) - np.tanh(angle - h)) / (2 * h)
+    expected = halfnorm.logpdf(sds, scale=SCALE).sum(0) + np.log((1 - r * r) * by_angle)
+    found = _Spreads(*sds, angle).log_prior
+    np.testing.assert_allclose(found - found[0], expected - expected[0], atol=1e-8)

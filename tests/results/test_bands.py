@@ -298,3 +298,12 @@ def test_rates_that_are_none(rate):
         Sigmoid(-1.0, 0.0).shift_prior(0.5, rate)
     with pytest.raises(ValueError, match="from_rate, to_rate: expected shapes"):
         Sigmoid(-1.0, 0.0).shift_prior([0.5, 0.4], 0.5)
+
+
+@pytest.mark.parametrize("scores", [[True, False], np.array([-128, 127], np.int8)])
+def test_scores_that_are_no_floats(scores, rng):
+    f = rng.normal(size=50)
+    calibrator = pj.fit_segments(f, rng.random(50) < 0.5, np.arange(50) % 2)
+    found = calibrator.band(np.asarray(scores), [0, 1])
+    expected = calibrator.band(np.asarray(scores, float), [0, 1])
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

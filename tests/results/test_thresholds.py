@@ -1,11 +1,16 @@
 """Thresholds: predictions reach the probability there, by every kind of calibrator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit, ndtr
 
 import platt_jax as pj
+from platt_jax import curves
+from platt_jax.curves.fitting import as_curves
 from platt_jax.results import averages, thresholds
+from platt_jax.results.mixed_curves import MixedCurves
 
 P = np.array([0.001, 0.02, 0.3, 0.5, 0.8, 0.95, 0.99])
 
@@ -288,6 +293,45 @@ def test_curves_of_several_kinds(rng):
     assert (made >= 0.4 - 1e-9).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sigmoids_beside_other_curves_are_sigmoids(rng, dtype):
+    """A rising and a falling one, of scores in a large unit, where other segments have bins."""
+    scores = (1e9 * rng.normal(size=4_000)).astype(dtype)
+    ids = np.arange(4_000) % 4
+    sign = np.array([1.0, -1.0, 1.0, 1.0])[ids]
+    labels = rng.random(4_000) < expit(2e-9 * sign * scores)
+    sigmoids = pj.fit_segments(scores, labels, ids)
+    binned = pj.fit_segments(scores, labels, ids, curve="bins")
+    part = np.array([0, 0, 1, 1, 0])  # the last is of unseen segments
+    both = MixedCurves.chosen((as_curves(sigmoids), as_curves(binned)), part)
+    mixed = replace(sigmoids, curves=both)
+    far = np.array([-6e10, 3e10, 6e10], dtype)
+    for segment in (0, 1):
+        np.testing.assert_allclose(
+            mixed.predict_proba(far, [segment] * 3),
+            sigmoids.predict_proba(far, [segment] * 3),
+            rtol=1e-5,
+        )
+        found, expected = (x.threshold_table(0.7, [segment]) for x in (mixed, sigmoids))
+        assert found["status"] == expected["status"] == "OK"
+        for name in ("threshold", "lower", "upper"):
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+    assert mixed.table()["monotone"][:2].tolist() == [True, False]
+
+
+def test_a_probability_that_curves_have_exactly_is_reached():
+    """Though log-odds and back may round it up, as of 1 / 10."""
+    for positive in range(1, 12):
+        for number in range(positive + 1, 13):
+            labels = np.r_[np.ones(positive), np.zeros(number - positive)]
+            for curve in (curves.Bins(1), "isotonic"):
+                scores = np.arange(float(number))  # falling: one block
+                made = pj.fit_segments(scores, labels, np.zeros(number, int), curve=curve)
+                share = made.predict_proba([1.0], [0])[0]
+                assert made.threshold_table(share, [0])["status"] == "EXCEEDED"
+                assert made.threshold_table(share + 1e-9, [0])["status"] == "UNREACHED"
+
+
 # --- classes and refusals -------------------------------------------------------------------------
 
 
@@ -336,6 +380,15 @@ def test_one_id_and_several_probabilities(pooled):
     np.testing.assert_allclose(pooled.predict_proba(at, 7), [0.3, 0.4], atol=1e-9)
     assert pooled.threshold(0.3, 7).shape == (1,)
     assert pooled.threshold(0.3, []).shape == (0,)
+
+
+def test_a_slope_known_to_forty_errors(rng):
+    """Far from 0 the mean is 0 or 1 to the last bit, and its log-odds are infinite."""
+    scores, labels, ids = rows(rng, segments=300, each=40, spread=0.0)
+    calibrator = pj.fit_segments(1e5 * scores, labels, ids, pooling="partial")
+    population = calibrator.population
+    sure = replace(population, posterior_covariance=1e-4 * population.posterior_covariance)
+    assert assert_reached(replace(calibrator, population=sure), 0.3) == 0
 
 
 def test_a_mean_that_is_nearly_flat_where_it_reaches_the_probability():

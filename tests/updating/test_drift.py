@@ -123,6 +123,8 @@ def test_segments_have_the_conditional_distribution_of_a_joint_normal():
     np.testing.assert_allclose(
         made.posterior_mean[0] - made.mean, (covariance @ information)[4:], atol=1e-12
     )
+    errors = (0.3 * first.population.covariance_errors, 0.7 * second.population.covariance_errors)
+    np.testing.assert_allclose(made.covariance_errors, np.hypot(*errors))
 
 
 def test_where_nothing_lasts_it_is_one_curve_for_all():
