@@ -44,7 +44,7 @@ def by_drawing_populations(data, number, draws):
         density = np.exp(-square / 2 / (1 - r * r))
         joint = likelihood * (density / density.sum())
         total = joint.sum(1)
-        logs[i] = np.log(total).sum()
+        logs[i] = np.log(total).sum() + np.log1p(-r * r)  # the density of correlations
         A, B = grid.T
         moments[i] = (joint @ np.stack([A, B, A * A, A * B, B * B], 1)) / total[:, None]
     weight = np.exp(logs - logsumexp(logs))
