@@ -68,6 +68,7 @@ def main() -> None:
 def with_cpu_sizes() -> dict[str, Any]:
     """Some programs in float32 as they were without sizes of its own for a GPU."""
     sizes = shapes.CPU._replace(tile_shapes=shapes.TILE_SHAPES)
+    jax.clear_caches()  # of programs traced with a GPU's sizes
     found = {}
     with jax.enable_x64(False), mock.patch.object(shapes, "sizes", lambda: sizes):
         every = entries.entries(np.dtype("float32"))
