@@ -42,7 +42,8 @@ class ShareRows(NamedTuple):
         """(...,) Pearson's statistic over its degrees of freedom; 1 where it tells nothing.
 
         Independent trials have 1, and trials that agree more often have more. Soft labels vary less
-        than labels of 0 and 1; where all are 0 or 1 they are such labels.
+        than labels of 0 and 1. Where the trials of every row agree, and rows of both classes are
+        there, a row counts once: the statistic of separable labels is that of rounding.
 
         Args:
             logit: the fitted log-odds (..., N) without the offset.
@@ -53,15 +54,16 @@ class ShareRows(NamedTuple):
         known = np.isfinite(self.positives + logit + self.weights) & (variance > 0)
         off = np.where(known, self.positives - self.trials * p, 0)
         weights = np.where(known, self.weights, 0)
-        squares = (weights * off**2 / np.where(known, variance, 1)).sum(-1)
-        freedom = weights.sum(-1) - parameters
+        squares, rows = (weights * off**2 / np.where(known, variance, 1)).sum(-1), weights.sum(-1)
+        freedom = rows - parameters
         phi = squares / np.where(freedom > 0, freedom, 1)
-        if self.soft:
-            between = (self.positives > 0) & (self.positives < 1) & (weights > 0)
-            tells = between.any(-1)
-        else:
-            tells = phi > 1
-        return np.where(tells & (freedom > 0) & (phi > 0), phi, 1.0)
+        phi = np.where((freedom > 0) & (phi > 0), phi if self.soft else np.maximum(phi, 1), 1.0)
+        positive, negative = (self.positives > 0), (self.positives < self.trials)
+        some = weights > 0
+        agree = ~(positive & negative & some).any(-1)
+        both = (positive & some).any(-1) & (negative & some).any(-1)
+        each = (weights * self.trials).sum(-1) / np.where(rows > 0, rows, 1)
+        return np.where(agree, np.where(both, each, 1.0), phi)
 
 
 def are_shares(trials: Column | None, soft: bool) -> bool:

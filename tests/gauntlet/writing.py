@@ -27,7 +27,11 @@ def _narrow(made, rows: Rows, pooling: str) -> Rows:
 def _to(made, rows: Rows, of_averages: float = 1e-6) -> float:
     """How near; averages over (A, B) as the exports' docstrings say."""
     averaged = made.population is not None and made.population.estimated
-    rounding = 1e-5 if rows.scores.dtype == np.float32 else 1e-9
+    rounding = 1e-9
+    if rows.scores.dtype == np.float32:
+        # A f and B cancel where scores are far from 0 for their spread.
+        eps, B = float(np.finfo(np.float32).eps), np.abs(np.asarray(made.fit.B, float))
+        rounding = 1e-5 + eps * np.max(B, where=np.isfinite(B), initial=0) / 4
     return max(rounding, of_averages if averaged else 0)
 
 
