@@ -26,7 +26,8 @@ from platt_jax.searches import newton_roots
 
 _ANGLES = np.linspace(-np.pi / 2, np.pi / 2, 65)  # of scores at which a curve is looked at first
 _CLOSE = 1e-3  # error of log-odds from which on a search may end
-_ROUNDED, _FARTHEST = 4 * np.finfo(float).eps, 800.0  # of probabilities by log-odds, and of these
+_ROUNDED = 4 * np.finfo(float).eps  # error of a probability from its log-odds, for each of these
+_FARTHEST = 800.0  # log-odds beyond which a probability is 0 or 1
 _DIFFERENCE = 1e-4  # half the distance of the points of a difference quotient
 
 

@@ -102,7 +102,8 @@ class LogOddsCurves(FittedCurves):
         log-odds and their standard error grow alike, so these have the same probabilities.
         """
         center, scale = self.center[which], self.scale[which]
-        if isinstance(self.features, LinearFeatures):  # of scores of any unit
+        if isinstance(self.features, LinearFeatures):
+            # The reach follows the unit of the scores.
             variance = self.covariance[:, 1, 1]
             known = np.where(np.isfinite(variance), variance, 0)
             return self.features.values(nearer_scores(scores, known, which), (center,)), [], 0

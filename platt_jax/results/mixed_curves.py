@@ -70,8 +70,11 @@ class MixedCurves(FittedCurves):
     @property
     def is_monotone(self) -> Bools:
         """See `FittedCurves`."""
-        each = np.stack([x.is_monotone[self.place] for x in self.parts])
-        return np.asarray(each[self.part, np.arange(len(self.part))])
+        made = np.empty(len(self.part), bool)
+        for number, part in enumerate(self.parts):
+            mine = self.part == number
+            made[mine] = part.is_monotone[self.place[mine]]
+        return made
 
     def pieces(self) -> Pieces:
         """See `FittedCurves`."""
