@@ -36,11 +36,16 @@ def estimable(pooled: Fit) -> bool:
 
 
 def estimate_population(
-    segments: Segments, pooled: Fit, options: Options, progress: bool | Listener = False
+    segments: Segments,
+    pooled: Fit,
+    options: Options,
+    progress: bool | Listener = False,
+    near: Population | None = None,
 ) -> tuple[Fit | None, Population]:
     """The fit of each segment with the population as prior, and the population.
 
-    The fit is None if there is no population to estimate, or if the search did not converge and
+    The search starts from the population `near`, if it is given and has converged. The fit is None
+    if there is no population to estimate, or if the search did not converge and
     its population says less of the rows than the curve of all rows, `pooled`. Labels are
     the targets; `options.targets` is not used.
     """
@@ -50,19 +55,22 @@ def estimate_population(
     options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
-    mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    population = normals(mean, START_SPREAD**2 * np.eye(2))
-    fit = standardized.modes(population, None, Stage.of(progress, "first fit", last=False))
-    nodes = _placed(standardized.around(fit, population))
-    found = estimated(standardized, population, nodes, progress)
+    to = coordinates.matrix
+    mean = to @ np.array([pooled.A, pooled.B], float)
+    start = normals(mean, START_SPREAD**2 * np.eye(2))
+    if near is not None and near.status == Status.CONVERGED:
+        start = normals(to @ near.mean, to @ near.covariance @ to.T)
+    fit = standardized.modes(start, None, Stage.of(progress, "first fit", last=False))
+    nodes = _placed(standardized.around(fit, start))
+    found = estimated(standardized, mean, start, nodes, progress)
     if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
         standardized, mean, found.at.log_likelihood
     ):
         return None, Population.not_estimated(len(segments.keys), found.status)
-    near = found.at.likelihoods
-    start = _means(near, found.population, len(segments.keys))
-    likelihoods, known = _integrated(standardized, found, near, start, mean, progress)
-    fit = standardized.modes(found.population, start, Stage.of(progress))
+    own = found.at.likelihoods
+    means = _means(own, found.population, len(segments.keys))
+    likelihoods, known = _integrated(standardized, found, own, means, mean, progress)
+    fit = standardized.modes(found.population, means, Stage.of(progress))
     return fit, _result(found, likelihoods, known, coordinates, len(segments.keys))
 
 

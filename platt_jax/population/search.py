@@ -138,19 +138,24 @@ class Estimate(NamedTuple):
 
 
 def estimated(
-    segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener = False
+    segments: Losses,
+    center: NDArray[np.float64],
+    start: Normals,
+    nodes: Normals,
+    progress: bool | Listener = False,
 ) -> Estimate:
-    """The most probable population; the start's mean is the center of the prior.
+    """The most probable population, by a search from `start`.
 
-    The nodes are approximate posteriors of the segments at the start.
+    The center (2,) is the mean of the prior of the population's mean. The nodes are approximate
+    posteriors of the segments at the start.
     """
-    at, step, on_plateau = _most_probable(segments, population, nodes, progress)
+    at, step, on_plateau = _most_probable(segments, center, start, nodes, progress)
     status = Status.MAX_ITERATIONS
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
     at_top = step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0
     if at_top or (on_plateau and step.decrement <= _NEAR_ON_PLATEAU):
         status = Status.CONVERGED if step.free.all() else Status.BOUNDARY
-    spread = _spread(at, population.mean, step.free)
+    spread = _spread(at, center, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
     return Estimate(_moved(at, step.parameters), at, status, spread, bool(certain))
 
@@ -178,14 +183,17 @@ def _pass(progress: bool | Listener, number: int) -> Stage:
 
 
 def _most_probable(
-    segments: Losses, population: Normals, nodes: Normals, progress: bool | Listener
+    segments: Losses,
+    center: NDArray[np.float64],
+    start: Normals,
+    nodes: Normals,
+    progress: bool | Listener,
 ) -> tuple[Position, _Step, bool]:
     """Searches from a first population; returns the last position, and the step left to take.
 
     Also returns whether the search ended on a plateau, where it no longer gains.
     """
-    center = population.mean
-    at = Position.of(segments, COARSE, population, nodes, _pass(progress, 1))
+    at = Position.of(segments, COARSE, start, nodes, _pass(progress, 1))
     step, part = _newton_step(at, center), 1.0
     best, since = -np.inf, 0
     for passes in range(2, _MOST_PASSES + 1):

@@ -222,5 +222,5 @@ def _estimated(
         fit, population, identified = kept(before.status)
         if not identified:
             return fit, population
-    found, population = estimate_population(segments, pooled, options, progress)
+    found, population = estimate_population(segments, pooled, options, progress, near=before)
     return kept(population.status)[:2] if found is None else (found, population)
