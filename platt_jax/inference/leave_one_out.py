@@ -1,6 +1,6 @@
 """The prediction for each row by the fit of the other rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Integers, Ints
+from platt_jax.arrays import Floats, Integers, Ints
 from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.columns import Column
@@ -30,7 +30,7 @@ from platt_jax.execution.segment_rows import DeviceSegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
-from platt_jax.inference.left_out_there import expanded_there, ordered_there
+from platt_jax.inference.left_out_there import counts_there, expanded_there, ordered_there
 from platt_jax.inference.refits import refit
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
 from platt_jax.model.prior import GaussianPrior
@@ -181,6 +181,7 @@ def _rows_there(
         fit, prior = jax.tree.map(itemgetter(rows.largest_first), (fit, prior))
     with jax.default_device(rows.device):
         center, tolerance = _center(fit, prior, options), _TOLERANCE[rows.dtype.name]
+        _require_same_counts(fit, counts_there(rows))
         found, doubtful, start = expanded_there(rows, center, options, tolerance)
         refitted = refit(rows, doubtful, start, prior, options, caller)
         found = ordered_there(found, doubtful, refitted, order or itemgetter(slice(rows.length)))
@@ -279,7 +280,7 @@ def _rows_left_out(
     caller: Caller,
 ) -> NDArray[Any]:
     """The rows of problems (K,), one after the other."""
-    _require_same_counts(fit, rows)
+    _require_same_counts(fit, _counts(rows))
     found, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=rows.scores.dtype == np.float64
     )
@@ -287,18 +288,22 @@ def _rows_left_out(
     return found
 
 
-def _require_same_counts(fit: Fit, rows: ProblemRows) -> None:
+def _require_same_counts(fit: Fit, counts: Iterable[Floats]) -> None:
     """Refuses rows of other labels or weights than the fits (K,) have; NaN ones have no rows."""
+    known = np.isfinite(fit.A)
+    own, given = ([x[known] for x in each] for each in ((fit.n_pos, fit.n_neg), counts))
+    require_fitted_counts(own, given)
+
+
+def _counts(rows: ProblemRows) -> Iterator[Floats]:
+    """Numbers of positive and of negative rows (K,)."""
     weights = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
     there = np.isfinite(rows.scores)
     if rows.offset is not None:
         there = there & np.isfinite(rows.offset)
-    known = np.isfinite(fit.A)
-    counts = (
-        rows.groups.sums(np.where(there & (rows.labels == label), weights, 0).astype(float))[known]
-        for label in (1, 0)
-    )
-    require_fitted_counts((fit.n_pos[known], fit.n_neg[known]), counts)
+    for label in (1, 0):
+        counted = np.where(there & (rows.labels == label), weights, 0)
+        yield rows.groups.sums(counted.astype(float))
 
 
 def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:

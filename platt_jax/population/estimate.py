@@ -61,7 +61,7 @@ def estimate_population(
     if near is not None and near.status == Status.CONVERGED:
         start = normals(to @ near.mean, to @ near.covariance @ to.T)
     fit = standardized.modes(start, None, Stage.of(progress, "first fit", last=False))
-    nodes = _placed(standardized.around(fit, start))
+    nodes = places.placed(standardized.around(fit, start))
     found = estimated(standardized, mean, start, nodes, progress)
     if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
         standardized, mean, found.at.log_likelihood
@@ -109,7 +109,7 @@ def _integrated(
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
         covariance, within = _at_most(populations.new_covariance, limit)
         wide = normals(population.mean, covariance)
-        nodes = _placed(segments.around(segments.modes(wide, start), wide))
+        nodes = places.placed(segments.around(segments.modes(wide, start), wide))
         grid = fine(found.at.posteriors.segments)
         likelihoods = Position.of(segments, grid, wide, nodes, stage).likelihoods
         populations = integrated(likelihoods, population)
@@ -134,19 +134,12 @@ def _recentred(
     for _ in range(recentring.STEPS):
         at = normals(known.mean, known.covariance)
         off = float(known.new_mean[1] - center[1])
-        step = recentring.step_of_mean(segments, COARSE, at, off, response, stage)
+        step = recentring.step_of_mean(segments, COARSE, at, response, off, stage)
         new_mean = known.new_mean + np.array([0, step])
         known = known._replace(
             mean=recentring.shifted(known.mean, response, step), new_mean=new_mean
         )
     return known
-
-
-def _placed(nodes: Normals) -> Normals:
-    """The nodes on the device, if it computes faster than the host."""
-    worth = places.is_worth_sending(len(nodes.mean_A))
-    made: Normals = places.sent(nodes, 1) if worth else nodes
-    return made
 
 
 def _means(likelihoods: Likelihoods, population: Normals, segments: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
-from platt_jax.population import quadrature, recentring
+from platt_jax.population import places, quadrature, recentring
 from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
 from platt_jax.population.levels import (
     Design,
@@ -32,7 +32,7 @@ from platt_jax.population.levels import (
     scored,
 )
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, Normals, fine, normals
+from platt_jax.population.quadrature import COARSE, Grid, Normals, fine, normals
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Symmetric
@@ -91,16 +91,15 @@ def estimate_levels(
     standardized = StandardizedSegments(segments, coordinates, options)
     steps = _first_steps(design)
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
-    cavity = normals(mean, START_SPREAD**2 * np.eye(2))
-    first = standardized.modes(cavity, None, Stage.of(progress, "first fit", last=False))
-    nodes = standardized.around(first, cavity)
+    start = normals(mean, START_SPREAD**2 * np.eye(2))
+    first = standardized.modes(start, None, Stage.of(progress, "first fit", last=False))
+    nodes = standardized.around(first, start)
+    cavity = Normals(*(np.full_like(nodes.mean_A, x) for x in start))
     grid, passes, fine_passes = COARSE, 0, 0
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        losses = standardized.losses(grid, nodes, stage)
-        found = quadrature.posteriors(grid, losses, nodes, cavity, standardized.total)
-        likelihoods = Likelihoods.of(found, cavity)
+        likelihoods, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, cavity = _around(posteriors, likelihoods)
         if grid is COARSE:
@@ -112,7 +111,7 @@ def estimate_levels(
         if done or fine_passes >= _MOST_FINE:
             break
     if _status(steps) == Status.MAX_ITERATIONS and not is_better_than_one_curve(
-        standardized, mean, found.log_likelihood
+        standardized, mean, log_likelihood
     ):
         return None
     steps = with_joint_errors(design, likelihoods, mean, steps)
@@ -125,6 +124,21 @@ def estimate_levels(
     _, cavity = _around(posteriors, likelihoods)
     status = _status(steps) if design.settled else Status.MAX_ITERATIONS
     return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, cavity, status, coordinates)
+
+
+def _likelihoods(
+    segments: StandardizedSegments, grid: Grid, nodes: Normals, cavity: Normals, stage: Stage
+) -> tuple[Likelihoods, float]:
+    """Each segment's likelihood given its cavity, by a pass over the rows; their log-likelihood.
+
+    Losses at nodes stay where they are computed; the likelihoods are on the host.
+    """
+    number = len(nodes.mean_A)
+    nodes, cavity = places.placed((nodes, cavity))
+    losses = segments.losses(grid, nodes, stage)
+    found = quadrature.posteriors(grid, losses, nodes, cavity, segments.total)
+    likelihoods = places.fetched(Likelihoods.of(found, cavity))
+    return jax.tree.map(lambda x: x[:number], likelihoods), found.log_likelihood
 
 
 def _recentred(
@@ -154,7 +168,8 @@ def _recentred(
     for _ in range(recentring.STEPS):
         off = float(posteriors.root.mean[0, 1] + total - center[1])
         at = normals(own.mean + response * total, own.covariance)
-        total += recentring.step_of_mean(segments, COARSE, at, off, response, stage)
+        at, along = places.placed((at, response))
+        total += recentring.step_of_mean(segments, COARSE, at, along, off, stage)
     part = total / by_center
 
     def shifted(x: NormalMoments, before: NormalMoments, moved: NormalMoments) -> NormalMoments:

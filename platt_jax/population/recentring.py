@@ -28,8 +28,8 @@ def step_of_mean(
     segments: StandardizedSegments,
     grid: Grid,
     posteriors: Normals,
-    off: float,
     response: NDArray[Any],
+    off: float,
     stage: Stage,
 ) -> float:
     """One Newton step of the population's mean of B, which is `off` from the mean of its prior.

@@ -162,6 +162,16 @@ def test_rows_left_out_are_of_the_fitted_segments(rng):
         pj.leave_one_out(calibrator, *there, options=OMIT)
 
 
+@pytest.mark.parametrize("pooling", ["none", "complete"])
+def test_rows_left_out_are_those_that_were_fitted(rng, pooling):
+    (scores, labels), given = weighted(rng, (60,), np.float32)
+    segments, settings = np.repeat([3, 5], 30), dict(options=OMIT)
+    calibrator = pj.fit_segments(scores, labels, segments, **given, **settings, pooling=pooling)
+    there, beside = jax.tree.map(jnp.asarray, ((scores, ~labels, segments), given))
+    with pytest.raises(ValueError, match="expected the rows that were fitted, with n_pos"):
+        pj.leave_one_out(calibrator, *there, **beside, **settings)
+
+
 def test_rows_left_out_of_batches_and_classes(rng):
     rows, given = weighted(rng, (10, 250), np.float64)
     assert_left_out_alike(pj.fit(*rows, **given, options=OMIT), rows, given)

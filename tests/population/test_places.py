@@ -44,11 +44,19 @@ def rows_of(rng, segments, rows, spread, odd=False):
     return scores, labels, which, weights, 0.3 * rng.normal(size=len(which))
 
 
-def fitted(rows, monkeypatch, there):
+def fitted(rows, monkeypatch, there, pooling="partial"):
     monkeypatch.setattr(places, "is_worth_sending", lambda segments: there)
-    scores, labels, segments, *more = map(jnp.asarray, rows)
+    scores, labels, segments, *more = rows
     named = dict(zip(("weights", "offset"), more, strict=False))
-    return pj.fit_segments(scores, labels, segments, pooling="partial", **named)
+    return pj.fit_segments(jnp.asarray(scores), labels, segments, pooling=pooling, **named)
+
+
+def columns_of(segments, pooling):
+    """Ids of two columns, from segments 0, 1, ..., K - 1."""
+    city = segments if pooling == "nested" else segments % 10
+    both = np.empty(len(segments), [("country", int), ("city", int)])
+    both["country"], both["city"] = segments // 10, city
+    return both
 
 
 def assert_same(found, expected):
@@ -81,6 +89,21 @@ def test_as_by_numpy(monkeypatch, rng, segments, rows, spread, odd):
     assert_same(found.population, expected.population)
     for x, y in zip(*map(jax.tree.leaves, (found.fit, expected.fit)), strict=True):
         np.testing.assert_allclose(*map(jax.device_get, (x, y)), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow  # compiles many programs
+@pytest.mark.usefixtures("on_accelerator")
+@pytest.mark.filterwarnings("ignore:NaN")
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_levels_as_by_numpy(monkeypatch, rng, pooling):
+    scores, labels, segments, *more = rows_of(rng, 600, 30, 0.5, odd=True)
+    rows = scores, labels, columns_of(segments, pooling), *more
+    expected = fitted(rows, monkeypatch, False, pooling)
+    found = fitted(rows, monkeypatch, True, pooling)
+    assert_same(found.population, expected.population)
+    for level, other in zip(found.by_level.each, expected.by_level.each, strict=True):
+        np.testing.assert_allclose(level.mean, other.mean, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(level.spread, other.spread, rtol=1e-9, atol=1e-12)
 
 
 def test_segments_added_do_not_count(rng):
