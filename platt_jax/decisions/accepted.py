@@ -173,8 +173,8 @@ class _Curves(NamedTuple):
 
 def _sigmoids(posterior: SegmentPosteriors, groups: Groups, scores: Floats) -> _Curves:
     """Log-odds -(A f + B) as functions of t = (f - center) / unit: sums of t lose no digits."""
-    A, B = np.array(posterior.mean.T, np.float64)
-    c_AA, c_AB, c_BB = (posterior.covariance[:, i, j].astype(np.float64) for i, j in UPPER)
+    A, B = np.array(posterior.curves.mean.T, np.float64)
+    c_AA, c_AB, c_BB = (posterior.curves.covariance[:, i, j].astype(np.float64) for i, j in UPPER)
     center = groups.means(scores)
     unit = np.maximum(groups.maxima(np.abs(scores - groups.by_row(center))), TINY)
     cross = unit * (c_AA * center + c_AB)

@@ -44,8 +44,8 @@ class KnownThere:
             number, bad, odd = self._rows.map(_facts).T
         require_finite(not odd.any())
         known = posteriors(calibrator, keys, places(rows, calibrator))
-        A, B = np.array(known.mean.T, np.float64)
-        covariance = [known.covariance[:, i, j].astype(np.float64) for i, j in UPPER]
+        A, B = np.array(known.curves.mean.T, np.float64)
+        covariance = [known.curves.covariance[:, i, j].astype(np.float64) for i, j in UPPER]
         self._numbers, self._device = (A, B, *covariance), rows.device
         ascending = np.argsort(rows.largest_first)
         self._order = ascending[number[ascending] > 0]

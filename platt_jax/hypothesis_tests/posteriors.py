@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
 from platt_jax.hypothesis_tests.curve_distributions import ends
+from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
@@ -32,10 +33,9 @@ LEAST_ROWS = 5
 
 
 class SegmentPosteriors(NamedTuple):
-    """Distributions of (A, B) of K segments; the mean is NaN where nothing is known."""
+    """Distributions of (A, B) of K segments."""
 
-    mean: Floats  # (K, 2)
-    covariance: Floats  # (K, 2, 2)
+    curves: NormalMoments  # (K,); the mean is NaN where nothing is known
     # (K,) class counts of an unpooled fit with Platt's targets; 0 for other fits
     n_pos: Floats
     n_neg: Floats
@@ -44,17 +44,16 @@ class SegmentPosteriors(NamedTuple):
 
     def of(self, some: Any) -> "SegmentPosteriors":
         """The distributions of some of the segments."""
-        return self._replace(
-            mean=self.mean[some],
-            covariance=self.covariance[some],
-            n_pos=self.n_pos[some],
-            n_neg=self.n_neg[some],
-        )
+        own = self.curves.of(some), self.n_pos[some], self.n_neg[some]
+        return SegmentPosteriors(*own, self.normal, self.rounding)
 
     @property
     def usable(self) -> Bools:
         """(K,) whether the distribution is known."""
-        finite = np.isfinite(self.mean).all(1), np.isfinite(self.covariance).all((1, 2))
+        finite = (
+            np.isfinite(self.curves.mean).all(1),
+            np.isfinite(self.curves.covariance).all((1, 2)),
+        )
         return np.logical_and(*finite)
 
 
@@ -72,17 +71,17 @@ def posteriors(
     fit, population, nothing = calibrator.fit, calibrator.population, np.zeros(len(place))
     if population is not None and population.estimated:
         averaged = _is_average(calibrator, population)
-        mean, covariance = (x[place] for x in _widened(fit, population, averaged))
+        curves = _widened(fit, population, averaged).of(place)
         if calibrator.by_level is not None and (new := place < 0).any():
-            mean[new], covariance[new] = calibrator.by_level.curves(keys[new])
-        return SegmentPosteriors(mean, covariance, nothing, nothing, True, _rounding(covariance))
+            curves.mean[new], curves.covariance[new] = calibrator.by_level.curves(keys[new])
+        rounding = _rounding(curves.covariance)
+        return SegmentPosteriors(curves, nothing, nothing, True, rounding)
     if calibrator.pooling == "complete":
         pooled = calibrator.fallback_covariance
         mean = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
-        mean, covariance = (
-            np.broadcast_to(x, (len(place), *x.shape)) for x in (mean, pooled.astype(float))
-        )
-        return SegmentPosteriors(mean, covariance, nothing, nothing, False, _rounding(pooled))
+        one = mean[None], pooled.astype(float)[None]
+        curves = NormalMoments(*one).of(np.zeros(len(place), int))
+        return SegmentPosteriors(curves, nothing, nothing, False, _rounding(pooled))
 
     def each(x: Any) -> Floats:
         x = np.asarray(x, float)
@@ -91,9 +90,8 @@ def posteriors(
     n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
     mean = np.stack([each(fit.A), each(fit.B)], -1)
     mean[n_pos + n_neg < LEAST_ROWS] = np.nan
-    return SegmentPosteriors(
-        mean, each(fit.covariance), n_pos, n_neg, False, _rounding(fit.covariance)
-    )
+    curves = NormalMoments(mean, each(fit.covariance))
+    return SegmentPosteriors(curves, n_pos, n_neg, False, _rounding(fit.covariance))
 
 
 def _rounding(x: Any) -> float:
@@ -111,8 +109,8 @@ def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
     return calibrator.by_level is None and not alone
 
 
-def _widened(fit: Fit, population: Population, averaged: bool) -> tuple[Floats, Floats]:
-    """Means (J + 1, 2) and covariances of the segments, and last of one that was not fitted.
+def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
+    """The distributions (J + 1,) of the segments, and last of one that was not fitted.
 
     A segment's own estimate varies around the population's mean with covariance S + D, S between
     segments and D by its rows; the mean's precision is the sum of the inverses. From K segments,
@@ -143,7 +141,8 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> tuple[Floats, 
     if freedom < _LEAST_FREEDOM:
         grown = np.trace(by_estimate @ covariance, axis1=1, axis2=2) / 2 - 1
         mean[np.append(grown > _GROWTH, True)] = np.nan
-    return mean, back @ np.concatenate([covariance, [wide + more * M]]) @ back.T
+    covariance = np.concatenate([covariance, [wide + more * M]])
+    return NormalMoments(mean, back @ covariance @ back.T)
 
 
 def _to_unit(population: Population) -> Floats:

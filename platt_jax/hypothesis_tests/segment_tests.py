@@ -21,7 +21,7 @@ from platt_jax.hypothesis_tests.tilting import tilted_p_values
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.population.chunked import ChunkedSegments
-from platt_jax.population.quadrature import normals
+from platt_jax.population.gaussians import NormalMoments, normals
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit
@@ -144,7 +144,7 @@ def simulated_p_values(
 
 def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests, Floats]:
     """Tests of mean probabilities, with variances that include the curves' variance."""
-    at = ends(fitted.mean, fitted.covariance, fitted.rounding)
+    at = ends(*fitted.curves, fitted.rounding)
     owner = rows.groups.owner
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
     spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
@@ -167,7 +167,8 @@ def _cluster_p_values(rows: FreshRows) -> Floats:
         owner, rows.labels, p, p * (1 - p), np.zeros((2, len(p))), _logit(p), rows.clusters
     )
     at = Ends(np.zeros(K), np.ones(K), nothing, nothing + _KNOWN)
-    fixed = SegmentPosteriors(nothing, np.zeros((K, 2, 2)), nothing[:, 0], nothing[:, 0], True, 0)
+    curves = NormalMoments(nothing, np.zeros((K, 2, 2)))
+    fixed = SegmentPosteriors(curves, nothing[:, 0], nothing[:, 0], True, 0)
     return p_values(known, at, fixed)
 
 

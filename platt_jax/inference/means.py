@@ -265,7 +265,7 @@ def _model_interval(
     if calibrator.curves is not None:
         return np.full(len(rows.keys), np.nan), np.full(len(rows.keys), np.nan)
     place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
-    covariance = posteriors(calibrator, rows.keys, place).covariance
+    covariance = posteriors(calibrator, rows.keys, place).curves.covariance
     mean = found.model_mean
     with np.errstate(invalid="ignore", divide="ignore"):
         g = np.stack([rows.pool.by_A, rows.pool.by_B]) / found.pool

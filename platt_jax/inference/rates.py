@@ -154,7 +154,7 @@ def _joint(
     base: "_BaseRates",
     usable: Bools,
 ) -> Floats:
-    known = posteriors(calibrator, keys, place).covariance[usable]
+    known = posteriors(calibrator, keys, place).curves.covariance[usable]
     return _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
 
 

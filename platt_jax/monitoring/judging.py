@@ -168,7 +168,7 @@ def before_night(
     if against == "predictions":
         return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
     fitted = posteriors(calibrator, keys, place)
-    covariance = np.stack([fitted.covariance[:, i, j] for i, j in UPPER])
+    covariance = np.stack([fitted.curves.covariance[:, i, j] for i, j in UPPER])
     return BeforeNight(place, fitted.usable, pivot, covariance)
 
 

@@ -14,12 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.population.couplings import UPPER, Carried, Couplings, Elimination, Layout, entries
-from platt_jax.population.levels import (
-    LevelPosteriors,
-    NormalMoments,
-    summed,
-    times,
-)
+from platt_jax.population.gaussians import NormalMoments
+from platt_jax.population.levels import LevelPosteriors, summed, times
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.symmetric import Symmetric

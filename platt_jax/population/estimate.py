@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import places, recentring
-from platt_jax.population.integral import PosteriorMoments, plausible_populations
+from platt_jax.population.gaussians import NormalMoments, Normals, normals
+from platt_jax.population.integral import plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, Normals, fine, normals
+from platt_jax.population.quadrature import COARSE, fine
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
@@ -69,9 +70,17 @@ def estimate_population(
         return None, Population.not_estimated(len(segments.keys), found.status)
     own = found.at.likelihoods
     means = _means(own, found.population, len(segments.keys))
-    likelihoods, known = _integrated(standardized, found, own, means, mean, progress)
+    known = _integrated(standardized, found, own, means, mean, progress)
     fit = standardized.modes(found.population, means, Stage.of(progress))
-    return fit, _result(found, likelihoods, known, coordinates, len(segments.keys))
+    return fit, _result(found, known, coordinates, len(segments.keys))
+
+
+class _Known(NamedTuple):
+    """The distributions of (A, B), including the uncertainty of the population."""
+
+    likelihoods: Likelihoods  # (K,), from which they are made
+    segments: NormalMoments  # (K,)
+    new: NormalMoments  # of a segment without rows
 
 
 def is_better_than_one_curve(
@@ -90,7 +99,7 @@ def _integrated(
     start: NDArray[np.float64],
     center: NDArray[np.float64],
     progress: bool | Listener,
-) -> tuple[Likelihoods, PosteriorMoments]:
+) -> _Known:
     """The distributions of the segments, and the likelihoods that they are made from.
 
     Normal likelihoods hold near the population under which a pass made them. If the estimate is
@@ -107,39 +116,31 @@ def _integrated(
     limit = population.covariance + START_SPREAD**2 * np.eye(2)
     stage = Stage.of(progress, "population, uncertainty", last=False)
     for _ in range(0 if found.certain else _MOST_WIDENINGS):
-        covariance, within = _at_most(populations.new_covariance, limit)
+        covariance, within = _at_most(populations.new.covariance, limit)
         wide = normals(population.mean, covariance)
         nodes = places.placed(segments.around(segments.modes(wide, start), wide))
-        grid = fine(found.at.posteriors.segments)
+        grid = fine(found.at.posteriors.number)
         likelihoods = Position.of(segments, grid, wide, nodes, stage).likelihoods
         populations = integrated(likelihoods, population)
         if within:
             break
         limit = 4 * limit
-    known = populations.posterior_moments()
-    if not found.certain:
-        known = _recentred(segments, likelihoods, known, center, stage)
-    return likelihoods, known
+    known = _Known(likelihoods, populations.segments(), populations.new)
+    return known if found.certain else _recentred(segments, known, center, stage)
 
 
 def _recentred(
-    segments: StandardizedSegments,
-    likelihoods: Likelihoods,
-    known: PosteriorMoments,
-    center: NDArray[np.float64],
-    stage: Stage,
-) -> PosteriorMoments:
+    segments: StandardizedSegments, known: _Known, center: NDArray[np.float64], stage: Stage
+) -> _Known:
     """The distributions around the mean that the rows ask for; see `recentring`."""
-    response = recentring.response_of(likelihoods.precision, known.new_covariance)
+    own, new = known.segments, known.new
+    response = recentring.response_of(known.likelihoods.precision, new.covariance)
     for _ in range(recentring.STEPS):
-        at = normals(known.mean, known.covariance)
-        off = float(known.new_mean[1] - center[1])
+        at, off = normals(*own), float(new.mean[1] - center[1])
         step = recentring.step_of_mean(segments, COARSE, at, response, off, stage)
-        new_mean = known.new_mean + np.array([0, step])
-        known = known._replace(
-            mean=recentring.shifted(known.mean, response, step), new_mean=new_mean
-        )
-    return known
+        own = own._replace(mean=recentring.shifted(own.mean, response, step))
+        new = new._replace(mean=new.mean + np.array([0, step]))
+    return known._replace(segments=own, new=new)
 
 
 def _means(likelihoods: Likelihoods, population: Normals, segments: int) -> NDArray[np.float64]:
@@ -175,40 +176,34 @@ def identifies_population(likelihoods: Likelihoods) -> bool:
     return bool(informed >= 2 and np.linalg.eigvalsh(total)[0] >= _LITTLE)
 
 
-def _result(
-    found: Estimate,
-    likelihoods: Likelihoods,
-    known: PosteriorMoments,
-    coordinates: Coordinates,
-    segments: int,
-) -> Population:
+def _result(found: Estimate, known: _Known, coordinates: Coordinates, segments: int) -> Population:
     """The population in the coordinates of the original scores."""
     back = np.linalg.inv(coordinates.matrix)
     root, spread = back @ found.population.factor, found.spread
     narrow = np.linalg.inv(found.population.covariance)
-    by_segment = places.fetched(
-        _by_segment(likelihoods, known.mean, known.covariance, back, narrow)
-    )
+    by_segment = places.fetched(_by_segment(known.likelihoods, known.segments, back, narrow))
+    new = known.new.transformed(back)
     return Population(
         mean=back @ found.population.mean,
         covariance=root @ root.T,
         mean_covariance=root @ spread[:2, :2] @ root.T,
         covariance_errors=covariance_errors(root, spread[2:, 2:]),
         status=found.status,
-        predictive_mean=back @ known.new_mean,
-        predictive_covariance=back @ known.new_covariance @ back.T,
+        predictive_mean=new.mean,
+        predictive_covariance=new.covariance,
         **{name: x[:segments] for name, x in by_segment.items()},
     )
 
 
 @places.program
 def _by_segment(
-    likelihoods: Likelihoods, mean: Any, covariance: Any, back: Any, narrow: Any
+    likelihoods: Likelihoods, posteriors: NormalMoments, back: Any, narrow: Any
 ) -> dict[str, Any]:
     """The fields of `Population` with a leading axis of segments, given their posteriors (K,).
 
     `back` maps to the original coordinates, `narrow` is the precision of the population.
     """
+    mean, covariance = posteriors
     xp = places.namespace(mean)
     own, turn = likelihoods.transformed(back), Square.of(back)
     prior, given = Symmetric.of(narrow), likelihoods.precision.plus(narrow).inverse()

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.population.gaussians import NormalMoments, Normals
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.places import fetched, inner, namespace, product, program
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
-from platt_jax.population.quadrature import Normals, Total, by_blocks, joined
+from platt_jax.population.quadrature import Total, by_blocks, joined
 from platt_jax.population.symmetric import Square, Symmetric
 
 # Maximum and minimum number of sampled covariances. More segments need fewer: they say more.
@@ -25,15 +26,6 @@ _AT_ONCE = 1 << 20
 _FIRST = np.geomspace(0.01, 10, 24)
 # Rounds of sampling. Each adapts to the posterior's moments in the round before.
 _ROUNDS = 3
-
-
-class PosteriorMoments(NamedTuple):
-    """Means and covariances of (A, B), including the uncertainty of the population."""
-
-    mean: NDArray[np.float64]  # (K, 2), for the segments
-    covariance: NDArray[np.float64]  # (K, 2, 2), for the segments
-    new_mean: NDArray[np.float64]  # (2,), for a segment without rows
-    new_covariance: NDArray[np.float64]  # (2, 2), for a segment without rows
 
 
 class _Spreads(NamedTuple):
@@ -76,22 +68,18 @@ class PlausiblePopulations(NamedTuple):
     back: NDArray[Any]  # (2, 2), the matrix that maps to the original (A, B)
 
     @property
-    def new_mean(self) -> NDArray[np.float64]:
-        """(2,), the mean of a segment without rows."""
-        return self.back @ (self.weights @ self.under.mean)
-
-    @property
-    def new_covariance(self) -> NDArray[np.float64]:
-        """(2, 2), the covariance of a segment without rows."""
-        off = self.under.mean - self.weights @ self.under.mean
+    def new(self) -> NormalMoments:
+        """(A, B) of a segment without rows."""
+        mean = self.weights @ self.under.mean
+        off = self.under.mean - mean
         within = np.tensordot(self.weights, self.covariance + self.under.mean_covariance, 1)
-        return self.back @ (within + (self.weights * off.T) @ off) @ self.back.T
+        spread = within + (self.weights * off.T) @ off
+        return NormalMoments(mean, spread).transformed(self.back)
 
-    def posterior_moments(self) -> PosteriorMoments:
-        """The distributions of all segments."""
+    def segments(self) -> NormalMoments:
+        """(A, B) of all segments (K,)."""
         mean, square = _mixture(self.likelihoods, self.covariance, self.under, self.weights)
-        moments = _centred(mean, square, self.back)
-        return PosteriorMoments(*moments, self.new_mean, self.new_covariance)
+        return _centred(mean, square, self.back)
 
 
 def plausible_populations(
@@ -258,7 +246,8 @@ def _mixture(
     """
     shared = covariance, under.mean, under.mean_covariance, weights
     each = by_blocks(_moments, shared, likelihoods, len(weights))
-    return joined([mean for mean, _ in each]), joined([square for _, square in each])
+    moments: tuple[NDArray[np.float64], NDArray[np.float64]] = joined(each)
+    return moments
 
 
 @program
@@ -283,9 +272,9 @@ def _moments(
 
 
 @program
-def _centred(mean: Any, square: Any, back: Any) -> tuple[Any, Any]:
-    """The means and the covariances of `back @ (A, B)`, from means and second moments."""
+def _centred(mean: Any, square: Any, back: Any) -> NormalMoments:
+    """The distributions of `back @ (A, B)`, from means and second moments."""
     A, B = mean[:, 0], mean[:, 1]
     spread = Symmetric.of(square).plus(Symmetric(A * A, A * B, B * B).scaled(-1))
     to = Square.of(back)
-    return namespace(mean).stack(to.times(A, B), -1), to.congruent(spread).matrices
+    return NormalMoments(namespace(mean).stack(to.times(A, B), -1), to.congruent(spread).matrices)

@@ -12,8 +12,9 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.options import Options
 from platt_jax.population.crossed import Crossed
+from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.level_search import EstimatedLevels, estimate_levels
-from platt_jax.population.levels import Design, NormalMoments, Scoring
+from platt_jax.population.levels import Design, Scoring
 from platt_jax.population.nested import Nested
 from platt_jax.population.search import covariance_errors
 from platt_jax.population.segments import Segments
@@ -114,13 +115,13 @@ def _assembled(
     back = np.linalg.inv(found.coordinates.matrix)
     spreads = [_LevelCovariance.of(step, back) for step in found.steps]
     variance = np.array([np.trace(step.covariance) for step in found.steps])
-    root = _mapped(found.posteriors.root_for_prediction, back)
+    root = found.posteriors.root_for_prediction.transformed(back)
     each = tuple(
         Level(
             level.name,
             level.keys,
             np.bincount(level.codes, rows, len(level.keys)),
-            *_mapped(effects, back),
+            *effects.transformed(back),
             spread.covariance,
             spread.errors,
             back @ unseen @ back.T,
@@ -167,17 +168,13 @@ class _LevelCovariance(NamedTuple):
         return cls(root @ root.T, np.where(errors > 0, errors, np.nan))
 
 
-def _mapped(moments: NormalMoments, matrix: _Array) -> NormalMoments:
-    return NormalMoments(moments.mean @ matrix.T, matrix @ moments.covariance @ matrix.T)
-
-
 def _population(
     found: EstimatedLevels, spreads: list[_LevelCovariance], root: NormalMoments, back: _Array
 ) -> Population:
     """The segments as a population: the mean curve with the spreads of all levels."""
     own = found.likelihoods.transformed(back)
-    segments = _mapped(found.posteriors.segments, back)
-    mean_curve = _mapped(found.posteriors.root, back)
+    segments = found.posteriors.segments.transformed(back)
+    mean_curve = found.posteriors.root.transformed(back)
     covariance = sum((x.covariance for x in spreads), np.zeros((2, 2)))
     left = np.linalg.solve(found.cavity.covariance, found.posteriors.segments.covariance)
     return Population(

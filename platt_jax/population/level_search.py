@@ -22,17 +22,17 @@ from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import places, quadrature, recentring
 from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
+from platt_jax.population.gaussians import NormalMoments, Normals, normals
 from platt_jax.population.levels import (
     Design,
     LevelPosteriors,
-    NormalMoments,
     Scoring,
     changed,
     derivatives,
     scored,
 )
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, Grid, Normals, fine, normals
+from platt_jax.population.quadrature import COARSE, Grid, fine
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Symmetric

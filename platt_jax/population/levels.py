@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import spread_log_prior
 from platt_jax.population.symmetric import Square, Symmetric
@@ -20,13 +21,6 @@ _Array: TypeAlias = NDArray[Any]
 NO_SPREAD = 1e-2
 # Maximum change of a log standard deviation in one step.
 _LONGEST = 0.7
-
-
-class NormalMoments(NamedTuple):
-    """Means (V, 2) and covariances (V, 2, 2) of the (A, B) of V values or segments."""
-
-    mean: _Array
-    covariance: _Array
 
 
 class LevelPosteriors(NamedTuple):

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import SILENT, Stage
+from platt_jax.population.gaussians import NormalMoments, Normals
 from platt_jax.population.places import fetched, namespace, program
-from platt_jax.population.quadrature import Grid, Normals, Posteriors, Total
+from platt_jax.population.quadrature import Grid, Posteriors, Total
 from platt_jax.population.segments import Coordinates
 from platt_jax.population.symmetric import Square, Symmetric
 
@@ -34,7 +35,7 @@ class Likelihoods(NamedTuple):
         (expectation propagation, Minka 2001). Posteriors are in coordinates in which the
         population, one or one for each segment, is N(0, I).
         """
-        return _from_moments(posteriors.mean, posteriors.covariance, population)
+        return _from_moments(posteriors.segments, population)
 
     @classmethod
     def from_arrays(cls, precision: NDArray[Any], pull: NDArray[Any]) -> Self:
@@ -126,11 +127,11 @@ class Likelihoods(NamedTuple):
 
 
 @program
-def _from_moments(mean: Any, covariance: Any, population: Normals) -> Likelihoods:
+def _from_moments(posteriors: NormalMoments, population: Normals) -> Likelihoods:
     """`Likelihoods.of` posteriors with these moments."""
-    precision = _resolved(Symmetric.of(covariance)).inverse()
+    precision = _resolved(Symmetric.of(posteriors.covariance)).inverse()
     own = precision.plus(-np.eye(2)).positive_part()
-    unit = Likelihoods(own, *precision.times(mean[:, 0], mean[:, 1]))
+    unit = Likelihoods(own, *precision.times(posteriors.mean[:, 0], posteriors.mean[:, 1]))
     return unit.in_coordinates_of(population)
 
 

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.population.levels import Design, LevelPosteriors, NormalMoments
+from platt_jax.population.gaussians import NormalMoments
+from platt_jax.population.levels import Design, LevelPosteriors
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.population.symmetric import Square, Symmetric

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT
 from platt_jax.population.estimate import START_SPREAD
+from platt_jax.population.gaussians import Normals, normals
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_likelihood
-from platt_jax.population.quadrature import Normals, fine, normals
+from platt_jax.population.quadrature import fine
 from platt_jax.population.search import Losses, Position
 
 _MOST_STEPS, _MOST_HALVINGS = 30, 8

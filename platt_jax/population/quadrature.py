@@ -24,6 +24,7 @@ from platt_jax.passes.columns import Columns
 from platt_jax.passes.kernels import KernelRows, by_problem
 from platt_jax.passes.protocol import AnyRows, Rows
 from platt_jax.passes.shapes import RowRanges
+from platt_jax.population.gaussians import NormalMoments, Normals
 from platt_jax.population.places import fetched, inner, is_there, namespace, program
 from platt_jax.population.symmetric import Symmetric
 
@@ -33,42 +34,6 @@ _AT_ONCE = 1 << 17
 
 # Maps sums over the segments of this process to sums over all segments.
 Total: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-
-class Normals(NamedTuple):
-    """A normal distribution of (A, B) for each segment, or one for all."""
-
-    mean_A: Array
-    mean_B: Array
-    # The lower triangle of F, where the covariance is F F'.
-    factor_AA: Array
-    factor_BA: Array
-    factor_BB: Array
-
-    @property
-    def mean(self) -> NDArray[Any]:
-        """The means, (..., 2)."""
-        return namespace(self.mean_A).stack([self.mean_A, self.mean_B], -1)
-
-    @property
-    def factor(self) -> NDArray[Any]:
-        """The factors F, (..., 2, 2)."""
-        factor = np.zeros((*np.shape(self.factor_AA), 2, 2))
-        factor[..., 0, 0], factor[..., 1, 0], factor[..., 1, 1] = self[2:]
-        return factor
-
-    @property
-    def covariance(self) -> NDArray[Any]:
-        """The covariances, (..., 2, 2)."""
-        factor: Any = self.factor_AA, self.factor_BA, self.factor_BB
-        AA, BA, BB = factor
-        return Symmetric(AA * AA, AA * BA, BA * BA + BB * BB).matrices
-
-
-@program
-def normals(mean: NDArray[np.float64], covariance: NDArray[np.float64]) -> Normals:
-    """The normal distributions with these means (..., 2) and covariances (..., 2, 2)."""
-    return Normals(mean[..., 0], mean[..., 1], *Symmetric.of(covariance).factor())
 
 
 class Nodes(NamedTuple):
@@ -185,14 +150,13 @@ def rough(losses: NDArray[Any]) -> NDArray[Any]:
 class Posteriors(NamedTuple):
     """Posteriors of the segments under a population N(0, I), in its coordinates u."""
 
-    segments: float  # number of all segments
+    number: float  # number of all segments
     log_likelihood: float  # of the population
     # Derivatives by the mean (u1, u2) and the factor [[exp(a), 0], [b, exp(c)]] of the population.
     gradient: Array  # [5]
     information: Array  # [5, 5], minus the Hessian
     score_products: Array  # [5, 5], the sum over the segments of s s', s their gradients
-    mean: Array  # [K, 2]
-    covariance: Array  # [K, 2, 2]
+    segments: NormalMoments  # [K]
 
 
 def posteriors(
@@ -216,8 +180,7 @@ def posteriors(
         sums.gradient,
         sums.products - sums.second - _curvature(sums.gradient, float(sums.segments)),
         sums.products,
-        joined([some.mean for some in each]),
-        joined([some.covariance for some in each]),
+        joined([some.segments for some in each]),
     )
 
 
@@ -247,8 +210,7 @@ class _FisherScoreMoments(NamedTuple):
     """Moments of the scores s of some segments, under their posteriors."""
 
     sums: NDArray[np.float64]  # (57,), `_FisherScoreSums` end to end
-    mean: NDArray[np.float64]  # (K, 2), as in `Posteriors`
-    covariance: NDArray[np.float64]  # (K, 2, 2)
+    segments: NormalMoments  # (K,), as in `Posteriors`
 
 
 def blocks(segments: int, numbers: int) -> list[slice]:
@@ -275,8 +237,8 @@ def by_blocks(work: Callable[..., Any], shared: Any, arrays: Any, numbers: int) 
 
 
 def joined(parts: list[Any]) -> Any:
-    """Arrays of the results of `by_blocks`, end to end."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    """Pytrees of arrays from the results of `by_blocks`, end to end."""
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
 @program
@@ -344,7 +306,7 @@ def _moments(shared: tuple[Array, Array], some: tuple[Any, Normals]) -> _FisherS
     m1, m2, m11, m12, m22 = mean
     covariance = Symmetric(m11 + 1 - m1 * m1, m12 - m1 * m2, m22 + 1 - m2 * m2)
     sums = [xp.stack([number, log_likelihood]), own, inner(mean, mean).ravel(), second.ravel()]
-    return _FisherScoreMoments(xp.concatenate(sums), mean[:2].T, covariance.matrices)
+    return _FisherScoreMoments(xp.concatenate(sums), NormalMoments(mean[:2].T, covariance.matrices))
 
 
 def _curvature(gradient: NDArray[np.float64], segments: float) -> NDArray[np.float64]:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Stage
+from platt_jax.population.gaussians import Normals
 from platt_jax.population.places import fetched, namespace, product, program
 from platt_jax.population.population_prior import MEAN_PRECISION
-from platt_jax.population.quadrature import Grid, Normals
+from platt_jax.population.quadrature import Grid
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Square, Symmetric
 

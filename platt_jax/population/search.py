@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.population import quadrature
+from platt_jax.population.gaussians import Normals, normals
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import LogDensity, population_log_prior
 from platt_jax.population.quadrature import (
     COARSE,
     MANY,
     Grid,
-    Normals,
     Posteriors,
     Total,
     fine,
-    normals,
     posteriors,
 )
 from platt_jax.status import Status
@@ -197,7 +196,7 @@ def _most_probable(
     step, part = _newton_step(at, center), 1.0
     best, since = -np.inf, 0
     for passes in range(2, _MOST_PASSES + 1):
-        many = at.posteriors.segments >= MANY
+        many = at.posteriors.number >= MANY
         tolerance = _tolerance(at, step)
         origin, left = at, step
         if part == 1 and (many or passes > _FEW_PASSES):
@@ -216,7 +215,7 @@ def _most_probable(
             break
         way = part * left.parameters
         if at.grid is COARSE and (done or passes > _MOST_COARSE):
-            grid = fine(at.posteriors.segments)
+            grid = fine(at.posteriors.number)
             at = origin.under(segments, grid, _moved(origin, way), stage)
             step, part = _newton_step(at, center), 1.0
             best = -np.inf
@@ -236,7 +235,7 @@ def _most_probable(
 
 def _tolerance(at: Position, step: _Step) -> float:
     """The maximum length of the last step, in standard errors."""
-    if at.posteriors.segments < MANY:
+    if at.posteriors.number < MANY:
         return _TOLERANCE
     is_fine = at.grid is not COARSE
     if is_fine and step.curvature < _WELL_CURVED:

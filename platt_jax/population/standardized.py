@@ -11,9 +11,10 @@ from platt_jax.model.prior import CenteredPrior, GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.population import quadrature
+from platt_jax.population.gaussians import Normals
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.places import is_there
-from platt_jax.population.quadrature import Grid, Nodes, Normals, fine
+from platt_jax.population.quadrature import Grid, Nodes, fine
 from platt_jax.population.segments import Coordinates, Segments, finite
 from platt_jax.population.symmetric import Square, Symmetric
 from platt_jax.results.fit import Fit

@@ -18,8 +18,8 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
 from platt_jax.population.fitting import report_search
+from platt_jax.population.gaussians import normals
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import normals
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
@@ -30,7 +30,7 @@ from platt_jax.status import Flag, Status
 from platt_jax.updating import earlier_fits
 from platt_jax.updating.drift_model import (
     LaterRows,
-    Period,
+    deviations,
     lasting_share,
     next_population,
     uncertainty,
@@ -164,7 +164,7 @@ def drift_between(
     """`estimate_drift` for two calibrators with populations, given the rows of the second."""
     both = first, second
     keys, fit = _together(*both)
-    periods = tuple(Period.of(x, keys) for x in both)
+    periods = [deviations(x, keys) for x in both]
     lasting, error, found = lasting_share(_rows(first, rows), _population(second).mean)
     weight = np.array([np.sum(x.fit.n_pos + x.fit.n_neg) for x in both], float)
     weight /= weight.sum()

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Floats
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.levels import times
+from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import logit
@@ -47,36 +49,30 @@ _AT_ONCE = 1 << 16
 _LEAST = 1e-300
 
 
-class Period(NamedTuple):
-    """The likelihood of K segments' deviations from the population's mean, in one period.
+def deviations(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> Likelihoods:
+    """The likelihoods of the deviations from the population's mean of the segments `keys`.
 
-    The likelihood of a deviation x is exp(information' x - x' precision x / 2) times a constant.
-    Both fields are 0 for segments without rows, or with a failed fit.
+    Flat for segments without rows, or with a failed fit.
     """
+    population: Any = calibrator.population
+    usable = np.asarray(calibrator.fit.converged)
+    place = get_indexer(calibrator.keys[usable], split_columns(keys))
+    precision = population.likelihood_precision[usable]
+    pull = population.likelihood_pull[usable] - precision @ population.mean
+    return Likelihoods.from_arrays(*(at_places(x, place) for x in (precision, pull)))
 
-    information: Floats  # (K, 2)
-    precision: Floats  # (K, 2, 2)
 
-    @classmethod
-    def of(cls, calibrator: SegmentCalibrator, keys: NDArray[Any]) -> "Period":
-        """The likelihoods of the segments `keys`, by a calibrator with a population."""
-        population: Any = calibrator.population
-        usable = np.asarray(calibrator.fit.converged)
-        place = get_indexer(calibrator.keys[usable], split_columns(keys))
-        precision = population.likelihood_precision[usable]
-        information = population.likelihood_pull[usable] - precision @ population.mean
-        return cls(*(at_places(x, place) for x in (information, precision)))
-
-    def learnt(self, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-        """The normal distribution of the deviations after this period, given the one before."""
-        gain = np.linalg.inv(np.eye(2) + covariance @ self.precision)
-        covariance = gain @ covariance
-        return times(gain, mean) + times(covariance, self.information), covariance
+def _learnt(likelihoods: Likelihoods, before: NormalMoments) -> NormalMoments:
+    """The normal distributions after a period, given those before it and its likelihoods."""
+    gain = np.linalg.inv(np.eye(2) + before.covariance @ likelihoods.precision.matrices)
+    covariance = gain @ before.covariance
+    mean = times(gain, before.mean) + times(covariance, likelihoods.pull)
+    return NormalMoments(mean, covariance)
 
 
 def next_population(
     both: tuple[SegmentCalibrator, SegmentCalibrator],
-    periods: Sequence[Period],
+    periods: Sequence[Likelihoods],
     weight: Floats,
     share: float,
     ahead: float,
@@ -89,11 +85,11 @@ def next_population(
     populations: list[Any] = [x.population for x in both]
     means = np.stack([x.mean for x in populations])
     covariance = np.einsum("t,tij->ij", weight, [x.covariance for x in populations])
-    number = len(periods[0].information)
+    number = len(periods[0].pull)
     deviation, left = np.zeros((number, 2)), np.broadcast_to(covariance, (number, 2, 2))
     for period in periods:
-        deviation, left = share * deviation, covariance - share**2 * (covariance - left)
-        deviation, left = period.learnt(deviation, left)
+        moved = share * deviation, covariance - share**2 * (covariance - left)
+        deviation, left = _learnt(period, NormalMoments(*moved))
     kept = share**ahead
     left = covariance - kept**2 * (covariance - left)
     pooled = np.stack([_pooled_mean(x, covariance) for x in both])

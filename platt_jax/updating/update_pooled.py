@@ -30,9 +30,10 @@ from platt_jax.population.estimate import (
     unchanged_population,
 )
 from platt_jax.population.fitting import with_pooled_curve
+from platt_jax.population.gaussians import normals
 from platt_jax.population.level_fitting import fit_levels, levels_of
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import Grid, Nodes, normals
+from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.fit import Fit

@@ -26,7 +26,7 @@ def by_definition(calibrator, scores, segment, side="positive", target=0.95, z=1
     """The lowest threshold, of all scores of the segment, whose bound reaches the target."""
     place = np.flatnonzero(calibrator.keys == segment)
     known = posteriors(calibrator, calibrator.keys[place], place)
-    (A, B), C = known.mean[0], known.covariance[0]
+    (A, B), C = known.curves.mean[0], known.curves.covariance[0]
     best = None
     for t in np.unique(scores)[:: -1 if side == "positive" else 1]:
         f = scores[scores >= t] if side == "positive" else scores[scores <= t]

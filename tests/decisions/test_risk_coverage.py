@@ -44,7 +44,7 @@ def test_all_segments_have_the_sum_of_their_errors(calibrator, rng):
     order = np.argsort(-p)
     np.testing.assert_allclose(curve.right, np.cumsum(y[order]) / np.arange(1, 481))
     np.testing.assert_allclose(curve.precision, np.cumsum(p[order]) / np.arange(1, 481))
-    known = posteriors(calibrator, calibrator.keys, np.arange(6))
+    known = posteriors(calibrator, calibrator.keys, np.arange(6)).curves
     for number in (40, 200, 480):
         top, total, probabilities = order[:number], 0.0, []
         for i in range(6):

@@ -16,6 +16,7 @@ from platt_jax.hypothesis_tests.count_tests import CountTests, log_tails
 from platt_jax.hypothesis_tests.curve_distributions import LogBeta, Normal
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors, posteriors
 from platt_jax.hypothesis_tests.segment_tests import FreshRows, judged
+from platt_jax.population.gaussians import NormalMoments
 
 
 def population(rng, K, rare=False):
@@ -189,9 +190,8 @@ def test_of_curves_that_are_known_the_p_value_is_that_of_the_number_of_positives
         log_odds, expit(log_odds), labels, Groups(np.full(20, 30)), np.arange(20).astype(np.uint64)
     )
     covariance, nothing = np.tile(1e-8 * np.eye(2), (20, 1, 1)), np.zeros(20)
-    exact = SegmentPosteriors(
-        np.tile([-1.0, 0.0], (20, 1)), covariance, nothing, nothing, True, 1e-16
-    )
+    curves = NormalMoments(np.tile([-1.0, 0.0], (20, 1)), covariance)
+    exact = SegmentPosteriors(curves, nothing, nothing, True, 1e-16)
     found = judged(rows, exact)["p_value"]
     for k, p in enumerate(expit(log_odds[::30])):
         every = np.arange(31)
@@ -296,7 +296,7 @@ def test_where_a_wide_band_is_sure_half_of_the_labels_are_not_wrong_by_chance():
 
 def test_only_an_average_over_populations_bounds_a_population():
     def times_as_wide(calibrator):
-        found = posteriors(calibrator, calibrator.keys[:1], np.zeros(1, int)).covariance[0]
+        found = posteriors(calibrator, calibrator.keys[:1], np.zeros(1, int)).curves.covariance[0]
         return np.diag(found) / np.diag(calibrator.population.predictive_covariance)
 
     calibrator = few_rows_each()
@@ -363,9 +363,9 @@ def test_segments_left_out_leave_the_population_as_known_as_it_was():
         posteriors(calibrator, keys, place),
         posteriors(calibrator.only(np.arange(400) < 40), keys, place),
     )
-    np.testing.assert_allclose(some.covariance, every.covariance, rtol=0.1)
+    np.testing.assert_allclose(some.curves.covariance, every.curves.covariance, rtol=0.1)
     none = posteriors(calibrator.only(np.zeros(400, bool)), keys[1:], place[1:])
-    np.testing.assert_allclose(none.covariance[0], every.covariance[1], rtol=0.3)
+    np.testing.assert_allclose(none.curves.covariance[0], every.curves.covariance[1], rtol=0.3)
 
 
 def test_score_tests_are_those_of_known_curves_where_nothing_is_open():
@@ -374,9 +374,8 @@ def test_score_tests_are_those_of_known_curves_where_nothing_is_open():
     groups, ids = Groups(np.full(50, 60)), np.arange(50).astype(np.uint64)
     rows = FreshRows(scores, expit(scores), labels, groups, ids)
     covariance, nothing = np.tile(1e-8 * np.eye(2), (50, 1, 1)), np.zeros(50)
-    exact = SegmentPosteriors(
-        np.tile([-1.0, 0.0], (50, 1)), covariance, nothing, nothing, True, 1e-16
-    )
+    curves = NormalMoments(np.tile([-1.0, 0.0], (50, 1)), covariance)
+    exact = SegmentPosteriors(curves, nothing, nothing, True, 1e-16)
     one, other = judged(rows, exact), judged(rows, None)
     for name in ("cox_p_value", "spiegelhalter_z"):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-300)

@@ -8,8 +8,9 @@ from scipy.optimize import brentq
 
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
+from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.level_search import over_spreads, with_joint_errors
-from platt_jax.population.levels import NO_SPREAD, NormalMoments, Scoring, changed, scored
+from platt_jax.population.levels import NO_SPREAD, Scoring, changed, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, spread_log_prior

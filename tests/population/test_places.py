@@ -8,9 +8,10 @@ from accelerated import accelerated
 
 import platt_jax as pj
 from platt_jax.population import places, recentring
+from platt_jax.population.gaussians import normals
 from platt_jax.population.integral import plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, normals, posteriors
+from platt_jax.population.quadrature import COARSE, posteriors
 
 BY_SEGMENT = (
     "likelihood_precision",
@@ -121,14 +122,14 @@ def test_segments_added_do_not_count(rng):
         around = plausible_populations(
             likelihoods, population, population.mean, certain=False, total=own.total
         )
-        made = found, likelihoods, recentring._slope_and_bend(*terms), around.posterior_moments()
+        made = found, likelihoods, recentring._slope_and_bend(*terms), around.segments()
         assert places.is_there(made) == places.is_there(losses)
         return places.fetched(made)
 
     expected = known(losses, nodes)
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         there = known(places.sent(losses, np.nan), places.sent(nodes, 1.0))
-    assert there[0].segments == 3
+    assert there[0].number == 3
     for x, y in zip(*map(jax.tree.leaves, (there, expected)), strict=True):
         x = x[:3] if np.shape(x) != np.shape(y) else x
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
@@ -141,7 +142,7 @@ def test_a_posterior_between_two_nodes_has_a_width():
     nodes = Likelihoods.from_arrays(np.zeros((1, 2, 2)), np.zeros((1, 2))).under(population)
     losses = own.losses(COARSE, nodes)
     found = posteriors(COARSE, losses, nodes, population, own.total)
-    assert np.linalg.det(found.covariance) <= 0
+    assert np.linalg.det(found.segments.covariance) <= 0
     closer = Likelihoods.of(found, population).under(population)
     assert np.isfinite(jax.tree.leaves(closer)).all()
     assert 0 < closer.factor_AA < 0.1

@@ -5,7 +5,8 @@ import pytest
 from scipy import integrate, stats
 
 import platt_jax as pj
-from platt_jax.population.quadrature import fine, normals
+from platt_jax.population.gaussians import normals
+from platt_jax.population.quadrature import fine
 from platt_jax.population.recentring import expected_derivatives
 
 

@@ -12,12 +12,13 @@ import platt_jax as pj
 from platt_jax import Status, searches
 from platt_jax.cli.demo import load_flights
 from platt_jax.export import to_json
+from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.averages import mean_probability
 from platt_jax.updating import drift_model
 from platt_jax.updating.drift_model import (
     LaterRows,
-    Period,
     _pooled_mean,
+    deviations,
     lasting_share,
     next_population,
 )
@@ -106,7 +107,7 @@ def test_segments_have_the_conditional_distribution_of_a_joint_normal():
     first, second = (pj.fit_segments(*x, pooling="partial") for x in periods(3, [20] * 40, 0.5))
     both, share, ahead = (first, second), 0.4, 1.7
     half = rng.normal(size=(2, 1, 2, 2))
-    of = [Period(rng.normal(size=(1, 2)), x @ np.swapaxes(x, 1, 2)) for x in half]
+    of = [Likelihoods.from_arrays(x @ np.swapaxes(x, 1, 2), rng.normal(size=(1, 2))) for x in half]
     weight = np.array([0.3, 0.7])
     made = next_population(both, of, weight, share, ahead)
     S = 0.3 * first.population.covariance + 0.7 * second.population.covariance
@@ -114,14 +115,14 @@ def test_segments_have_the_conditional_distribution_of_a_joint_normal():
     correlation = np.array([[1, share, share * kept], [share, 1, kept], [share * kept, kept, 1]])
     precision = np.linalg.inv(np.kron(correlation, S))
     for period, at in zip(of, (slice(0, 2), slice(2, 4)), strict=True):
-        precision[at, at] += period.precision[0]
+        precision[at, at] += period.precision.matrices[0]
     covariance = np.linalg.inv(precision)
-    information = np.concatenate([*(x.information[0] for x in of), [0, 0]])
+    pull = np.concatenate([*(x.pull[0] for x in of), [0, 0]])
     np.testing.assert_allclose(
         made.posterior_covariance[0] - made.mean_covariance, covariance[4:, 4:]
     )
     np.testing.assert_allclose(
-        made.posterior_mean[0] - made.mean, (covariance @ information)[4:], atol=1e-12
+        made.posterior_mean[0] - made.mean, (covariance @ pull)[4:], atol=1e-12
     )
     errors = (0.3 * first.population.covariance_errors, 0.7 * second.population.covariance_errors)
     np.testing.assert_allclose(made.covariance_errors, np.hypot(*errors))
@@ -417,7 +418,7 @@ def test_a_population_that_did_not_converge_is_heard_of_the_next_one(two, other)
         replace(x, population=replace(x.population, status=status))
         for x, status in ((first, other), (second, Status.MAX_ITERATIONS))
     ]
-    periods = [Period.of(x, first.keys) for x in both]
+    periods = [deviations(x, first.keys) for x in both]
     made = next_population(both, periods, np.array([0.5, 0.5]), 0.5, 1.0)
     assert made.status == Status.MAX_ITERATIONS
 
