@@ -25,7 +25,7 @@ _TRIED = 50
 class Spark:
     """See `engines.Engine`. Results are a cached DataFrame with one or more rows for each part.
 
-    The session is that of the rows. By default there are as many parts as places for tasks.
+    The rows' session is used. By default there are as many parts as places for tasks.
     """
 
     def __init__(self, rows: Any, partitions: int | None) -> None:

@@ -201,7 +201,7 @@ def _given_order(
     to: jax.Array,
     length: jax.Array,
 ) -> jax.Array:
-    """The inverse of `_laid_out`, of one column; followed by those of rows added."""
+    """The inverse of `_laid_out`, of one column, with the values of added rows last."""
     by_code = values[_layout_places(number, first, to, length)]
     if order is None:
         return by_code

@@ -43,7 +43,7 @@ class ShareRows(NamedTuple):
 
         Independent trials have 1, and trials that agree more often have more. Soft labels vary less
         than labels of 0 and 1. Where the trials of every row agree, and rows of both classes are
-        there, a row counts once: the statistic of separable labels is that of rounding.
+        there, a row counts once: separable labels would give a statistic of rounding errors.
 
         Args:
             logit: the fitted log-odds (..., N) without the offset.

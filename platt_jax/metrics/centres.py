@@ -94,11 +94,11 @@ def summarize_centres(
         segments: (N,) ids of the centres, as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
         clusters: (N,) ids of what rows of a centre have in common, such as patients with several
-            rows; None if rows are independent. The variance of positives by clusters, over that of
-            independent rows, is the design effect (Kish 1965, "Survey sampling"): one number of all
-            centres, at least 1. Standard errors are multiplied by its root, and rows count one over
-            it for `overall`. That is too much for slopes where probabilities differ within
-            clusters.
+            rows; None if rows are independent. The variance of positives by clusters, over their
+            variance if rows were independent, is the design effect (Kish 1965, "Survey sampling"):
+            one number of all centres, at least 1. Standard errors are multiplied by its root, and
+            rows count one over it for `overall`. That is too much for slopes where probabilities
+            differ within clusters.
         from_logits: whether proba holds logits.
         level: probability of the intervals, in (0, 1).
         tolerance: how far off a centre may be: log-odds within `tolerance` of 0, a slope within it
@@ -193,7 +193,7 @@ def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_
 
 
 def _design_effect(rows: CentreRows, cluster: Integers) -> float:
-    """The variance of the centres' positives by clusters (N,), over that of independent rows."""
+    """The variance of the centres' positives by clusters (N,), over their variance by rows."""
     groups, at = rows.groups, _large(rows)
     p = expit(rows.logits + groups.by_row(at))
     first, number = np.unique(

@@ -42,7 +42,7 @@ from platt_jax.updating.priors import at_places, prior_from
 
 _NOT_LEARNT = (
     "their new rows are not learnt: segments fitted before keep their earlier fits, new ones are "
-    'NaN. Options(non_finite="omit") learns all other rows of theirs'
+    'NaN. Options(non_finite="omit") learns all their other rows'
 )
 
 Calibrator = TypeVar("Calibrator", SegmentCalibrator, OneVsRestCalibrator)
