@@ -22,6 +22,9 @@ _Coded: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 # Modules whose tables are computed only on request.
 _DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")
 
+# polars' integers of 128 bits, which NumPy does not have.
+_WIDE = "Int128", "UInt128"
+
 
 def on_host(values: Column) -> Any:
     """Computes a lazy table, and moves a device's tensor to the host; others are not copied.
@@ -87,9 +90,8 @@ def floats(values: Column) -> NDArray[np.float64] | None:
 
 
 def is_wide(values: Column) -> bool:
-    """Whether this is a polars column of 128-bit integers, which NumPy does not have."""
-    kind = str(getattr(values, "dtype", None))
-    return kind in ("Int128", "UInt128") and _library(values) == "polars"
+    """Whether this is a polars column of 128-bit integers."""
+    return _library(values) == "polars" and str(getattr(values, "dtype", None)) in _WIDE
 
 
 def narrowed(values: Column) -> Any:
