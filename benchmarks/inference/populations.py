@@ -1,7 +1,7 @@
 """What is said of populations, against simulations: ``python -m benchmarks.inference.populations``.
 
 Segments are drawn from a known population and fitted with pooling="partial". Four questions: do
-predictions add up where positives are rare; is the population the likeliest, by brute force; do
+predictions add up where positives are rare; is the population the most probable, by brute force; do
 bands of few segments cover; and does `update` come to what a fit of all rows says?
 """
 
@@ -101,11 +101,11 @@ def _excess_log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
     return float(np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))))
 
 
-# --- the likeliest --------------------------------------------------------------------------------
+# --- the most probable ----------------------------------------------------------------------------
 
 
-def likeliest(populations: int = 500) -> dict[str, Any]:
-    """Statuses of random populations, and by how much brute force finds larger likelihoods."""
+def most_probable(populations: int = 500) -> dict[str, Any]:
+    """Statuses of random populations, and by how much brute force finds larger densities."""
     statuses, gaps, odd = Counter(), {}, []
     for seed in range(populations):
         rng = np.random.default_rng(seed)
@@ -124,7 +124,7 @@ def likeliest(populations: int = 500) -> dict[str, Any]:
         fine = all(np.isfinite(x).all() for x in numbers) and (unseen >= 0).all()
         if not (fine and calibrator.fit.converged.all()):
             odd.append(seed)
-        gap = _gap(data, number, population)
+        gap = most_probable_by_brute_force(data, number, calibrator)[1]
         gaps.setdefault(status, []).append(gap)
         if gap > 0.01:
             print(f"seed {seed}: {number} x {each}, rate {rate:.4f}, {status}: {gap:.3f}")
@@ -132,7 +132,7 @@ def likeliest(populations: int = 500) -> dict[str, Any]:
         "populations": populations,
         "statuses": dict(statuses),
         "with NaN, or fits that failed": odd,
-        "log likelihood found by brute force beyond ours": {
+        "log density found by brute force beyond ours": {
             status: {
                 "largest": _rounded(max(x)),
                 "more than 0.01": int(np.sum(np.array(x) > 0.01)),
@@ -142,50 +142,74 @@ def likeliest(populations: int = 500) -> dict[str, Any]:
     }
 
 
-def _gap(data: tuple[np.ndarray, ...], number: int, population: Any) -> float:
-    """By how much brute force gets beyond our estimate."""
-    return likeliest_by_brute_force(data, number, population)[1]
-
-
-def likeliest_by_brute_force(
-    data: tuple[np.ndarray, ...], number: int, population: Any
+def most_probable_by_brute_force(
+    data: tuple[np.ndarray, ...], number: int, calibrator: pj.SegmentCalibrator
 ) -> tuple[np.ndarray, float]:
-    """Standard deviations of A and B, and the log likelihood beyond that of our estimate.
+    """Standard deviations of A and B, and the log density beyond that of our estimate.
 
     The search starts there, and from a wide population.
     """
+    population, prior = calibrator.population, _Prior.of(data[0], calibrator.fallback)
     factor = np.linalg.cholesky(population.covariance)
     ours = np.array([*population.mean, np.log(factor[0, 0]), factor[1, 0], np.log(factor[1, 1])])
     wide = np.array([*population.mean, np.log(0.7), 0, np.log(0.7)])
     for per_side in (17 if number > 500 else 25, 37):
-        found = [_climbed(data, number, start, per_side) for start in (ours, wide)]
+        found = [_climbed(data, prior, number, start, per_side) for start in (ours, wide)]
         at, _ = max(found, key=lambda x: x[1])
         # Errors of coarse grids, of thousands of segments, may add up to what looks like a gain.
-        on_coarse, on_fine = (_gain(data, number, ours, at, x) for x in (per_side, 49))
+        on_coarse, on_fine = (_gain(data, prior, number, ours, at, x) for x in (per_side, 49))
         if abs(on_coarse - on_fine) < 0.003:
             break
     factor = _factor(at)
     return np.sqrt(np.diag(factor @ factor.T)), max(on_fine, 0.0)
 
 
+class _Prior(NamedTuple):
+    """The prior of docs/explanation/pooling.md: half-normal spreads, a mean near the pooled curve.
+
+    In the coordinates in which the middle half of the scores is as wide as N(0, 1)'s.
+    """
+
+    to: np.ndarray  # (2, 2), maps (A, B) to these coordinates
+    center: np.ndarray  # (2,), the pooled curve there
+
+    @classmethod
+    def of(cls, scores: np.ndarray, pooled: Any) -> _Prior:
+        low, middle, high = np.quantile(scores, [0.25, 0.5, 0.75])
+        to = np.array([[(high - low) / 1.349, 0], [middle, 1]])
+        return cls(to, to @ [float(pooled.A), float(pooled.B)])
+
+    def log_density(self, x: np.ndarray) -> float:
+        """Of (mean, log-Cholesky factor), up to a constant."""
+        root = self.to @ _factor(x)
+        C, off = root @ root.T, self.to @ x[:2] - self.center
+        correlation = C[0, 1] / np.sqrt(C[0, 0] * C[1, 1])
+        return -(np.trace(C) + off @ off) / (2 * 1.5**2) + np.log1p(-(correlation**2))
+
+
 def _gain(
-    data: tuple[np.ndarray, ...], number: int, before: np.ndarray, after: np.ndarray, per_side: int
+    data: tuple[np.ndarray, ...],
+    prior: _Prior,
+    number: int,
+    before: np.ndarray,
+    after: np.ndarray,
+    per_side: int,
 ) -> float:
-    """The log likelihood of one place beyond that of another, each on its own grid."""
-    losses = [_Loss(data, number, at, per_side)(at)[0] for at in (before, after)]
+    """The log density of one place beyond that of another, each on its own grid."""
+    losses = [_Loss(data, prior, number, at, per_side)(at)[0] for at in (before, after)]
     return losses[0] - losses[1]
 
 
 def _climbed(
-    data: tuple[np.ndarray, ...], number: int, at: np.ndarray, per_side: int
+    data: tuple[np.ndarray, ...], prior: _Prior, number: int, at: np.ndarray, per_side: int
 ) -> tuple[np.ndarray, float]:
-    """The place with the largest log likelihood, and it: BFGS on grids at posteriors.
+    """The place with the largest log density, and it: BFGS on grids at posteriors.
 
     Grids hold for populations of half to twice the spread; then others take their place.
     """
     before = -np.inf
     for _ in range(12):
-        loss = _Loss(data, number, at, per_side)
+        loss = _Loss(data, prior, number, at, per_side)
         low, high = np.full(5, -np.inf), np.full(5, np.inf)
         for i in (2, 4):
             # Spreads below those that count as none gain next to nothing, and have no end.
@@ -200,16 +224,17 @@ def _climbed(
 
 
 class _Loss:
-    """Minus the marginal log likelihood, and its gradient, of (mean, log-Cholesky factor)."""
+    """Minus the log density, and its gradient, of (mean, log-Cholesky factor)."""
 
     def __init__(
         self,
         data: tuple[np.ndarray, ...],
+        prior: _Prior,
         number: int,
         at: np.ndarray,
         per_side: int,
     ) -> None:
-        scores, labels, which = data
+        self._prior, (scores, labels, which) = prior, data
         order = np.argsort(which, kind="stable")
         self._rows = [x[order].reshape(number, -1) for x in (scores, labels)]
         side = np.linspace(-6, 6, per_side)
@@ -251,7 +276,11 @@ class _Loss:
         of_mean = back @ np.einsum("kj,akj->a", p, u)
         of_factor = back @ (np.einsum("kj,akj,bkj->ab", p, u, u) - len(each) * np.eye(2))
         of_logs = of_factor[0, 0] * factor[0, 0], of_factor[1, 0], of_factor[1, 1] * factor[1, 1]
-        return -each.sum(), -np.array([*of_mean, *of_logs])
+        value, gradient = each.sum(), np.array([*of_mean, *of_logs])
+        moves = 1e-6 * np.eye(5)
+        slope = [self._prior.log_density(x + e) - self._prior.log_density(x - e) for e in moves]
+        value += self._prior.log_density(x)
+        return -value, -(gradient + np.array(slope) / 2e-6)
 
 
 def _factor(x: np.ndarray) -> np.ndarray:
@@ -367,7 +396,7 @@ def _rounded(x: Any) -> Any:
 
 _PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "predictions": predictions,
-    "likeliest": likeliest,
+    "most_probable": most_probable,
     "few_segments": few_segments,
     "updates": updates,
 }

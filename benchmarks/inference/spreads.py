@@ -14,7 +14,7 @@ import numpy as np
 
 import platt_jax as pj
 from benchmarks.inference import command
-from benchmarks.inference.populations import World, likeliest_by_brute_force, rows
+from benchmarks.inference.populations import World, most_probable_by_brute_force, rows
 from platt_jax.inference.spreads import compare
 
 _SEGMENTS = (2, 3, 5, 20, 200)
@@ -138,8 +138,9 @@ def rare(_: int) -> list[dict[str, Any]]:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         data = rows(rng, world.parameters(rng, 3_000), 3)
-        population = pj.fit_segments(*data, pooling="partial").population
-        best, gained = likeliest_by_brute_force(data, 3_000, population)
+        calibrator = pj.fit_segments(*data, pooling="partial")
+        population = calibrator.population
+        best, gained = most_probable_by_brute_force(data, 3_000, calibrator)
         table = pj.profile_spreads(*data)
         lines.append(
             _said(
@@ -149,7 +150,7 @@ def rare(_: int) -> list[dict[str, Any]]:
                     "status": population.status.name,
                     "spread of B": _rounded(population.covariance[1, 1] ** 0.5),
                     "by brute force": _rounded(best[1]),
-                    "log likelihood it gains": _rounded(gained),
+                    "log density it gains": _rounded(gained),
                     "interval": _rounded([table["lower"][1], table["upper"][1]]),
                     "p_value": _rounded(table["p_value"][1]),
                 }
