@@ -15,7 +15,7 @@ from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
 from platt_jax.population.device_segments import segments_of
 from platt_jax.population.estimate import estimable
-from platt_jax.population.profile import ONE_SPREAD, Profile, p_value, weights_of_both
+from platt_jax.population.profile import ONE_SPREAD, Maximum, Profile, p_value, weights_of_both
 from platt_jax.population.search import Position
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.probabilities import critical_value
@@ -28,8 +28,15 @@ _MOST_TRIALS = 12
 # Tolerances of the ends: of the root of the deviance, and relative to the standard deviation.
 _NEAR = 0.01
 _NARROW = 1e-3
-# Range of the search for the upper end, in log-odds per standard deviation of the scores.
+# Range of the search for the upper end, in log-odds per standard deviation of the scores, and the
+# factor between its trials: less where a trial's maximum is not found, but not below the least.
 _FIRST, _LAST = 0.1, 10.0
+_GROWTH, _LEAST_GROWTH = 2.0, 1.1
+
+_NOT_CONVERGED = (
+    "segments: a search for the largest likelihood did not converge, and statistics may be off or "
+    "ends of intervals NaN: segments of one class each have no largest one. Use more rows a segment"
+)
 
 
 def profile_spreads(
@@ -103,8 +110,11 @@ def profile_spreads(
     nothing = (np.nan,) * 3
     ends, tests = [nothing] * 3, [(np.nan, np.nan)] * 3
     if compared is not None:
-        ends = [*compared.intervals(critical**2), nothing]
+        intervals = compared.intervals(critical**2)
+        ends = [*intervals, nothing]
         tests = list(zip(compared.statistics, compared.p_values, strict=True))
+        if not compared.converged or np.isnan(intervals).any():
+            Caller().warn(_NOT_CONVERGED)
     lines = [(name, *x, *y) for name, x, y in zip(_PARAMETERS, ends, tests, strict=True)]
     return Table(zip(_COLUMNS, map(np.array, zip(*lines, strict=True)), strict=True))
 
@@ -115,8 +125,7 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     if len(calibrator) < 2 or not estimable(jax.tree.map(lambda x: x[0], calibrator.fit)):
         return None
     options = replace(options, targets="none")
-    caller = Caller()
-    by_segment = segments_of(rows, caller)
+    by_segment = segments_of(rows, Caller())
     coordinates = by_segment.coordinates(options)
     to = coordinates.matrix
     segments = StandardizedSegments(by_segment, coordinates, options)
@@ -125,21 +134,22 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
     at_0 = np.array([-coordinates.center * coordinates.scale, 1])
     length = np.linalg.norm(at_0)
     turn = np.array([at_0, [1, -at_0[0]]]) / length
-    profile_A = Profile(segments, np.eye(2), caller)
+    profile_A = Profile(segments, np.eye(2))
     start = profile_A.start(pooled, len(by_segment.keys))
     spreads = (
         _ParameterSpread(profile_A, coordinates.scale, start),
-        _ParameterSpread(Profile(segments, turn, caller), float(length), start),
+        _ParameterSpread(Profile(segments, turn), float(length), start),
     )
-    largest, found, _ = profile_A.likeliest(start)
-    neither, _, at = profile_A.likeliest(start, _NEITHER)
-    without = np.array([*(spread.held(0.0) for spread in spreads), neither])
+    largest, neither = profile_A.likeliest(start), profile_A.likeliest(start, _NEITHER)
+    held = [*(spread.held(0.0, start) for spread in spreads), neither]
+    without = np.array([x.log_likelihood for x in held])
     return Compared(
         spreads,
-        np.linalg.norm(np.linalg.inv(to) @ found.factor, axis=1),
-        max(largest, without.max()),
+        np.linalg.norm(np.linalg.inv(to) @ largest.factor, axis=1),
+        max(largest.log_likelihood, without.max()),
         without,
-        weights_of_both(at.likelihoods),
+        weights_of_both(neither.at.likelihoods),
+        all(x.converged for x in (largest, *held)),
     )
 
 
@@ -151,6 +161,7 @@ class Compared(NamedTuple):
     largest: float  # with spread
     without: Floats  # (3,) without spread of A, of B, and of both
     weights: Floats  # (4,) weights of the chi-squares in the test of both
+    converged: bool  # whether all four maxima were found
 
     @property
     def statistics(self) -> Floats:
@@ -174,10 +185,9 @@ class _ParameterSpread(NamedTuple):
     unit: float  # the spread of the parameter over the spread in the profile's coordinates
     start: Position  # from which searches start
 
-    def held(self, spread: float) -> float:
-        """The maximum log-likelihood with this spread."""
-        held = (spread, None if spread else 0.0, None)
-        return self.profile.likeliest(self.start, held)[0]
+    def held(self, spread: float, start: Position) -> Maximum:
+        """The maximum with this spread, by a search from `start`."""
+        return self.profile.likeliest(start, (spread, None if spread else 0.0, None))
 
     def interval(
         self, deviation: float, largest: float, none: float, cut: float
@@ -187,29 +197,45 @@ class _ParameterSpread(NamedTuple):
         Log-likelihoods are the `largest`, and the largest with `none` of this spread; see
         `intervals`.
         """
+        near, converged = self.start, True
 
         def excess(log_likelihood: float) -> float:
             # Roots of deviances: they are nearly linear in the spread.
             return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
         def at(spread: float) -> float:
-            return excess(self.held(spread))
+            # From the latest maximum: from far away, a wide spread's is often not found.
+            nonlocal near, converged
+            found = self.held(spread, near)
+            near, converged = (found.at, True) if found.converged else (near, False)
+            return excess(found.log_likelihood)
+
+        def end(inside: tuple[float, float], outside: tuple[float, float]) -> float:
+            crossing = _crossing(at, inside, outside)
+            return self.unit * crossing if converged else np.nan
 
         inside, outside = (deviation / self.unit, -(cut**0.5)), (0.0, excess(none))
-        lower = _crossing(at, inside, outside) if outside[1] > 0 else 0.0
-        high = max(2 * inside[0], _FIRST)
+        lower = end(inside, outside) if outside[1] > 0 else 0.0
+        high, growth = max(_GROWTH * inside[0], _FIRST), _GROWTH
         while high <= _LAST:
-            if (beyond := at(high)) > 0:
-                upper = _crossing(at, inside, (high, beyond))
-                return deviation, self.unit * lower, self.unit * upper
-            inside, high = (high, beyond), 2 * high
-        return deviation, self.unit * lower, np.inf
+            beyond = at(high)
+            if not converged and growth > _LEAST_GROWTH:
+                growth **= 0.5
+                high /= growth
+                continue
+            if beyond > 0:
+                return deviation, lower, end(inside, (high, beyond))
+            inside, high = (high, beyond), growth * high
+        return deviation, lower, np.inf
 
 
 def _crossing(
     function: Callable[[float], float], inside: tuple[float, float], outside: tuple[float, float]
 ) -> float:
-    """A zero of a function between two points with opposite signs (Illinois method), or NaN."""
+    """A zero of a function between two points with opposite signs (Illinois method), or NaN.
+
+    The zero is the last point at which the function is evaluated.
+    """
     (a, f_a), (b, f_b) = inside, outside
     for _ in range(_MOST_TRIALS):
         x = b - f_b * (b - a) / (f_b - f_a)

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import SILENT
 from platt_jax.population.estimate import START_SPREAD
 from platt_jax.population.gaussians import Normals, normals
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.marginal import ENTRIES, Likeliest, likeliest, log_likelihood
+from platt_jax.population.marginal import ENTRIES, likeliest, log_likelihood
 from platt_jax.population.quadrature import fine
 from platt_jax.population.search import Losses, Position
 
@@ -33,11 +32,6 @@ _NEAR = 0.1
 # Minimum spread for the quadrature, in log-odds over the usual range of scores. Below it, the
 # change of the likelihood is computed from the normal likelihoods.
 _LEAST_SPREAD = 1e-2
-
-_NOT_CONVERGED = (
-    "segments: a search for the largest likelihood did not converge, and statistics and ends of "
-    "intervals may be off: segments of one class each have no largest one. Use more rows a segment"
-)
 
 _FREE = (None, None, None)
 _Array = NDArray[np.float64]
@@ -51,12 +45,20 @@ _AROUND = 2 * np.pi * np.arange(1024) / 1024
 _LITTLE = 1e-3
 
 
+class Maximum(NamedTuple):
+    """A maximum of the log-likelihood, possibly with some entries of the factor held."""
+
+    log_likelihood: float
+    factor: NDArray[np.float64]  # (2, 2), of the population's covariance
+    at: Position  # of the last pass
+    converged: bool
+
+
 class Profile(NamedTuple):
     """Segments, and the parameter whose spread is given: the first entry of turn @ (A, B)."""
 
     segments: Losses
     turn: NDArray[np.float64]  # (2, 2), orthogonal
-    caller: Caller
 
     def start(self, mean: NDArray[np.float64], number: int) -> Position:
         """The population from which searches start, around the curve of all rows, (A, B)."""
@@ -64,12 +66,10 @@ class Profile(NamedTuple):
         nodes = Normals(*(np.full(number, x) for x in population))
         return Position.of(self.segments, fine(number), population, nodes, SILENT)
 
-    def likeliest(
-        self, at: Position, held: tuple[float | None, ...] = _FREE
-    ) -> tuple[float, Likeliest, Position]:
-        """The maximum log-likelihood, its population, and the position of the last pass.
+    def likeliest(self, at: Position, held: tuple[float | None, ...] = _FREE) -> Maximum:
+        """The maximum found by a search that starts at a position.
 
-        The search starts at a position; `held` is as in `marginal.likeliest`, for turn @ (A, B).
+        `held` is as in `marginal.likeliest`, for turn @ (A, B).
         """
         factor = None
         if held != _FREE:
@@ -94,9 +94,8 @@ class Profile(NamedTuple):
             if trial.log_likelihood <= at.log_likelihood:
                 break
             at, factor = trial, found.factor
-        if not found.found or gain > _NEAR:
-            self.caller.warn(_NOT_CONVERGED)
-        return at.log_likelihood + narrowed, found, at
+        converged = found.found and bool(gain <= _NEAR)
+        return Maximum(at.log_likelihood + narrowed, found.factor, at, converged)
 
     def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:
         back = self.turn.T

@@ -1,5 +1,7 @@
 """Promises of leave-one-out, robust covariances, bootstraps, rates, spreads and priors."""
 
+import warnings
+
 import numpy as np
 from scipy.special import expit, logit
 
@@ -166,13 +168,20 @@ def means(cell: Cell) -> None:
 
 def spreads(cell: Cell) -> None:
     world, rows = cell.world, cell.world.fitted
-    found = pj.profile_spreads(
-        *rows.data(), weights=rows.weights, offset=rows.offset, level=1 - chance.NEVER
-    )
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        found = pj.profile_spreads(
+            *rows.data(), weights=rows.weights, offset=rows.offset, level=1 - chance.NEVER
+        )
+    heard = [str(x.message) for x in seen]
+    cell.warned += heard
     value, lower, upper = (
         np.asarray(found[x], float)[:2] for x in ("standard_deviation", "lower", "upper")
     )
-    cell.want_order(lower, value, upper, "spread", 1e-3)
+    lost = np.isfinite(value) & (np.isnan(lower) | np.isnan(upper))
+    said = any("ends of intervals NaN" in text for text in heard)
+    cell.want(said or not lost.any(), "an end that was not found is not heard")
+    cell.want_order(lower[~lost], value[~lost], upper[~lost], "spread", 1e-3)
     p = np.asarray(found["p_value"], float)
     cell.want(((p >= 0) & (p <= 1) | np.isnan(p)).all(), "a p-value outside [0, 1]")
     statistic = np.asarray(found["statistic"], float)
