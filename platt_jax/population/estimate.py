@@ -135,11 +135,10 @@ def _recentred(
     """The distributions around the mean that the rows ask for; see `recentring`."""
     own, new = known.segments, known.new
     response = recentring.response_of(known.likelihoods.precision, new.covariance)
-    for _ in range(recentring.STEPS):
-        at, off = normals(*own), float(new.mean[1] - center[1])
-        step = recentring.step_of_mean(segments, COARSE, at, response, off, stage)
-        own = own._replace(mean=recentring.shifted(own.mean, response, step))
-        new = new._replace(mean=new.mean + np.array([0, step]))
+    off = float(new.mean[1] - center[1])
+    shift = recentring.shift_of_mean(segments, COARSE, normals(*own), response, off, stage)
+    own = own._replace(mean=recentring.shifted(own.mean, response, shift))
+    new = new._replace(mean=new.mean + np.array([0, shift]))
     return known._replace(segments=own, new=new)
 
 

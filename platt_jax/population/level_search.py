@@ -164,13 +164,10 @@ def _recentred(
     moved = posteriors_around(center + np.array([0.0, 1.0]))
     by_center = moved.root.mean[0, 1] - before.root.mean[0, 1]
     response = (moved.segments.mean - before.segments.mean) / by_center
-    own, total = posteriors.segments, 0.0
-    for _ in range(recentring.STEPS):
-        off = float(posteriors.root.mean[0, 1] + total - center[1])
-        at = normals(own.mean + response * total, own.covariance)
-        at, along = places.placed((at, response))
-        total += recentring.step_of_mean(segments, COARSE, at, along, off, stage)
-    part = total / by_center
+    at, along = places.placed((normals(*posteriors.segments), response))
+    off = float(posteriors.root.mean[0, 1] - center[1])
+    shift = recentring.shift_of_mean(segments, COARSE, at, along, off, stage)
+    part = shift / by_center
 
     def shifted(x: NormalMoments, before: NormalMoments, moved: NormalMoments) -> NormalMoments:
         return x._replace(mean=x.mean + part * (moved.mean - before.mean))

@@ -16,16 +16,20 @@ from numpy.typing import NDArray
 from platt_jax.execution.progress import Stage
 from platt_jax.population.gaussians import Normals
 from platt_jax.population.places import fetched, namespace, product, program
-from platt_jax.population.population_prior import MEAN_PRECISION
+from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
 from platt_jax.population.quadrature import Grid
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Square, Symmetric
 
-# Newton steps of the mean; a third would move it by a hundredth of the first.
-STEPS = 2
+# Beyond this distance the mean's prior pulls no harder: there wide spreads, which flatten the curve
+# of all rows, ask for the mean.
+_FAR = 3 * SCALE
+# Newton steps of the mean's B: the largest number, and the length of the last one. Most worlds take
+# two; with sure scores the expected positives fall only by a factor of e or so a step.
+_MOST_STEPS, _NEAR = 12, 1e-2
 
 
-def step_of_mean(
+def shift_of_mean(
     segments: StandardizedSegments,
     grid: Grid,
     posteriors: Normals,
@@ -33,14 +37,21 @@ def step_of_mean(
     off: float,
     stage: Stage,
 ) -> float:
-    """One Newton step of the population's mean of B, which is `off` from the mean of its prior.
+    """How far the population's mean of B moves; it is `off` from the mean of its prior.
 
     `response` (K, 2) are the derivatives of the posterior means by the population's mean of B.
     """
-    losses = segments.losses(grid, posteriors, stage)
-    terms = (_terms(grid), losses, posteriors, response)
-    slope, bend = segments.total(fetched(_slope_and_bend(*terms)))
-    return float(-(slope + MEAN_PRECISION * off) / (bend + MEAN_PRECISION))
+    shift, terms = 0.0, _terms(grid)
+    for _ in range(_MOST_STEPS):
+        at = _shifted(posteriors, response, shift)
+        losses = segments.losses(grid, at, stage)
+        slope, bend = segments.total(fetched(_slope_and_bend(terms, losses, at, response)))
+        pull = MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
+        step = -(slope + pull) / (bend + MEAN_PRECISION)
+        shift += float(step)
+        if abs(step) <= _NEAR:
+            break
+    return shift
 
 
 def expected_derivatives(
@@ -87,9 +98,16 @@ def _slope_and_bend(terms: Any, losses: Any, at: Normals, response: Any) -> Any:
 
 
 @program
-def shifted(mean: Any, response: Any, step: Any) -> Any:
-    """The posterior means (K, 2) after a step of the population's mean of B."""
-    return mean + response * step
+def _shifted(posteriors: Normals, response: Any, shift: Any) -> Normals:
+    """The posteriors after a shift of the population's mean of B."""
+    A, B = posteriors.mean_A, posteriors.mean_B
+    return posteriors._replace(mean_A=A + response[:, 0] * shift, mean_B=B + response[:, 1] * shift)
+
+
+@program
+def shifted(mean: Any, response: Any, shift: Any) -> Any:
+    """The posterior means (K, 2) after a shift of the population's mean of B."""
+    return mean + response * shift
 
 
 @program

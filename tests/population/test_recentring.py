@@ -50,3 +50,14 @@ def test_rare_positives_add_up(pooling):
     calibrator = pj.fit_segments(scores, labels, ids, pooling=pooling)
     # The prior of the mean adds less than two.
     assert -0.5 < calibrator.predict_proba(scores, ids).sum() - labels.sum() < 2
+
+
+def test_sure_and_rare_positives_add_up():
+    """Two Newton steps of the mean predicted 31 of 8: each divides what is too much by e."""
+    rng = np.random.default_rng(3)
+    scores, segments = rng.random(6_000), np.repeat(np.arange(2_000), 3)
+    labels = rng.random(6_000) < 1 / (1 + np.exp(-(50 * scores - 53)))
+    calibrator = pj.fit_segments(scores - 0.5, labels, segments, pooling="partial")
+    assert 5 < labels.sum() < 40
+    predicted = calibrator.predict_proba(scores - 0.5, segments).sum()
+    assert -0.5 < predicted - labels.sum() < 2.5
