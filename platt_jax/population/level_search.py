@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Bools
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import places, quadrature, recentring
@@ -30,6 +31,7 @@ from platt_jax.population.levels import (
     changed,
     derivatives,
     scored,
+    spreads_at_edge,
 )
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Grid, fine
@@ -44,6 +46,9 @@ _Array: TypeAlias = NDArray[Any]
 _MOST_COARSE = 20  # maximum number of passes with the coarse grid
 _LEAST_FINE, _MOST_FINE = 2, 20  # numbers of passes with the fine grid
 _STEPS = 2  # maximum number of steps of the spreads per pass
+_MOST_WIDENINGS = 3  # maximum number of passes under wider spreads
+# Standard deviation up to which likelihoods made under the smallest spread hold.
+_MODERATE = 0.3
 # Maximum change of a root of a covariance in the last pass with the coarse grid.
 _TOLERANCE = 3e-3
 # Maximum length of a converged search's last step, in standard errors; and where all passes were
@@ -116,10 +121,11 @@ def estimate_levels(
         return None
     steps = with_joint_errors(design, likelihoods, mean, steps)
     design.settled = True
-    posteriors, unseen = over_spreads(design, likelihoods, mean, steps)
-    if not is_certain(steps):
+    likelihoods, moves = _widened(standardized, design, likelihoods, mean, steps, progress)
+    posteriors, unseen = over_spreads(design, likelihoods, mean, steps, moves)
+    if any(x.any() for x in moves):
         stage = Stage.of(progress, "levels, mean", last=False)
-        posteriors = _recentred(standardized, design, likelihoods, mean, steps, posteriors, stage)
+        posteriors = _recentred(standardized, design, likelihoods, mean, unseen, posteriors, stage)
     fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))
     _, cavity = _around(posteriors, likelihoods)
     status = _status(steps) if design.settled else Status.MAX_ITERATIONS
@@ -141,12 +147,45 @@ def _likelihoods(
     return jax.tree.map(lambda x: x[:number], likelihoods), found.log_likelihood
 
 
-def _recentred(
+def _widened(
     segments: StandardizedSegments,
     design: Design,
     likelihoods: Likelihoods,
     center: NDArray[np.float64],
     steps: list[Scoring],
+    progress: bool | Listener,
+) -> tuple[Likelihoods, tuple[_Array, _Array]]:
+    """The likelihoods under the widest plausible spreads, and how far spreads move; see `_moves`.
+
+    As in `estimate`: where a spread is held at the minimum, normal likelihoods made there promise
+    too much to segments with rare positives, and spreads grow little by little.
+    """
+    narrow = [step.covariance for step in steps]
+    deviations = np.sqrt([np.diag(x) for x in narrow])
+    limit, grid = START_SPREAD, fine(float(len(segments.segments.keys)))
+    stage = Stage.of(progress, "levels, uncertainty", last=False)
+    moves = _moves(steps, design.effects(likelihoods, narrow, center))
+    made_at = np.log(_MODERATE / deviations)
+    for _ in range(_MOST_WIDENINGS):
+        down, up = moves
+        rise = np.where(down < 0, 0, np.maximum(up - np.log(2) / 2, 0))
+        if (rise <= np.maximum(made_at, 0)).all():
+            break
+        made_at = np.minimum(rise, np.log(limit / deviations))
+        covariances = [_moved(*x) for x in zip(steps, np.maximum(made_at, 0), strict=True)]
+        posteriors = design.posteriors(likelihoods, covariances, center)
+        likelihoods, _ = _likelihoods(segments, grid, *_around(posteriors, likelihoods), stage)
+        moves = _moves(steps, design.effects(likelihoods, narrow, center))
+        limit *= 2
+    return likelihoods, moves
+
+
+def _recentred(
+    segments: StandardizedSegments,
+    design: Design,
+    likelihoods: Likelihoods,
+    center: NDArray[np.float64],
+    covariances: list[_Array],
     posteriors: LevelPosteriors,
     stage: Stage,
 ) -> LevelPosteriors:
@@ -154,7 +193,6 @@ def _recentred(
 
     The mean curve's own posterior stays: it is the estimate of the model's parameter.
     """
-    covariances = [step.covariance for step in steps]
 
     def posteriors_around(center: NDArray[Any]) -> LevelPosteriors:
         return design.posteriors(likelihoods, covariances, center)
@@ -265,18 +303,22 @@ def with_joint_errors(
 
 
 def over_spreads(
-    design: Design, likelihoods: Likelihoods, center: _Array, steps: list[Scoring]
+    design: Design,
+    likelihoods: Likelihoods,
+    center: _Array,
+    steps: list[Scoring],
+    moves: tuple[_Array, _Array],
 ) -> tuple[LevelPosteriors, list[_Array]]:
-    """The posteriors, averaged over the spreads.
+    """The posteriors, averaged over the spreads, which are moved down and up; see `_moves`.
 
     Also returns the covariance (2, 2) of an unseen value's effect for each level.
     """
-    errors = _uncertain_errors(steps)
+    down, up = moves
     found, unseen = [], []
-    signs = _signs(errors)
+    signs = _signs((down != 0) | (up != 0))
     # Combinations with equal spreads of the largest level follow each other: `Crossed` uses that.
     signs = signs[np.lexsort(signs[:, np.argmax(design.sizes)].T)]
-    for moved in signs * errors:
+    for moved in np.where(signs > 0, up, down):
         covariances = [_moved(*each) for each in zip(steps, moved, strict=True)]
         found.append(design.posteriors(likelihoods, covariances, center))
         unseen.append(covariances)
@@ -292,28 +334,29 @@ def over_spreads(
     return averaged, [np.mean(each, 0) for each in zip(*unseen, strict=True)]
 
 
-def _signs(errors: _Array) -> _Array:
+def _signs(uncertain: Bools) -> _Array:
     """(G, L, 2) of +1 and -1: for uncertain spreads the columns of Hadamard matrices H and -H."""
-    uncertain = errors > 0
     matrix = np.ones((1, 1))
     while len(matrix) < uncertain.sum():
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
     both = np.concatenate([matrix, -matrix]) if uncertain.any() else matrix
-    signs = np.ones((len(both), *errors.shape))
+    signs = np.ones((len(both), *uncertain.shape))
     signs[:, uncertain] = both[:, : uncertain.sum()]
     return signs
 
 
-def is_certain(steps: list[Scoring]) -> bool:
-    """Whether all spreads are treated as known."""
-    return not _uncertain_errors(steps).any()
+def _moves(steps: list[Scoring], effects: list[NormalMoments]) -> tuple[_Array, _Array]:
+    """How far log standard deviations are moved down and up, (L, 2) each; 0 where certain.
 
-
-def _uncertain_errors(steps: list[Scoring]) -> _Array:
-    """(L, 2), the standard errors by which log standard deviations are moved; 0 where certain."""
+    By a standard error; from the minimum up only, to a variance of twice its expectation.
+    """
     errors = np.array([_errors(step) for step in steps])
-    uncertain: _Array = np.where(errors > _CERTAIN, np.minimum(errors, _MOST), 0)
-    return uncertain
+    errors = np.where(errors > _CERTAIN, np.minimum(errors, _MOST), 0)
+    held = np.array([np.diag(step.spread)[[0, 2]] == 0 for step in steps])
+    wide = [spreads_at_edge(x, step.covariance) for x, step in zip(effects, steps, strict=True)]
+    deviations = np.sqrt([np.diag(step.covariance) for step in steps])
+    rise = np.log(np.sqrt(2) * np.array(wide) / deviations)
+    return -errors, np.where(held, np.maximum(rise, 0), errors)
 
 
 def _errors(step: Scoring) -> _Array:

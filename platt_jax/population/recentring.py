@@ -23,10 +23,11 @@ from platt_jax.population.symmetric import Square, Symmetric
 
 # Beyond this distance the mean's prior pulls no harder: there wide spreads, which flatten the curve
 # of all rows, ask for the mean.
-_FAR = 3 * SCALE
+_FAR = 2 * SCALE
 # Newton steps of the mean's B: the largest number, and the length of the last one. Most worlds take
 # two; with sure scores the expected positives fall only by a factor of e or so a step.
 _MOST_STEPS, _NEAR = 12, 1e-2
+_WORTH = 0.9  # what is missing after a step, relative to before, if the step is worth taking
 
 
 def shift_of_mean(
@@ -41,17 +42,20 @@ def shift_of_mean(
 
     `response` (K, 2) are the derivatives of the posterior means by the population's mean of B.
     """
-    shift, terms = 0.0, _terms(grid)
+    kept, shift, least, terms = 0.0, 0.0, np.inf, _terms(grid)
     for _ in range(_MOST_STEPS):
         at = _shifted(posteriors, response, shift)
         losses = segments.losses(grid, at, stage)
         slope, bend = segments.total(fetched(_slope_and_bend(terms, losses, at, response)))
-        pull = MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
-        step = -(slope + pull) / (bend + MEAN_PRECISION)
-        shift += float(step)
+        missing = slope + MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
+        # Scores that rise in some segments and fall in others may leave positives that no mean has.
+        if abs(missing) > _WORTH * least or bend + MEAN_PRECISION <= 0:
+            return kept
+        step = float(missing / (bend + MEAN_PRECISION))
+        kept, shift, least = shift, shift - step, abs(missing)
         if abs(step) <= _NEAR:
-            break
-    return shift
+            return shift
+    return kept
 
 
 def expected_derivatives(

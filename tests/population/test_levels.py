@@ -5,12 +5,19 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from scipy.stats import norm
 
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
 from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.level_search import over_spreads, with_joint_errors
-from platt_jax.population.levels import NO_SPREAD, Scoring, changed, scored
+from platt_jax.population.levels import (
+    NO_SPREAD,
+    Scoring,
+    changed,
+    scored,
+    spreads_at_edge,
+)
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE, spread_log_prior
@@ -274,7 +281,8 @@ def test_segments_over_spreads_have_the_variance_between_them_too(rng):
     given = Likelihoods.from_arrays(root @ root.swapaxes(1, 2), rng.normal(size=(number, 2)))
     design, covariances = Crossed(codes, [5, 8]), [np.diag([0.3, 0.4]), np.diag([0.2, 0.3])]
     steps = [Scoring(covariances[0], spread=0.25 * np.eye(3)), Scoring(covariances[1])]
-    found, _ = over_spreads(design, given, center, steps)
+    up = np.array([[0.5, 0.5], [0, 0]])
+    found, _ = over_spreads(design, given, center, steps, (-up, up))
     each = []
     for halves in product((0.5, -0.5), repeat=2):
         stretch = np.diag(np.exp(halves))
@@ -285,3 +293,17 @@ def test_segments_over_spreads_have_the_variance_between_them_too(rng):
     expected = [x.covariance + d[:, :, None] * d[:, None] for x, d in zip(each, off, strict=True)]
     np.testing.assert_allclose(found.segments.mean, mean, atol=1e-10)
     np.testing.assert_allclose(found.segments.covariance, np.mean(expected, 0), atol=1e-10)
+
+
+@pytest.mark.parametrize("number, precision", [(30, 20.0), (10, 5.0), (400, 2.0)])
+def test_a_spread_at_its_minimum_may_be_as_wide_as_its_density_says(rng, number, precision):
+    """Against the density of values' means with these errors, and a half-normal prior."""
+    y = 0.6 * rng.normal(size=(number, 2)) / np.sqrt(precision)
+    left = 1 / (precision + NO_SPREAD**-2)
+    effects = NormalMoments(left * precision * y, np.tile(left * np.eye(2), (number, 1, 1)))
+    found = spreads_at_edge(effects, NO_SPREAD**2 * np.eye(2))
+    sd = np.linspace(0, 6, 4_001)[:, None, None]
+    log_density = norm.logpdf(y, 0, np.sqrt(sd**2 + 1 / precision)).sum(1) - sd[:, 0] ** 2 / 4.5
+    density = np.exp(log_density - log_density.max(0))
+    expected = np.sqrt((density * sd[:, 0] ** 2).sum(0) / density.sum(0))
+    np.testing.assert_allclose(found, expected, rtol=0.01)
