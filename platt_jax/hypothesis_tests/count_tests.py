@@ -7,7 +7,8 @@ low are the rows beyond the outer 27 % of the information, which find a slope be
 the log-odds changes this number little. A p-value is the probability of a number as far from its
 expectation, above or below, where a curve is drawn from its distribution, and labels by the curve
 (the predictive check of Box 1980, "Sampling and Bayes' inference in scientific modelling and
-robustness"). Twice the smaller of both is the segment's (Bonferroni).
+robustness"). Twice the smaller of both is the segment's (Bonferroni). An unpooled fit with few
+labels of one class is tested by the first alone.
 
 That probability is an integral over the curve's two ends. The quantile of the tail given the curve
 is smooth in the curve's log-odds. So it is computed at few nodes and interpolated between them;
@@ -31,6 +32,9 @@ _OUTER = 0.27
 # Rows are joined whose log-odds differ by less than this, over the square root of their number: so
 # the sums over all change little.
 _SIMILAR = 3.0
+# Number of labels of the rarer class up to which Platt's targets shrink slopes by more than their
+# errors say: of scores with heavy tails, p-values of 1e-4 would be 10 to 200 times too small.
+_FEW_LABELS = 10
 # Share of a distance from the expectation that may be rounding error.
 _TIED = 1e-9
 # Rows of all tests that are computed together, to stay in a cache.
@@ -69,7 +73,8 @@ class _LabelCounts(NamedTuple):
 def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats:
     """(K,) p-values, with relative errors of a few percent; NaN if the clusters' variance is."""
     K = len(at.center)
-    kinds = [_label_counts(rows, sign, K) for sign in (np.ones(len(rows.owner)), _outer(rows, K))]
+    outer = np.where(_says_little_of_slope(fitted)[rows.owner], 0, _outer(rows, K))
+    kinds = [_label_counts(rows, sign, K) for sign in (np.ones(len(rows.owner)), outer)]
     if rows.clusters is not None and np.isnan(rows.clusters.variance):
         return np.full(K, np.nan)
     kinds_tested = sum((numbers.rows > 0).astype(float) for numbers in kinds)
@@ -80,6 +85,12 @@ def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats
         found = np.where(numbers.rows > 0, _two_sided(rows, numbers, at, fitted, enough), 1)
         smallest = np.minimum(smallest, found)
     return np.minimum(smallest * kinds_tested, 1)
+
+
+def _says_little_of_slope(fitted: SegmentPosteriors) -> Bools:
+    """(K,) whether an unpooled fit has too few labels of one class for a test of its slope."""
+    few, many = np.minimum(fitted.n_pos, fitted.n_neg), np.maximum(fitted.n_pos, fitted.n_neg)
+    return (few <= _FEW_LABELS) & (many > 0)
 
 
 def _label_counts(rows: UncertainRows, sign: Floats, K: int) -> _LabelCounts:

@@ -101,8 +101,8 @@ def _rounding(x: Any) -> float:
 def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
     """Whether `predictive_covariance` is an average over populations.
 
-    With a drift or from an old file it is the estimated population's alone. Levels are
-    averaged too, except levels whose spread was estimated as the smallest one.
+    With a drift or from an old file it is the estimated population's alone. Levels are averaged
+    over two values of each spread, which do not bound its density.
     """
     at_estimate = population.covariance + population.mean_covariance
     alone = np.array_equal(population.predictive_covariance, at_estimate)

@@ -70,8 +70,9 @@ def triage(
     if these are more). The probability of a count as far from its expectation, above or below, is
     an integral over the curve's distribution; given the curve it is a saddlepoint approximation
     (Lugannani & Rice 1980). `p_value` is twice the smaller of the two (Bonferroni), or the first if
-    all scores are equal. It is within 15 % of these counts' exact p-value from 1 to 1e-12 in the
-    worlds tested, for any scores.
+    all scores are equal, or if an unpooled fit has at most 10 labels of one class: Platt's targets
+    shrink its slope by more than its error says. It is within 15 % of these counts' exact p-value
+    from 1 to 1e-12 in the worlds tested, for any scores.
 
     Against the predictions, labels are simulated. The statistic is the smaller p-value of two score
     tests, Cox's of intercept and slope and Spiegelhalter's. Small p-values use importance sampling:
