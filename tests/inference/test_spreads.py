@@ -16,26 +16,27 @@ from platt_jax.population.marginal import likeliest, log_likelihood
 from platt_jax.population.profile import ONE_SPREAD, p_value, weights_of_both
 
 CUT = chi2.ppf(0.95, 1)
-_SIDE = np.linspace(-6, 6, 35)
-_NODES = np.stack(np.meshgrid(_SIDE, _SIDE), -1).reshape(-1, 2)
-_LOG_WEIGHTS = -(_NODES**2).sum(1) / 2 - logsumexp(-(_NODES**2).sum(1) / 2)
 
 
 class BruteForce:
-    """The marginal likelihood by sums over 35 by 35 nodes, and its maxima by BFGS."""
+    """The marginal likelihood by sums over all pairs of nodes, and its maxima by BFGS."""
 
-    def __init__(self, scores, labels, which):
+    def __init__(self, scores, labels, which, per_side=35):
+        side = np.linspace(-6, 6, per_side)
+        self.nodes = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+        half = -(self.nodes**2).sum(1) / 2
+        self.log_weights = half - logsumexp(half)
         self.scores, self.signs, self.number = scores, np.where(labels, 1, -1), which.max() + 1
         self.starts = np.flatnonzero(np.diff(which, prepend=-1))
 
     def log_likelihood(self, x):
         """At the mean x[:2] and the factor [[x[2], 0], [x[3], x[4]]]; and its gradient."""
         nodes = x[:2] + np.stack(
-            [x[2] * _NODES[:, 0], x[3] * _NODES[:, 0] + x[4] * _NODES[:, 1]], -1
+            [x[2] * self.nodes[:, 0], x[3] * self.nodes[:, 0] + x[4] * self.nodes[:, 1]], -1
         )
         z = nodes[:, :1] * self.scores + nodes[:, 1:]
         losses = np.add.reduceat(np.logaddexp(0, self.signs * z), self.starts, axis=1)
-        joint = _LOG_WEIGHTS[:, None] - losses
+        joint = self.log_weights[:, None] - losses
         each = logsumexp(joint, axis=0)
         p = (
             np.repeat(np.exp(joint - each), np.diff([*self.starts, len(self.scores)]), axis=1)
@@ -43,7 +44,7 @@ class BruteForce:
             / (1 + np.exp(-self.signs * z))
         )
         of_A, of_B = (p * self.scores).sum(1), p.sum(1)
-        by_factor = of_A @ _NODES[:, 0], of_B @ _NODES[:, 0], of_B @ _NODES[:, 1]
+        by_factor = of_A @ self.nodes[:, 0], of_B @ self.nodes[:, 0], of_B @ self.nodes[:, 1]
         return each.sum(), np.array([of_A.sum(), of_B.sum(), *by_factor])
 
     def largest(self, free, fixed=0.0):
@@ -107,6 +108,16 @@ def test_at_the_ends_of_an_interval_the_deviance_is_chi_squares_quantile(seed, n
         else:
             assert 2 * (largest - brute.largest(NO_A)) <= CUT
     assert ends[0] < table["standard_deviation"][0] < ends[1] < np.inf
+
+
+@pytest.mark.slow
+def test_maxima_at_wide_spreads_are_found():
+    """At an end of 20 positives a spread is 4.5; searches from a spread of 0.5 stopped short."""
+    data = segments(3, 30, 20, (-1.0, 4.0), (0.6, 1.2))
+    end = pj.profile_spreads(*data, level=1 - 1e-6)["upper"][0]
+    brute, held = BruteForce(*data, per_side=71), [True, True, False, True, True]
+    deviance = 2 * (brute.largest(ALL) - brute.largest(held, end))
+    assert deviance == pytest.approx(chi2.isf(1e-6, 1), abs=1.0)
 
 
 @pytest.mark.slow
