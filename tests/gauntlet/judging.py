@@ -97,11 +97,12 @@ def _flipped(cell: Cell, made, rows: Rows, name: str, against: str) -> None:
 
 
 def _says_little(cell: Cell, made) -> bool:
-    """Whether a population is of a handful of segments, or of one or two rows each.
+    """Whether a population is of a handful of segments, or most are of one or two rows.
 
     A segment that depends on it is not tested against the fit.
     """
-    return len(made.keys) < FEW or len(cell.world.fitted) <= 2 * len(made.keys)
+    rows = np.unique(cell.world.fitted.segments, return_counts=True)[1]
+    return len(made.keys) < FEW or np.median(rows) <= 2
 
 
 def _sure(cell: Cell, made, name: str, against: str) -> None:
