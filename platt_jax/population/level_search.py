@@ -5,10 +5,8 @@ right mean and covariance under what all other segments say about its (A, B). Su
 the segment's loss at the nodes of a quadrature, one pass for all segments. Given these densities
 everything is normal (`levels`); steps of Fisher scoring move the levels' spreads.
 
-Few values say little about their spread. So the posteriors are averaged over spreads: each log
-standard deviation is moved up or down by its standard error, in the combinations of an orthogonal
-array (Plackett & Burman 1946). It gives the means of functions that are quadratic, and of cubic
-ones because it has the negative of each combination.
+Few values say little about their spread. So the posteriors are averaged over spreads
+(`level_uncertainty`).
 """
 
 from dataclasses import replace
@@ -18,21 +16,18 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Bools
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.options import Options
 from platt_jax.population import places, quadrature, recentring
 from platt_jax.population.estimate import START_SPREAD, is_better_than_one_curve
 from platt_jax.population.gaussians import NormalMoments, Normals, normals
-from platt_jax.population.levels import (
-    Design,
-    LevelPosteriors,
-    Scoring,
-    changed,
-    derivatives,
-    scored,
-    spreads_at_edge,
+from platt_jax.population.level_uncertainty import (
+    moved_covariance,
+    over_spreads,
+    spread_moves,
+    with_joint_errors,
 )
+from platt_jax.population.levels import Design, LevelPosteriors, Scoring, scored
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Grid, fine
 from platt_jax.population.segments import Coordinates, Segments
@@ -57,14 +52,6 @@ _NEAR, _NEAR_AT_LAST = 0.05, 0.35
 # Smallest share of a segment's posterior precision that is left to all other segments: a bound on
 # errors of approximate covariances.
 _LEAST_SHARE = 1e-3
-# Maximum relative error of spreads that are treated as known.
-_CERTAIN = 0.1
-# Maximum standard error of a log standard deviation. Levels of two values say no more than that.
-_MOST = 0.7
-# Change of a parameter by which the information is computed.
-_CHANGE = 1e-3
-# Minimum curvature, relative to the curvature if levels are estimated independently.
-_LEAST_CURVATURE = 1e-2
 
 
 class EstimatedLevels(NamedTuple):
@@ -155,7 +142,7 @@ def _widened(
     steps: list[Scoring],
     progress: bool | Listener,
 ) -> tuple[Likelihoods, tuple[_Array, _Array]]:
-    """The likelihoods under the widest plausible spreads, and how far spreads move; see `_moves`.
+    """The likelihoods under the widest plausible spreads, and `spread_moves` by them.
 
     As in `estimate`: where a spread is held at the minimum, normal likelihoods made there promise
     too much to segments with rare positives, and spreads grow little by little.
@@ -164,7 +151,7 @@ def _widened(
     deviations = np.sqrt([np.diag(x) for x in narrow])
     limit, grid = START_SPREAD, fine(float(len(segments.segments.keys)))
     stage = Stage.of(progress, "levels, uncertainty", last=False)
-    moves = _moves(steps, design.effects(likelihoods, narrow, center))
+    moves = spread_moves(steps, design.effects(likelihoods, narrow, center))
     made_at = np.log(_MODERATE / deviations)
     for _ in range(_MOST_WIDENINGS):
         down, up = moves
@@ -172,10 +159,12 @@ def _widened(
         if (rise <= np.maximum(made_at, 0)).all():
             break
         made_at = np.minimum(rise, np.log(limit / deviations))
-        covariances = [_moved(*x) for x in zip(steps, np.maximum(made_at, 0), strict=True)]
+        covariances = [
+            moved_covariance(*x) for x in zip(steps, np.maximum(made_at, 0), strict=True)
+        ]
         posteriors = design.posteriors(likelihoods, covariances, center)
         likelihoods, _ = _likelihoods(segments, grid, *_around(posteriors, likelihoods), stage)
-        moves = _moves(steps, design.effects(likelihoods, narrow, center))
+        moves = spread_moves(steps, design.effects(likelihoods, narrow, center))
         limit *= 2
     return likelihoods, moves
 
@@ -267,107 +256,3 @@ def _status(steps: list[Scoring]) -> Status:
     if any(step.at_edge for step in steps):
         return Status.BOUNDARY
     return Status.CONVERGED
-
-
-def with_joint_errors(
-    design: Design, likelihoods: Likelihoods, center: _Array, steps: list[Scoring]
-) -> list[Scoring]:
-    """The last steps, with the covariance of the parameters of all levels at once.
-
-    The information is minus the derivative of the gradient, by differences. It has what `scored`
-    leaves out: values of levels that nearly coincide cannot be told apart, nor can their spreads.
-    No direction counts as known better than `scored` says: rare positives make normal likelihoods
-    look more certain than they are.
-    """
-    roots = [np.linalg.cholesky(step.covariance) for step in steps]
-    free = np.concatenate([np.diag(step.spread) > 0 for step in steps])
-
-    def gradient(change: _Array) -> _Array:
-        moved = [changed(*each) for each in zip(roots, change.reshape(-1, 3), strict=True)]
-        effects = design.effects(likelihoods, [root @ root.T for root in moved], center)
-        each = zip(effects, moved, strict=True)
-        return np.concatenate([derivatives(*level)[0] for level in each])[free]
-
-    if not free.any():
-        return steps
-    at = gradient(np.zeros(len(free)))
-    directions = _CHANGE * np.eye(len(free))[free]
-    information = np.stack([at - gradient(change) for change in directions]) / _CHANGE
-    errors = np.sqrt(np.concatenate([np.diag(step.spread) for step in steps])[free])
-    values, vectors = np.linalg.eigh(errors[:, None] * (information + information.T) / 2 * errors)
-    factor = errors[:, None] * vectors
-    spread = np.zeros((len(free), len(free)))
-    spread[np.ix_(free, free)] = (factor / np.clip(values, _LEAST_CURVATURE, 1)) @ factor.T
-    blocks = [spread[i : i + 3, i : i + 3] for i in range(0, len(free), 3)]
-    return [step._replace(spread=block) for step, block in zip(steps, blocks, strict=True)]
-
-
-def over_spreads(
-    design: Design,
-    likelihoods: Likelihoods,
-    center: _Array,
-    steps: list[Scoring],
-    moves: tuple[_Array, _Array],
-) -> tuple[LevelPosteriors, list[_Array]]:
-    """The posteriors, averaged over the spreads, which are moved down and up; see `_moves`.
-
-    Also returns the covariance (2, 2) of an unseen value's effect for each level.
-    """
-    down, up = moves
-    found, unseen = [], []
-    signs = _signs((down != 0) | (up != 0))
-    # Combinations with equal spreads of the largest level follow each other: `Crossed` uses that.
-    signs = signs[np.lexsort(signs[:, np.argmax(design.sizes)].T)]
-    for moved in np.where(signs > 0, up, down):
-        covariances = [_moved(*each) for each in zip(steps, moved, strict=True)]
-        found.append(design.posteriors(likelihoods, covariances, center))
-        unseen.append(covariances)
-
-    def mixed(*each: NormalMoments) -> NormalMoments:
-        means = np.stack([moments.mean for moments in each])
-        off = means - means.mean(0)
-        between = np.einsum("g...a,g...b->...ab", off, off) / len(each)
-        return NormalMoments(means.mean(0), np.mean([x.covariance for x in each], 0) + between)
-
-    is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
-    averaged: LevelPosteriors = jax.tree.map(mixed, *found, is_leaf=is_moments)
-    return averaged, [np.mean(each, 0) for each in zip(*unseen, strict=True)]
-
-
-def _signs(uncertain: Bools) -> _Array:
-    """(G, L, 2) of +1 and -1: for uncertain spreads the columns of Hadamard matrices H and -H."""
-    matrix = np.ones((1, 1))
-    while len(matrix) < uncertain.sum():
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    both = np.concatenate([matrix, -matrix]) if uncertain.any() else matrix
-    signs = np.ones((len(both), *uncertain.shape))
-    signs[:, uncertain] = both[:, : uncertain.sum()]
-    return signs
-
-
-def _moves(steps: list[Scoring], effects: list[NormalMoments]) -> tuple[_Array, _Array]:
-    """How far log standard deviations are moved down and up, (L, 2) each; 0 where certain.
-
-    By a standard error; from the minimum up only, to a variance of twice its expectation.
-    """
-    errors = np.array([_errors(step) for step in steps])
-    errors = np.where(errors > _CERTAIN, np.minimum(errors, _MOST), 0)
-    held = np.array([np.diag(step.spread)[[0, 2]] == 0 for step in steps])
-    wide = [spreads_at_edge(x, step.covariance) for x, step in zip(effects, steps, strict=True)]
-    deviations = np.sqrt([np.diag(step.covariance) for step in steps])
-    rise = np.log(np.sqrt(2) * np.array(wide) / deviations)
-    return -errors, np.where(held, np.maximum(rise, 0), errors)
-
-
-def _errors(step: Scoring) -> _Array:
-    """(2,), standard errors of the log standard deviations of the effects on A and on B."""
-    root = np.linalg.cholesky(step.covariance)
-    by_A, (g, h) = np.array([1.0, 0, 0]), root[1]
-    by_B = np.array([g * g, g * h, h * h]) / (g * g + h * h)
-    return np.sqrt([max(float(by @ step.spread @ by), 0.0) for by in (by_A, by_B)])
-
-
-def _moved(step: Scoring, moved: _Array) -> _Array:
-    """The covariance with its log standard deviations moved, and the same correlation."""
-    covariance: _Array = step.covariance * np.exp(moved[:, None] + moved)
-    return covariance

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.population_prior import SCALE, spread_log_prior
+from platt_jax.population.population_prior import spread_log_prior
 from platt_jax.population.symmetric import Square, Symmetric
 
 _Array: TypeAlias = NDArray[Any]
@@ -21,9 +21,6 @@ _Array: TypeAlias = NDArray[Any]
 NO_SPREAD = 1e-2
 # Maximum change of a log standard deviation in one step.
 _LONGEST = 0.7
-# Standard deviations over which the density of one at the minimum is averaged.
-_SPREADS = np.concatenate([[0], np.geomspace(NO_SPREAD, 4 * SCALE, 60)])
-_LENGTHS = (np.diff(_SPREADS, prepend=0) + np.diff(_SPREADS, append=_SPREADS[-1])) / 2
 
 
 class LevelPosteriors(NamedTuple):
@@ -116,23 +113,6 @@ def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
     )
     prior = spread_log_prior(root)
     return gradient + prior.gradient, information + prior.positive_information
-
-
-def spreads_at_edge(effects: NormalMoments, covariance: _Array) -> _Array:
-    """(2,), how wide the effects on A and on B may be where their spreads are the smallest ones.
-
-    The root mean square of a standard deviation under its posterior density, where a value's effect
-    alone has the likelihood that gives its posterior here.
-    """
-    variance = np.diag(covariance)
-    left = np.diagonal(effects.covariance, axis1=1, axis2=2)
-    precision, pull = np.maximum(1 / left - 1 / variance, 0), effects.mean / left
-    v = _SPREADS[:, None, None] ** 2
-    terms = pull**2 * v / (1 + precision * v) - np.log1p(precision * v)
-    log_density = terms.sum(1) / 2 - v[:, 0] / (2 * SCALE**2)
-    density = np.exp(log_density - log_density.max(0)) * _LENGTHS[:, None]
-    mean_square: _Array = (density * v[:, 0]).sum(0) / density.sum(0)
-    return np.sqrt(mean_square)
 
 
 def changed(root: _Array, change: _Array) -> _Array:

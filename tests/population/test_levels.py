@@ -10,13 +10,16 @@ from scipy.stats import norm
 from platt_jax.population import couplings, crossed
 from platt_jax.population.crossed import Crossed
 from platt_jax.population.gaussians import NormalMoments
-from platt_jax.population.level_search import over_spreads, with_joint_errors
+from platt_jax.population.level_uncertainty import (
+    over_spreads,
+    spreads_at_edge,
+    with_joint_errors,
+)
 from platt_jax.population.levels import (
     NO_SPREAD,
     Scoring,
     changed,
     scored,
-    spreads_at_edge,
 )
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.nested import Nested
