@@ -716,7 +716,7 @@ def of_spreads():
         low, high = x["interval"]
         yield (
             f"| {x['positives']} | {x['spread of B']:.3f} | {x['by brute force']:.3f} | "
-            f"{x['log likelihood it gains']:.4f} | {low:.2f} to {high:.2f} |"
+            f"{x['log density it gains']:.4f} | {low:.2f} to {high:.2f} |"
         )
 
 
