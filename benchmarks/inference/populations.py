@@ -104,7 +104,7 @@ def _excess_log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
 # --- the most probable ----------------------------------------------------------------------------
 
 
-def most_probable(populations: int = 500) -> dict[str, Any]:
+def most_probable(populations: int = 80) -> dict[str, Any]:
     """Statuses of random populations, and by how much brute force finds larger densities."""
     statuses, gaps, odd = Counter(), {}, []
     for seed in range(populations):
