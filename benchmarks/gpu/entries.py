@@ -33,7 +33,7 @@ from platt_jax.options import Options
 from platt_jax.passes import blocks, deferred, packing, replicated, shapes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.deferred import Request
-from platt_jax.population import integral, quadrature
+from platt_jax.population import gaussians, integral, quadrature
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.results import averages, device_rows
@@ -200,7 +200,7 @@ def _posteriors(dtype: np.dtype) -> Entry:
 
 
 def _nodes(number: Any) -> quadrature.Nodes:
-    normals = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
+    normals = gaussians.Normals(*[number] * len(gaussians.Normals._fields))
     return quadrature.Nodes(normals, Standardization(number, number))
 
 
@@ -208,7 +208,7 @@ def _moments(segments: int) -> Entry:
     """One step of the search for the population."""
     grid, number = quadrature.fine(segments), _array((segments,), np.float64)
     axis = grid.axis, grid.log_weight
-    nodes = quadrature.Normals(*[number] * len(quadrature.Normals._fields))
+    nodes = gaussians.Normals(*[number] * len(gaussians.Normals._fields))
     losses = _array((segments, len(grid.z)), np.float64)
     program = xla.jit(quadrature._moments.__wrapped__)
     return Entry(program, (axis, (losses, nodes)), {}, segments, searches=False)

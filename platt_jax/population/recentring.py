@@ -21,8 +21,8 @@ from platt_jax.population.quadrature import Grid
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Square, Symmetric
 
-# Beyond this distance the mean's prior pulls no harder: there wide spreads, which flatten the curve
-# of all rows, ask for the mean.
+# Beyond this distance from its center the prior of the mean pulls with the same force everywhere:
+# where spreads are wide, the mean curve may be much steeper than the curve of all rows.
 _FAR = 2 * SCALE
 # Newton steps of the mean's B: the largest number, and the length of the last one. Most worlds take
 # two; with sure scores the expected positives fall only by a factor of e or so a step.
@@ -48,7 +48,7 @@ def shift_of_mean(
         losses = segments.losses(grid, at, stage)
         slope, bend = segments.total(fetched(_slope_and_bend(terms, losses, at, response)))
         missing = slope + MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
-        # Scores that rise in some segments and fall in others may leave positives that no mean has.
+        # Where curves rise in some segments and fall in others, no mean may give the number seen.
         if abs(missing) > _WORTH * least or bend + MEAN_PRECISION <= 0:
             return kept
         step = float(missing / (bend + MEAN_PRECISION))

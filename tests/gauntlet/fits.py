@@ -164,7 +164,7 @@ def adds_up(cell: Cell, predicted: float, seen: float, total: float, what: str =
     Of the rarer class; by 3 more where few were seen, since Platt's targets add up to 1 too and
     a population's mean is not known better; by 5 where one or two were. By Fisher's identity a
     posterior expects the positives seen and 1 / 1.5^2 for each unit of log-odds between the mean
-    and the center of its prior, which is 8 units away where one positive leaves all spreads open.
+    and the center of its prior, of which the library counts 3 at most.
     """
     if seen > total / 2:
         predicted, seen = total - predicted, total - seen
