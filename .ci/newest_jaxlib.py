@@ -6,7 +6,7 @@ import sys
 
 from platt_jax.backend.xla import is_tried
 
-NEWEST_PYTHON = "3.14"  # whose jaxlib may be newer than the one for this Python
+NEWEST_PYTHON = "3.15"  # whose jaxlib may be newer than the one for this Python
 
 command = "-m pip install --quiet --dry-run --ignore-installed --no-deps --only-binary=:all:"
 command += " --ignore-requires-python"

@@ -11,7 +11,6 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 import platt_jax
-import platt_jax.curves.historical
 import platt_jax.metrics
 import platt_jax.plots
 import platt_jax.sklearn
@@ -78,7 +77,6 @@ for _module in (
     platt_jax.metrics,
     platt_jax.plots,
     platt_jax.curves,
-    platt_jax.curves.historical,
     platt_jax.sklearn,
 ):
     _document_where_public(_module)

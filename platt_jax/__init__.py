@@ -1,78 +1,111 @@
-"""Platt scaling for thousands of classifiers, fitted by one compiled program."""
+"""Platt scaling for thousands of classifiers, fitted by one compiled program.
 
-from platt_jax.api import fit, fit_one_vs_rest, fit_segments
-from platt_jax.decisions.certify import certify
-from platt_jax.decisions.gate import gate
-from platt_jax.environment import show_config, use_compilation_cache
-from platt_jax.execution.class_rows import ClassRows
-from platt_jax.execution.progress import ProgressReport
-from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.execution.solve import solve
-from platt_jax.hypothesis_tests.triage import triage
-from platt_jax.inference.bootstrap import Bootstrap, bootstrap
-from platt_jax.inference.choose_curve import CurveChoice, choose_curve
-from platt_jax.inference.leave_one_out import leave_one_out
-from platt_jax.inference.mean_differences import compare_means
-from platt_jax.inference.means import estimate_means
-from platt_jax.inference.rates import estimate_rates
-from platt_jax.inference.spreads import profile_spreads
-from platt_jax.metrics.centres import summarize_centres
-from platt_jax.model.prior import GaussianPrior
-from platt_jax.monitoring.monitor import Monitor
-from platt_jax.multiclass.fitting import fit_multiclass
-from platt_jax.options import Options
-from platt_jax.results.files import load, save
-from platt_jax.results.fit import Fit
-from platt_jax.results.multiclass import MulticlassCalibrator
-from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.probabilities import logit
-from platt_jax.results.segment_calibrator import SegmentCalibrator
-from platt_jax.results.sigmoid import Sigmoid
-from platt_jax.status import Flag, Status
-from platt_jax.updating.drift import Drift, estimate_drift
-from platt_jax.updating.judge_pooling import judge_pooling
-from platt_jax.updating.update import update
+The module of a name is imported when the name is first used (SPEC 1 of scientific Python).
+"""
+
+from typing import TYPE_CHECKING
+
 from platt_jax.version import __version__ as __version__
 
-__all__ = [
-    "Bootstrap",
-    "ClassRows",
-    "CurveChoice",
-    "Drift",
-    "Fit",
-    "Flag",
-    "GaussianPrior",
-    "Monitor",
-    "MulticlassCalibrator",
-    "OneVsRestCalibrator",
-    "Options",
-    "ProgressReport",
-    "SegmentCalibrator",
-    "SegmentRows",
-    "Sigmoid",
-    "Status",
-    "bootstrap",
-    "certify",
-    "choose_curve",
-    "compare_means",
-    "estimate_drift",
-    "estimate_means",
-    "estimate_rates",
-    "fit",
-    "fit_multiclass",
-    "fit_one_vs_rest",
-    "fit_segments",
-    "gate",
-    "judge_pooling",
-    "leave_one_out",
-    "load",
-    "logit",
-    "profile_spreads",
-    "save",
-    "show_config",
-    "solve",
-    "summarize_centres",
-    "triage",
-    "update",
-    "use_compilation_cache",
-]
+if TYPE_CHECKING:
+    from platt_jax import curves as curves
+    from platt_jax import distributed as distributed
+    from platt_jax import export as export
+    from platt_jax import inference as inference
+    from platt_jax import metrics as metrics
+    from platt_jax import plots as plots
+    from platt_jax import report as report
+    from platt_jax import streaming as streaming
+    from platt_jax.api import fit as fit
+    from platt_jax.api import fit_one_vs_rest as fit_one_vs_rest
+    from platt_jax.api import fit_segments as fit_segments
+    from platt_jax.decisions.certify import certify as certify
+    from platt_jax.decisions.gate import gate as gate
+    from platt_jax.environment import show_config as show_config
+    from platt_jax.environment import use_compilation_cache as use_compilation_cache
+    from platt_jax.execution.class_rows import ClassRows as ClassRows
+    from platt_jax.execution.progress import ProgressReport as ProgressReport
+    from platt_jax.execution.segment_rows import SegmentRows as SegmentRows
+    from platt_jax.execution.solve import solve as solve
+    from platt_jax.hypothesis_tests.triage import triage as triage
+    from platt_jax.inference.bootstrap import Bootstrap as Bootstrap
+    from platt_jax.inference.bootstrap import bootstrap as bootstrap
+    from platt_jax.inference.choose_curve import CurveChoice as CurveChoice
+    from platt_jax.inference.choose_curve import choose_curve as choose_curve
+    from platt_jax.inference.leave_one_out import leave_one_out as leave_one_out
+    from platt_jax.inference.mean_differences import compare_means as compare_means
+    from platt_jax.inference.means import estimate_means as estimate_means
+    from platt_jax.inference.rates import estimate_rates as estimate_rates
+    from platt_jax.inference.spreads import profile_spreads as profile_spreads
+    from platt_jax.metrics.centres import summarize_centres as summarize_centres
+    from platt_jax.model.prior import GaussianPrior as GaussianPrior
+    from platt_jax.monitoring.monitor import Monitor as Monitor
+    from platt_jax.multiclass.fitting import fit_multiclass as fit_multiclass
+    from platt_jax.options import Options as Options
+    from platt_jax.results.files import load as load
+    from platt_jax.results.files import save as save
+    from platt_jax.results.fit import Fit as Fit
+    from platt_jax.results.multiclass import MulticlassCalibrator as MulticlassCalibrator
+    from platt_jax.results.one_vs_rest import OneVsRestCalibrator as OneVsRestCalibrator
+    from platt_jax.results.probabilities import logit as logit
+    from platt_jax.results.segment_calibrator import SegmentCalibrator as SegmentCalibrator
+    from platt_jax.results.sigmoid import Sigmoid as Sigmoid
+    from platt_jax.status import Flag as Flag
+    from platt_jax.status import Status as Status
+    from platt_jax.updating.drift import Drift as Drift
+    from platt_jax.updating.drift import estimate_drift as estimate_drift
+    from platt_jax.updating.judge_pooling import judge_pooling as judge_pooling
+    from platt_jax.updating.update import update as update
+else:  # a type checker would take __getattr__ to mean that every name exists
+    from importlib import import_module as _import_module
+
+    _NAMES = {
+        "api": ("fit", "fit_one_vs_rest", "fit_segments"),
+        "decisions.certify": ("certify",),
+        "decisions.gate": ("gate",),
+        "environment": ("show_config", "use_compilation_cache"),
+        "execution.class_rows": ("ClassRows",),
+        "execution.progress": ("ProgressReport",),
+        "execution.segment_rows": ("SegmentRows",),
+        "execution.solve": ("solve",),
+        "hypothesis_tests.triage": ("triage",),
+        "inference.bootstrap": ("Bootstrap", "bootstrap"),
+        "inference.choose_curve": ("CurveChoice", "choose_curve"),
+        "inference.leave_one_out": ("leave_one_out",),
+        "inference.mean_differences": ("compare_means",),
+        "inference.means": ("estimate_means",),
+        "inference.rates": ("estimate_rates",),
+        "inference.spreads": ("profile_spreads",),
+        "metrics.centres": ("summarize_centres",),
+        "model.prior": ("GaussianPrior",),
+        "monitoring.monitor": ("Monitor",),
+        "multiclass.fitting": ("fit_multiclass",),
+        "options": ("Options",),
+        "results.files": ("load", "save"),
+        "results.fit": ("Fit",),
+        "results.multiclass": ("MulticlassCalibrator",),
+        "results.one_vs_rest": ("OneVsRestCalibrator",),
+        "results.probabilities": ("logit",),
+        "results.segment_calibrator": ("SegmentCalibrator",),
+        "results.sigmoid": ("Sigmoid",),
+        "status": ("Flag", "Status"),
+        "updating.drift": ("Drift", "estimate_drift"),
+        "updating.judge_pooling": ("judge_pooling",),
+        "updating.update": ("update",),
+    }
+    _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+    _PACKAGES = {"curves", "distributed", "export", "inference"}
+    _PACKAGES |= {"metrics", "plots", "report", "streaming"}
+
+    __all__ = sorted(_MODULES)
+
+    def __getattr__(name):
+        if name in _PACKAGES:
+            return _import_module(f"{__name__}.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *_MODULES, *_PACKAGES})

@@ -1,7 +1,5 @@
 """`python -m platt_jax` runs the command `platt-jax`."""
 
-import sys
+from platt_jax.cli import run
 
-from platt_jax.cli import main
-
-sys.exit(main())
+run()

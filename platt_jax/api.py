@@ -1,24 +1,16 @@
 """The fitting functions `fit`, `fit_segments` and `fit_one_vs_rest`: check, run, report."""
 
 from dataclasses import replace
-from typing import Any, get_args, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
 from jax.sharding import Mesh
 
 from platt_jax import ids, validation
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
-from platt_jax.curves import Curve, OtherName, SigmoidName, read_curve
-from platt_jax.curves.fitting import (
-    batch_curves,
-    require_alone,
-    require_no_offset,
-    shift_options,
-    temperature_options,
-    with_curves,
-)
-from platt_jax.execution.caller import Caller, report_non_finite
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
+from platt_jax.execution.caller import report_non_finite
 from platt_jax.execution.class_rows import class_rows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.devices import checked
@@ -31,14 +23,17 @@ from platt_jax.execution.sent_rows import sent_rows
 from platt_jax.execution.shares import ShareRows, are_shares, share_rows
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
-from platt_jax.options import ClassPooling, Options, Pooling
+from platt_jax.options import ClassPooling, Options, OtherName, Pooling, SigmoidName
 from platt_jax.population.device_segments import segments_of, where_rows_are
-from platt_jax.population.fitting import fit_by_segment
+from platt_jax.population.fitting import fit_by_segment, inner_fits, report_few_rows, smoothing
 from platt_jax.population.segments import FitArguments, SegmentSource
 from platt_jax.results.fit import Fit, problem_names
 from platt_jax.results.fitted_curves import CurveBatch
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+
+if TYPE_CHECKING:
+    from platt_jax.curves import Curve
 
 _DEFAULT = Options()
 
@@ -70,12 +65,13 @@ def fit(
     weights: Column | None = None,
     offset: Column | None = None,
     pos_label: Any = None,
-    curve: OtherName | Curve,
+    curve: "OtherName | Curve",
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
 ) -> CurveBatch: ...
 
 
+@takes_columns
 def fit(
     scores: Column,
     labels: Column,
@@ -85,7 +81,7 @@ def fit(
     pos_label: Any = None,
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
-    curve: str | Curve = "sigmoid",
+    curve: "str | Curve" = "sigmoid",
     trials: Column | None = None,
     soft: bool = False,
     mesh: Mesh | None = None,
@@ -118,7 +114,7 @@ def fit(
             Pearson's statistic over its degrees of freedom (McCullagh & Nelder 1989, section 4.5),
             by which all counts are divided, Platt's targets included. Only for curve="sigmoid".
         soft: whether labels are any numbers in [0, 1], such as mean votes. Each row counts once,
-            times the same correction, which may be below 1.
+            times the same correction, which may be below 1, but not below 1 / 1,000.
         mesh: a `jax.sharding.Mesh` of devices of this process; None for JAX's default device. Its
             axes are named "problems", "rows" or both. Along "problems" each device fits its own
             problems; along "rows" each device sums over its share of each problem's rows. A problem
@@ -158,29 +154,30 @@ def fit(
         phi = shares.dispersion(-(A * shares.scores + B), 1 + options.intercept)
         return fit(**shares.columns(phi), start=(first.A, first.B), **more)
     caller, stage = Caller(), Stage.of(progress)
-    kind: Any = DeviceRows if accelerators.holds(scores) else DenseRows
-    rows = kind(scores, labels, weights, pos_label, offset)
+    read: Any = DeviceRows if accelerators.holds(scores) else DenseRows
+    rows = read(scores, labels, weights, pos_label, offset)
     if (doubt := rows.doubtful_shape) is not None:
         caller.warn(doubt)
     if (doubt := rows.doubtful_scores) is not None:
         caller.warn_once(doubt)
-    if curve == "temperature":
-        options = temperature_options(options)
-    elif curve != "sigmoid":
-        other = curve if curve == "shift" else read_curve(curve)
-        require_alone(other, "none", prior=prior, start=start, mesh=mesh)
-        if not isinstance(rows, DenseRows):
+    if curve != "sigmoid":
+        from platt_jax.curves import fitting
+
+        alone: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh)
+        kind, options = fitting.read(curve, "none", options, **alone)
+        if curve != "temperature" and not isinstance(rows, DenseRows):
+            other = kind or curve
             raise ValueError(f"scores: expected an array on the host beside curve={other!r}")
-        if isinstance(other, Curve):
-            require_no_offset(other, offset is not None)
-            return batch_curves(rows, other, options, caller)
-        options = shift_options(options)
+        if kind is not None:
+            fitting.require_no_offset(kind, offset is not None)
+            return fitting.batch_curves(rows, kind, options, caller)
     given = problem_inputs(rows.batch, rows.dtype, prior, start)
     result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
-    report_non_finite(result, options, "problems", problem_names(rows.batch), caller)
+    report_non_finite(result, options, "problem", problem_names(rows.batch), caller)
     return result
 
 
+@takes_columns
 def fit_segments(
     scores: Column,
     labels: Column | None = None,
@@ -192,7 +189,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: Pooling = "none",
-    curve: str | Curve = "sigmoid",
+    curve: "str | Curve" = "sigmoid",
     trials: Column | None = None,
     soft: bool = False,
     mesh: Mesh | None = None,
@@ -216,16 +213,17 @@ def fit_segments(
         prior: a prior as in `fit`; or one per segment, with leading axis (K,) in the order of the
             distinct ids, ascending.
         start: a start as in `fit`, for the segments: numbers, or arrays (K,) in the same order.
-        pooling: "none" fits each segment separately. "partial" treats the segments as a sample from
-            a population, (A, B) ~ Normal(mean, covariance), which is estimated from all of them.
+        pooling: "partial" is for few rows by segment, the usual case. It treats the segments as a
+            sample from a population, (A, B) ~ Normal(mean, covariance), estimated from all of them.
             The fewer rows a segment has, the closer its curve is to the population's. Unseen
             segments get the population's probability. Labels are used as they are, without Platt's
-            targets, since the population is the prior. "complete" gives every segment the curve of
-            all rows. "nested" and "crossed" are for ids of several columns. With "crossed", (A, B)
-            is the sum of a mean curve and an effect of each column's value. With "nested" the
-            effects belong to the prefixes: (country,), (country, city), and so on. Each level's
-            effects are normal, with a covariance that is estimated. Unseen segments get what is
-            known of their values.
+            targets, since the population is the prior. "none" fits each segment separately, which
+            takes hundreds of rows in each, and tens of each class. "complete" gives every segment
+            the curve of all rows. "nested" and "crossed" are for ids of several columns. With
+            "crossed", (A, B) is the sum of a mean curve and an effect of each column's value. With
+            "nested" the effects belong to the prefixes: (country,), (country, city), and so on.
+            Each level's effects are normal, with a covariance that is estimated. Unseen segments
+            get what is known of their values.
         curve: the kind of curve. "sigmoid" is Platt scaling. Two kinds are for scores that are
             log-odds, and are sigmoids too: "shift" fits B alone with A = -1, and "temperature" A
             alone with B = 0, of the labels as they are. Others are "quadratic", "beta" (for
@@ -245,6 +243,10 @@ def fit_segments(
         A SegmentCalibrator with the distinct ids, ascending, as keys. Ids of several columns are a
         structured array with a field per column. If the scores are on a GPU, ids are integers
         there, or any ids on the host; rows stay there, and the fits have JAX arrays as in `fit`.
+
+    Warns:
+        RuntimeWarning: as `fit`; or with pooling="none" 20 segments or more have so few rows that
+            Platt's targets add up to over a tenth more positives, or negatives, than there are.
 
     Raises:
         ValueError: an argument is not as described; or see `fit`.
@@ -287,6 +289,7 @@ def fit_segments(
     return where_rows_are(rows, lambda: fit_by_segment(segments_to_fit, *more))
 
 
+@takes_columns
 def fit_one_vs_rest(
     scores: Column,
     labels: Column | None = None,
@@ -298,7 +301,7 @@ def fit_one_vs_rest(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: ClassPooling = "none",
-    curve: str | Curve = "sigmoid",
+    curve: "str | Curve" = "sigmoid",
     mesh: Mesh | None = None,
     options: Options = _DEFAULT,
     progress: bool | Listener = False,
@@ -311,7 +314,8 @@ def fit_one_vs_rest(
             multilabel, where a row may be of several classes or of none. The probabilities of a
             row are divided by their sum for class ids only; see `predict_proba`.
         classes: (C,) the class ids in the order of the columns. None means the distinct labels,
-            ascending, or 0 ... C-1 for multilabel.
+            ascending, if there are C of them; or 0 ... C-1 for multilabel, and if the labels are
+            such integers and 0 is one.
         weights: (N,) weights as in `fit`.
         offset: (N, C) offset as in `fit`, a column per class: known log-odds of each class against
             all others.
@@ -332,6 +336,9 @@ def fit_one_vs_rest(
         stay there, and the fits have JAX arrays as in `fit`; labels (N,) are integers there, or any
         class ids on the host.
 
+    Warns:
+        RuntimeWarning: as `fit`; or as `fit_segments`, of few rows for labels (N, C).
+
     Raises:
         ValueError: an argument is not as described; a label is not among classes; or see `fit`.
         MemoryError: see `fit`.
@@ -347,18 +354,20 @@ def fit_one_vs_rest(
         scores = validation.scores_to_fit(scores)
     rows = class_rows(scores, labels, classes, weights, offset=offset, pos_label=pos_label)
     validation.require_one_of(pooling, get_args(ClassPooling), "pooling")
-    if curve == "temperature":
-        options = temperature_options(options)
-    elif curve != "sigmoid":
-        kind = curve if curve == "shift" else read_curve(curve)
-        require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
-        if isinstance(kind, Curve):
+    if curve != "sigmoid":
+        from platt_jax.curves import fitting
+
+        alone: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh)
+        kind, options = fitting.read(curve, pooling, options, **alone)
+        if kind is not None:
             _require_in_memory(rows, kind)
-            require_no_offset(kind, rows.has_offset)
-            sigmoids = fit_one_vs_rest(rows, pooling=pooling, options=options, progress=progress)
-            by_class = with_curves(sigmoids.by_class, rows, kind, options, caller)
+            fitting.require_no_offset(kind, rows.has_offset)
+            with inner_fits(not fitting.smoothed(kind)):
+                sigmoids = fit_one_vs_rest(
+                    rows, pooling=pooling, options=options, progress=progress
+                )
+            by_class = fitting.with_curves(sigmoids.by_class, rows, kind, options, caller)
             return replace(sigmoids, by_class=by_class)
-        options = shift_options(options)
     prior, start = rows.in_key_order(prior), rows.in_key_order(start)
     segments = segments_of(rows, caller, checked(mesh))
 
@@ -368,7 +377,9 @@ def fit_one_vs_rest(
         # No class is unseen, so no pass for the curve of all.
         given = problem_inputs(rows.keys.shape, rows.dtype, prior, start)
         each = segments.fit(given, options, stage)
-        report_non_finite(each, options, "classes", rows.keys, caller)
+        report_non_finite(each, options, "class", rows.keys, caller)
+        if rows.multilabel:  # else rows are divided by their sums
+            report_few_rows(smoothing(each), options, caller, "classes")
         return unpooled(rows.keys, each, options)
 
     return OneVsRestCalibrator(rows.classes, where_rows_are(rows, fit_classes), rows.multilabel)
@@ -377,7 +388,7 @@ def fit_one_vs_rest(
 def _other_segments(
     scores: Column,
     columns: dict[str, Any],
-    curve: str | Curve,
+    curve: "str | Curve",
     prior: GaussianPrior | None,
     start: tuple[Column, Column] | None,
     pooling: Pooling,
@@ -387,24 +398,24 @@ def _other_segments(
     caller: Caller,
 ) -> SegmentCalibrator:
     """`fit_segments` for another curve than the sigmoid with two parameters."""
+    from platt_jax.curves import fitting
+
+    alone: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh)
+    kind, options = fitting.read(curve, pooling, options, **alone)
     more: dict[str, Any] = dict(pooling=pooling, options=options, progress=progress)
-    if curve == "temperature":
-        more["options"] = temperature_options(options)
-        return fit_segments(scores, **columns, prior=prior, start=start, mesh=mesh, **more)
-    kind = curve if curve == "shift" else read_curve(curve)
-    require_alone(kind, pooling, prior=prior, start=start, mesh=mesh)
-    if not isinstance(kind, Curve):
-        more["options"] = shift_options(options)
-        return fit_segments(scores, **columns, **more)
+    if kind is None:
+        return fit_segments(scores, **columns, **alone, **more)
     _require_in_memory(scores, kind)
     rows = segment_rows(
         scores if isinstance(scores, SegmentRows) else validation.scores_to_fit(scores), **columns
     )
-    require_no_offset(kind, rows.has_offset)
-    return with_curves(fit_segments(rows, **more), rows, kind, options, caller)
+    fitting.require_no_offset(kind, rows.has_offset)
+    with inner_fits(not fitting.smoothed(kind)):
+        sigmoids = fit_segments(rows, **more)
+    return fitting.with_curves(sigmoids, rows, kind, options, caller)
 
 
-def _require_in_memory(scores: Any, curve: Curve) -> None:
+def _require_in_memory(scores: Any, curve: "Curve") -> None:
     """Refuses rows that a curve other than a sigmoid is not fitted to."""
     there = isinstance(scores, SegmentRows) and scores.device is not None
     if there or isinstance(scores, SegmentSource) or accelerators.holds(scores):
@@ -422,9 +433,10 @@ def _segments_of_shares(
     owner, keys = distinct(ids.read_rows(segments, len(shares.scores)))
     twice = shares.twice(keys[owner])
     one_curve = pooling == "complete"
-    first = fit_segments(
-        **shares.columns(), segments=twice, pooling="complete" if one_curve else "none", **more
-    )
+    with inner_fits():
+        first = fit_segments(
+            **shares.columns(), segments=twice, pooling="complete" if one_curve else "none", **more
+        )
     A, B = (np.asarray(x, float)[owner] for x in (first.fit.A, first.fit.B))
     parameters = (1 if one_curve else len(keys)) * (1 + more["options"].intercept)
     phi = shares.dispersion(-(A * shares.scores + B), parameters)

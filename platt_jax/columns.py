@@ -5,8 +5,9 @@ Columns that NumPy can read itself, which are most, are left to NumPy.
 """
 
 import datetime as dt
+import functools
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,90 @@ _Coded: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 # Modules whose tables are computed only on request.
 _DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")
 
+# Packages whose columns are queries, which run again at every read; so do lazy frames.
+_QUERIES = ("duckdb.", "_duckdb.", "dask.", "ibis.", "pyspark.")
+
 # polars' integers of 128 bits, which NumPy does not have.
 _WIDE = "Int128", "UInt128"
+
+# Other packages' words for arguments, and the names that these may have here.
+_WORDS = {
+    "sample_weight": ("weights",),
+    "y_true": ("labels",),
+    "y": ("labels",),
+    "y_prob": ("proba", "scores"),
+    "y_proba": ("proba", "scores"),
+    "y_pred": ("proba", "scores"),
+    "y_score": ("proba", "scores"),
+    "X": ("scores", "logits"),
+    "random_state": ("seed",),
+}
+
+# Those of a public function.
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def takes_columns(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorates a public function of columns, which are paired by position.
+
+    Columns that would pair the wrong rows are a ValueError: two queries, each of which may return
+    its rows in another order, and two pandas objects of one length whose indices differ. A keyword
+    that is another package's word for an argument is a TypeError that names the argument.
+    """
+    code: Any = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    words = {x: y for x, ours in _WORDS.items() if x not in names for y in ours if y in names}
+
+    @functools.wraps(function)
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if kwargs and not words.keys().isdisjoint(kwargs):
+            theirs = next(iter(words.keys() & kwargs.keys()))
+            raise TypeError(
+                f"{function.__name__}() got an unexpected keyword argument {theirs!r}; "
+                f"its name here is {words[theirs]!r}"
+            )
+        orders = [*map(_order, map(type, (*args, *kwargs.values())))]
+        if len(orders) - orders.count(None) > 1:
+            require_one_order(**dict(zip(names, args, strict=False)), **kwargs)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _found_order(kind: Any) -> str | None:
+    """What says in which order the rows of such a column come: a query, or an index."""
+    if kind.__name__ == "LazyFrame" or f"{kind.__module__}.".startswith(_QUERIES):
+        return "query"
+    return "index" if hasattr(kind, "index") and hasattr(kind, "reindex") else None
+
+
+_order: Callable[[Any], str | None] = functools.cache(_found_order)
+
+
+def require_one_order(**given: Any) -> None:
+    """Refuses columns that would pair the wrong rows; see `takes_columns`."""
+    queries = {name: type(x).__name__ for name, x in given.items() if _order(type(x)) == "query"}
+    if len(queries) > 1:
+        kinds = ", ".join(sorted(set(queries.values())))
+        raise ValueError(
+            f"{', '.join(queries)}: expected one deferred column at most, got {len(queries)} "
+            f"({kinds}): each is computed by itself, and its rows may come in another order; first "
+            "compute one table of all columns, such as query.collect(), relation.df() or "
+            "frame.compute(), then pass its columns"
+        )
+    first: dict[tuple[bool, int], tuple[str, Any]] = {}
+    for name, x in given.items():
+        if _order(type(x)) == "index":
+            index = x.index
+            rows = name.startswith("pool"), len(index)  # a pool's rows are others
+            other, known = first.setdefault(rows, (name, index))
+            if not known.equals(index):
+                raise ValueError(
+                    f"{other}, {name}: expected pandas objects with one index, got two that "
+                    "differ, and rows are paired by position; align the objects, then "
+                    "reset_index(drop=True), or pass arrays"
+                )
 
 
 def on_host(values: Column) -> Any:
@@ -115,6 +198,13 @@ def dictionary(values: Column) -> _Coded | None:
         "pyarrow": _coded_arrow,
     }
     return of.get(_library(values), lambda _: None)(values)
+
+
+def ordered_categories(values: Column) -> list[Any] | None:
+    """The categories of an ordered categorical of pandas or an Enum of polars, in their order."""
+    dtype = getattr(values, "dtype", None)
+    ordered = getattr(dtype, "ordered", False) or str(type(dtype).__name__) == "Enum"
+    return list(getattr(dtype, "categories", ())) if ordered else None
 
 
 def labelled(name: str, values: Column) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from platt_jax.backend import xla
+from platt_jax.backend import stored_programs, xla
 from platt_jax.backend.threads import cores
 from platt_jax.passes import shapes
 
@@ -28,29 +28,37 @@ def show_config() -> None:
             print(f"  {name:{width}}  {value}")
 
 
-def use_compilation_cache(path: str | os.PathLike[str] | None = None) -> Path:
-    """Stores compiled programs in a folder, from which later processes load them.
+def use_compilation_cache(path: str | os.PathLike[str] | None) -> None:
+    """Chooses the folder in which compiled programs are kept for later processes.
 
-    Turns on JAX's persistent compilation cache for the whole process, for programs of any size.
-    Call it before the first fit. The first fit of a later process then takes a fraction of the
-    time; see the README.
+    Without a call it is the one named by the environment variable `PLATT_JAX_CACHE`, or else
+    `platt_jax` in the user's cache folder: `$XDG_CACHE_HOME`, or `~/.cache`. With
+    `PLATT_JAX_CACHE=off` nothing is kept. Up to 500 MB are kept, of the programs used last.
+
+    On a CPU these are the programs of this package alone, and none where JAX's own compilation
+    cache is on, which then keeps them. On a GPU this function turns on JAX's own cache in the
+    folder, for the whole process; without a call nothing is kept there.
 
     Args:
-        path: the folder, created if it does not exist. None means `platt_jax` in the user's cache
-            folder: `$XDG_CACHE_HOME`, or `~/.cache`.
+        path: the folder, created if it does not exist. None turns the cache off.
 
     Raises:
         OSError: the folder cannot be created.
+        ValueError: others may write in the folder, whose programs are run.
     """
     if path is None:
-        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "platt_jax"
+        stored_programs.choose(None)
+        return
     path = Path(path).absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    config: Any = jax.config  # its methods have no types
-    config.update("jax_compilation_cache_dir", str(path))
-    config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-    return path
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not stored_programs.is_own(path):
+        raise ValueError(f"path: expected a folder in which only you may write, got {path}")
+    stored_programs.choose(path)
+    if xla.platform() != "cpu":
+        config: Any = jax.config  # its methods have no types
+        config.update("jax_compilation_cache_dir", str(path))
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 def _sections() -> dict[str, dict[str, Any]]:
@@ -72,7 +80,8 @@ def _sections() -> dict[str, dict[str, Any]]:
         },
         "settings": {
             "64-bit types in JAX": config.jax_enable_x64,
-            "compilation cache": config.jax_compilation_cache_dir,
+            "compiled programs": stored_programs.contents(),
+            "JAX's compilation cache": config.jax_compilation_cache_dir or "none",
             "programs": xla.missing() or "as intended",
             "sums": xla.sums_status(),
             "kernels": xla.kernel_compiler() or "none",

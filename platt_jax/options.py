@@ -1,16 +1,25 @@
-"""How to fit: the user's options, checked when they are created."""
+"""How to fit: the user's options, checked when they are created.
 
+The command line reads the names of choices here, and needs neither JAX nor NumPy for them.
+"""
+
+import functools
 import numbers
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-import jax.numpy as jnp
-from numpy.typing import DTypeLike
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 # What segments share: nothing, a population, the populations of several levels, or one curve.
 Pooling: TypeAlias = Literal["none", "partial", "nested", "crossed", "complete"]
 ClassPooling: TypeAlias = Literal["none", "partial", "complete"]
+
+# Curves that are sigmoids, which the core fits, and others.
+SigmoidName: TypeAlias = Literal["sigmoid", "shift", "temperature"]
+OtherName: TypeAlias = Literal["quadratic", "beta", "spline", "isotonic", "bins", "venn_abers"]
+CURVES = (*get_args(SigmoidName), *get_args(OtherName))
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,8 @@ class Options:
             of log-odds, few rows say where the curve is, and "none" suits better.
         monotone: whether to restrict the slope to its useful sign, A <= 0.
         non_finite: "flag" gives problems with NaN or infinite input status NON_FINITE; "raise"
-            raises a ValueError (except in `solve`, which flags, since it cannot raise); "omit"
-            fits without the non-finite rows.
+            raises a ValueError (not in `solve`, which cannot raise, and refuses it); "omit" fits
+            without the non-finite rows.
         line_search: "gradient" accepts a step once the derivatives at its end prove the paper's
             sufficient decrease, and needs no loss. "loss" also computes the loss, as in the paper,
             before it rejects a step, which takes one more pass over the rows for every trial.
@@ -107,13 +116,21 @@ class Options:
             direction="newton",
         )
 
-    def with_tol(self, dtype: DTypeLike) -> "Options":
+    def with_tol(self, dtype: "DTypeLike") -> "Options":
         """These options with `tol` filled in for scores of this dtype."""
+        import jax.numpy as jnp
+
         if self.tol is not None:
             return self
         if self.stopping == "gradient":
-            return replace(self, tol=1e-5)
-        return replace(self, tol=1e-8 if jnp.finfo(dtype).bits == 64 else 1e-4)
+            return _with_tol(self, 1e-5)
+        return _with_tol(self, 1e-8 if jnp.finfo(dtype).bits == 64 else 1e-4)
+
+
+# Each call of a fit asks, and checks of all fields take as long as a small fit's other checks.
+@functools.lru_cache(maxsize=64)
+def _with_tol(options: Options, tol: float) -> Options:
+    return replace(options, tol=tol)
 
 
 @dataclass(frozen=True)
@@ -121,6 +138,46 @@ class ShiftOptions(Options):
     """The options of curve="shift": A is held at -1, for all scores as log-odds."""
 
     slope: ClassVar[bool] = False
+
+
+# The values of options that curves and functions take, where they do not honour every value. Curves
+# without a search have no iterations and no error: they honour every max_iter, min_step and tol.
+_OWN_SEARCH: dict[str, tuple[Any, ...]] = {
+    "sigma": (1e-12,),
+    "derivatives": ("analytic",),
+    "line_search": ("gradient",),
+    "stopping": ("decrement",),
+    "standardize": (True,),
+    "intercept": (True,),
+}
+_NO_SEARCH = _OWN_SEARCH | {"start": ("gaussian",)}
+_ANY_SHAPE: dict[str, tuple[Any, ...]] = {"monotone": (False,)}
+HONOURED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "sigmoid": {},
+    "shift": {"intercept": (True,)},
+    "temperature": {},
+    "quadratic": _OWN_SEARCH | _ANY_SHAPE,
+    "beta": _OWN_SEARCH,
+    "spline": _OWN_SEARCH | _ANY_SHAPE,
+    "isotonic": _NO_SEARCH,
+    "bins": _NO_SEARCH | _ANY_SHAPE,
+    "venn_abers": _NO_SEARCH,
+    "fit_multiclass": _NO_SEARCH | _ANY_SHAPE,
+    "solve": {"non_finite": ("flag", "omit")},
+}
+
+
+def require_honoured(options: Options, by: str) -> Options:
+    """The options, if the curve or function of this name honours them.
+
+    Raises:
+        ValueError: an option has a value that it would ignore.
+    """
+    for name, values in HONOURED.get(by, {}).items():
+        if (value := getattr(options, name)) not in values:
+            taken = " or ".join(map(repr, values))
+            raise ValueError(f"Options({name}={value!r}): expected {taken} for {by}")
+    return options
 
 
 _MOST_ITERATIONS = 2**31 - 1  # they are counted in int32

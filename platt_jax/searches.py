@@ -43,6 +43,7 @@ def newton_roots(function: Function, start: Floats, low: Floats, high: Floats) -
         value, step, near = function(at)
         low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
         moved = at + step
+        near = np.maximum(near, np.spacing(np.abs(at)))  # the next number is the nearest there is
         newton = (moved > low) & (moved < high)
         if number >= _ANY_STEPS:
             newton &= np.abs(step) <= last_but_one / 2

@@ -41,7 +41,9 @@ class Flag(IntFlag):
     SEPARABLE = 4
     #: A > 0: higher scores mean class 0
     REVERSED = 8
-    #: one of 20 or more rows has four fifths of the scores' variance
+    #: one of 20 or more rows has four fifths of the scores' variance, or many at one end are far
+    #: from all others, as with a code for missing values; or the segment is left out of its
+    #: population, for scores over 100 times as far out as all others
     OUTLIER = 16
 
     @classmethod
@@ -81,8 +83,10 @@ _OF_FLAG = {
     "0 if B is fitted.",
     Flag.SEPARABLE: "A threshold splits the classes, so only Platt's targets or a prior bound the "
     "slope. Trust the ranking, not extreme probabilities.",
-    Flag.REVERSED: "A > 0: higher scores mean class 0. Check the sign of the scores and the coding "
-    "of the labels, or use Options(monotone=True).",
-    Flag.OUTLIER: "One score lies so far off that it may decide the slope alone and leave it flat "
-    "for all others. Check that row, or clip the scores.",
+    Flag.REVERSED: "Higher scores mean class 0, A > 0, or logits of several classes are worse than "
+    "none. Check the sign of the scores and the coding of the labels, or use "
+    "Options(monotone=True).",
+    Flag.OUTLIER: "One score, or one value of many such as a code for missing scores, lies so far "
+    "off that it may decide the slope alone and leave it flat for all others. Check these rows, "
+    "drop them, or clip the scores.",
 }

@@ -58,7 +58,7 @@ PROGRAMS = {
     left_out_there: {"_count": (), "_doubtful": ("size",), "_replaced": ()},
     sent_rows: {"_end_to_end": ()},
     replicates: {"_solve_chunk": ("options", "kind", "block"), "_draw_in_turn": ("kind",)},
-    run: {"solve_chunk": ("options", "block", "function")},
+    run: {"solve_chunk": ("options", "block", "function", "then")},
     on_device: {"_facts": ("coded",), "_longer": ("length",)},
     device_rows: {
         "_key_places": ("length",),

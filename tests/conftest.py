@@ -18,6 +18,8 @@ _COMPILED = os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "compiled")
 )
 _SECONDS = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# Tests replace constants of programs, so that this package's own folder keeps nothing here.
+os.environ.setdefault("PLATT_JAX_CACHE", "off")
 jax.config.update("jax_compilation_cache_dir", _COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SECONDS))
 

@@ -1,7 +1,11 @@
 """Rows to fit: scores, labels and segments."""
 
 import numpy as np
+import pytest
 from scipy.special import expit
+
+# For tests that fit a few rows by segment, each on their own.
+few_rows = pytest.mark.filterwarnings("ignore:.*few rows by segment")
 
 
 def problem(rng, rows, shift=1.0, scale=1.0, base_rate=0.4):

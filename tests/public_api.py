@@ -14,7 +14,6 @@ import platt_jax.sklearn
 import platt_jax.sql
 import platt_jax.streaming
 from platt_jax import curves, inference, metrics, plots
-from platt_jax.curves import historical
 
 STORED = Path(__file__).with_suffix(".txt")
 PACKAGES = (
@@ -22,7 +21,6 @@ PACKAGES = (
     inference,
     metrics,
     curves,
-    historical,
     plots,
     platt_jax.sklearn,
     platt_jax.sql,
@@ -32,8 +30,6 @@ PACKAGES = (
     platt_jax.export,
     platt_jax.report,
 )
-# Of these, users only make objects; the fitting functions call their methods.
-KINDS_OF_CURVES = (curves, historical)
 
 
 def described() -> str:
@@ -49,7 +45,8 @@ def _lines(package):
             lines += [name, *(f"    .{member.name} = {member.value}" for member in one)]
         else:
             lines.append(f"{name}({_arguments(one)})")
-        if inspect.isclass(one) and package not in KINDS_OF_CURVES:
+        # Of kinds of curves users only make objects; the fitting functions call their methods.
+        if inspect.isclass(one) and package is not curves:
             lines += [f"    .{x}" for x in map(lambda n: _member(one, n), sorted(dir(one))) if x]
     return "".join(f"{line}\n" for line in lines)
 

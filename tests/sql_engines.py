@@ -33,6 +33,9 @@ class InSQLite:
     def __init__(self):
         self.connection = sqlite3.connect(":memory:")
 
+    def __del__(self):
+        self.connection.close()  # Python 3.13 warns of connections that are left open
+
     def __call__(self, statement):
         return self.connection.execute(statement).fetchall()
 

@@ -119,3 +119,31 @@ def test_nights_that_are_killed_lose_nothing(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True)
     found = json.loads((tmp_path / "nightly.json").read_text())
     assert found["checked"]["files, all whole and the same"] == 15
+
+
+@pytest.mark.slow
+def test_every_call_of_rows_is_timed_beside_a_fit(tmp_path, benchmark):
+    rooms = benchmark("rooms")
+    path = tmp_path / "rooms.json"
+    command = [sys.executable, "-m", "benchmarks.rooms", "--quick", "--out", str(path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    found = json.loads(path.read_text())["results"]
+    assert list(found) == list(rooms.CALLS | rooms.FLAT_CALLS)
+    assert all(x["seconds"] > 0 for of in found.values() for x in of.values())
+
+
+@pytest.mark.slow
+def test_every_call_takes_no_more_memory_than_is_recorded(benchmark):
+    """Within a tenth, and three bytes a row: what all calls share varies by some megabytes.
+
+    Threads that wait for a busy machine hold more at once; so the least of three is asked.
+    """
+    memory = benchmark("memory")
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "memory.json").read_text())
+    of = recorded["results"][0]
+    most = {name: 1.1 * x + 3 for name, x in of["bytes per row"].items() if x is not None}
+    above = most
+    for _ in range(3):
+        found = memory.of_each(above, of["rows"], of["segments"])
+        above = {x: found[x] for x in above if found[x] is None or found[x] > most[x]}
+    assert {x: (bytes_, most[x]) for x, bytes_ in above.items()} == {}

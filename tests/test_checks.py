@@ -194,3 +194,10 @@ def test_arrays_of_other_libraries(rng):
     assert pj.fit(frame["score"], frame["label"]) == expected
     with pytest.raises(ValueError, match="scores: expected numbers, got dtype object"):
         pj.fit(np.array([None] * 30), labels)
+
+
+def test_decimal_commas_are_named():
+    with pytest.raises(ValueError, match=r"scores: .* '0,5'; convert .*, and its decimal comma to"):
+        pj.fit(["0,5", "1,5"], [0, 1])
+    with pytest.raises(ValueError, match=r"'0\.5'; convert it to float, with NaN"):
+        pj.fit(["0.5", "1.5"], [0, 1])

@@ -171,7 +171,7 @@ IMPORT = """
 from process_state import global_state
 before = global_state()
 import platt_jax, platt_jax.cli, platt_jax.cli.demo
-import platt_jax.inference, platt_jax.metrics, platt_jax.curves.historical
+import platt_jax.inference, platt_jax.metrics, platt_jax.curves
 assert global_state() == before
 """
 

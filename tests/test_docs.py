@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import tomllib
@@ -12,7 +13,6 @@ import pytest
 
 import platt_jax
 from platt_jax import Flag, Status, curves, inference, metrics, plots
-from platt_jax.curves import historical
 
 MODULES = [
     module.name
@@ -25,7 +25,7 @@ GUESTS = {
     "platt_jax.cluster.ray": "ray",
     "platt_jax.plots.explore": "anywidget",
 }
-PACKAGES = [platt_jax, inference, metrics, plots, curves, historical]
+PACKAGES = [platt_jax, inference, metrics, plots, curves]
 ROOT = Path(__file__).parents[1]
 README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 INSTALLING = [
@@ -59,12 +59,21 @@ def test_the_readme_names_every_extra_and_all_has_those_of_users():
     assert set(all_of.removeprefix("platt-jax[").rstrip("]").split(",")) == set(extras) - others
 
 
+class Decorated(doctest.DocTestFinder):
+    """Finds examples of decorated functions, too."""
+
+    def _from_module(self, module, object):
+        return super()._from_module(module, inspect.unwrap(object))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
     if name in GUESTS:
         pytest.importorskip(GUESTS[name])
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    runner = doctest.DocTestRunner()
+    for example in Decorated().find(importlib.import_module(name), name):
+        assert runner.run(example).failed == 0
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -131,10 +131,10 @@ def test_the_last_step_needs_no_pass(rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_any_tolerance_will_do(dtype, rng):
-    """Its square is beyond float32."""
+    """Its square is beyond float32. The decrement still has to show that the optimum is near."""
     scores, labels = batch(rng, 3, 30)
     one = pj.fit(scores.astype(dtype), labels, options=Options(tol=1e30))
-    assert one.converged.all() and (one.passes == 1).all()
+    assert one.converged.all() and (one.passes <= 2).all()
 
 
 @pytest.mark.slow

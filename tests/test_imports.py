@@ -39,10 +39,14 @@ def imported(path: Path, package: str) -> Iterator[str]:
 
 @cache
 def bound(path: Path) -> set[str]:
-    """The names that a package takes from its modules; one may be called as its module."""
+    """The names that a package takes from its modules; one may be called as its module.
+
+    What it takes from itself are modules.
+    """
     if path.stem != "__init__":
         return set()
-    found = [x for x in ast.walk(ast.parse(path.read_text())) if isinstance(x, ast.ImportFrom)]
+    nodes = ast.walk(ast.parse(path.read_text()))
+    found = [x for x in nodes if isinstance(x, ast.ImportFrom) and x.module != path.parent.name]
     return {alias.asname or alias.name for node in found for alias in node.names}
 
 

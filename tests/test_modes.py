@@ -14,8 +14,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax.backend import xla
+from platt_jax.caller import Caller
 from platt_jax.execution import grouping
-from platt_jax.execution.caller import Caller
 from platt_jax.passes import shapes
 
 

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.stats
+from data import batch
 from scipy.special import expit
 
 import platt_jax as pj
-from platt_jax.curves import historical
 
 pytestmark = pytest.mark.slow
 
@@ -89,13 +90,13 @@ class TestLin2007:
 
         of = real_data("lin2007_shuttle")
         scores, labels = of["scores_cv"][::11], of["y"]
-        lm = pj.fit(scores, labels, curve=historical.LevenbergMarquardt(tol=1e-5)).curves
-        newton = pj.fit(scores, labels, options=pj.Options.libsvm())
-        of_lm, of_newton = (lin2007.loss(x.A, x.B, scores, labels) for x in (lm, newton))
-        np.testing.assert_allclose(of_newton, newton.nll, rtol=1e-12)
+        found = lin2007.run(scores, labels)
+        lm, newton = found["LM, bug fixed"], found["Newton, fixed sigma"]
+        fit = pj.fit(scores, labels, options=pj.Options.libsvm())
+        np.testing.assert_allclose(newton.loss, fit.nll, rtol=1e-12)
         assert newton.converged.all()
-        assert np.all(of_newton <= of_lm * (1 + 1e-9))
-        assert np.any(of_lm > 1.01 * of_newton)
+        assert np.all(newton.loss <= lm.loss * (1 + 1e-9))
+        assert np.any(lm.loss > 1.01 * newton.loss)
         assert lm.overflows.sum() > 0
 
 
@@ -133,16 +134,74 @@ class TestRueping2004:
         held_out = scores.real[one] & (scores.fold[one] == fold)
         rows = scores.real[one] & ~held_out
         assert (held_out | rows).sum() == 60
+        learnt = scores.inner[kernel, one, fold, rows], scores.labels[one, rows]
+        at = scores.outer[kernel, one, held_out]
         for m, name in enumerate(rueping_report.METHODS[1:], start=1):
-            alone = pj.fit(
-                scores.inner[kernel, one, fold, rows],
-                scores.labels[one, rows],
-                curve=rueping2004._CURVES[name],
-            )
-            expected = alone.predict_proba(scores.outer[kernel, one, held_out])
+            if name in rueping2004._OTHERS:
+                expected = rueping2004._OTHERS[name](*learnt, at)
+            else:
+                expected = pj.fit(*learnt, curve=rueping2004._CURVES[name]).predict_proba(at)
             np.testing.assert_allclose(
                 proba[m, kernel, one, held_out], expected, rtol=1e-6, atol=1e-9, err_msg=name
             )
+
+
+class TestOldMethods:
+    def test_platts_search_takes_the_steps_of_his_pseudo_code(self, rng):
+        """A transcription for one row after the other made as many, and met as many logs of 0."""
+        from benchmarks.papers.old_methods import levenberg_marquardt
+
+        scores, labels = batch(rng, 20, 48)
+        tails = np.sinh(2 * scores)  # that the search overshoots
+        for last_target, counts in ((False, [140, 0, 78, 20]), (True, [1522, 0, 0, 5])):
+            each = [
+                levenberg_marquardt(f, y, last_target=last_target)
+                for f, y in zip(tails, labels, strict=True)
+            ]
+            assert np.sum([x[2:] for x in each], axis=0).tolist() == counts
+        fit = pj.fit(scores, labels)
+        easy = [levenberg_marquardt(*rows)[:2] for rows in zip(scores, labels, strict=True)]
+        np.testing.assert_allclose(easy, np.stack([fit.A, fit.B], axis=1), atol=1e-5)
+
+    def test_scores_between_the_margins_are_probabilities(self):
+        from benchmarks.papers.old_methods import clip, pp_clip, softmax
+
+        f, y = np.array([-3.0, -2.0, 0.0, 1.5, 2.0]), np.array([0, 1, 0, 1, 1])
+        at = np.array([-9.0, 0.2, 9.0])
+        np.testing.assert_allclose(clip(f, y, at), [0, 0.6, 1])
+        np.testing.assert_allclose(pp_clip(f, y, at), [0.5, 0.6, 1])
+        np.testing.assert_allclose(pp_clip(f / 4, y, at), [0, 0.6, 1])
+        np.testing.assert_allclose(softmax(f, y, at)[1], 1 / (1 + np.exp(-0.4)))
+
+    def test_beta_scaling_is_the_best_of_its_curves(self, rng):
+        """The best of many sizes, by SciPy's distributions."""
+        from benchmarks.papers import old_methods
+
+        def best(member, right):
+            mean, share = member.mean(), right.mean()
+            size = mean * (1 - mean) / member.var() - 1
+            ranks = scipy.stats.beta(mean * size, (1 - mean) * size).cdf(member)
+            sizes = np.geomspace(0.1, 1e4, 1000)[:, None]
+            p = scipy.stats.beta(share * sizes, (1 - share) * sizes).ppf(ranks)
+            return p[np.argmin(np.mean((p - right) ** 2, axis=1))]
+
+        for f, y in zip(*batch(rng, 3, 60), strict=True):
+            f = f - 0.7
+            p = old_methods.beta_2(f, y, f)
+            np.testing.assert_allclose(p, best(expit(2 * f), y), atol=2e-3)
+            p, up = old_methods.beta(f, y, f), f > 0
+            np.testing.assert_allclose(p[up], best(expit(2 * f[up]), y[up]), atol=2e-3)
+            expected = 1 - best(expit(-2 * f[~up]), 1 - y[~up])
+            np.testing.assert_allclose(p[~up], expected, atol=2e-3)
+        f, right = np.array([2.0, 5.0, 3.0, -1.0]), np.array([1, 1, 1, 0])
+        np.testing.assert_allclose(old_methods.beta(f, right, np.array([4.0, -4.0])), [0.8, 1 / 3])
+
+    def test_beta_quantiles_that_scipy_does_not_find(self):
+        from benchmarks.papers.old_methods import _beta_quantile
+
+        alpha, beta, ranks = 1.0075512277846355, 0.15780922844819587, np.array([4.5e-18, 0.3])
+        found = scipy.stats.beta(alpha, beta).cdf(_beta_quantile(alpha, beta, ranks))
+        np.testing.assert_allclose(found, ranks, rtol=1e-9)
 
 
 class TestPlatt1999:

@@ -6,7 +6,7 @@ missing labels, and MCGrad's of calibration by segment; retold, not copied.
 
 import numpy as np
 import pytest
-from data import labels_of, problem
+from data import few_rows, labels_of, problem
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status
@@ -273,6 +273,7 @@ def test_a_segment_never_seen_gets_the_pooled_fit(segmented):
     np.testing.assert_array_equal(unseen[[0, 2]], known[[0, 2]])
 
 
+@few_rows
 def test_segments_of_few_rows(rng):
     """Down to a single row, every segment gets finite probabilities away from 0 and 1."""
     sizes = np.repeat([1, 2, 3, 4], 5)

@@ -10,8 +10,8 @@ import pytest
 
 import platt_jax as pj
 from platt_jax.backend import xla
+from platt_jax.caller import Caller
 from platt_jax.execution import run
-from platt_jax.execution.caller import Caller
 from platt_jax.inference import expansion
 from platt_jax.population import search
 
@@ -19,7 +19,7 @@ PACKAGE = Path(pj.__file__).parent
 ROWS = 16_385
 
 # Where `jax.jit` may stand.
-_ALLOWED = ("xla.py",)
+_ALLOWED = "xla.py", "stored_programs.py"
 
 
 def lengths(points):
@@ -160,3 +160,15 @@ def test_all_programs_are_compiled_by_one_function():
         if re.search(r"\bjax\.jit\b", line) and "inline=True" not in line and ">>>" not in line
     ]
     assert elsewhere == []
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_gpu_that_computes_wrongly_is_told(right, monkeypatch):
+    """On no GPU at hand: the platform and the sum are replaced."""
+    monkeypatch.setattr(xla, "platform", lambda: "gpu")
+    if not right:
+        monkeypatch.setattr(xla.jnp, "ones", jnp.zeros)
+    xla._wrong_operations.cache_clear()
+    told = xla.wrong_operations()
+    xla._wrong_operations.cache_clear()
+    assert told is None if right else "computes single operations of JAX wrongly" in told

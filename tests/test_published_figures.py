@@ -309,6 +309,16 @@ def of_peers():
         yield f"| {name} | {1e3 * seconds[contender] / table['problems']:.2g} ms |"
 
 
+def of_first_calls():
+    """The README's times of first calls."""
+    found = json.loads((RESULTS / "fresh.json").read_text())["first_call_seconds"]
+    compiled, read = found["compiled"], found["read"]
+    yield f"takes about {compiled['fit']:.1f} s."
+    yield f"then takes {read['fit']:.2f} s, `fit_segments` {read['fit_segments']:.2f} s"
+    partial = 'pooling="partial"'
+    yield f"partial pooling {read[partial]:.2f} s in place of {compiled[partial]:.1f} s"
+
+
 def test_the_figures_of_the_readme_are_measured():
     pages = "README.md", "docs/tour.md", "docs/explanation/guarantees.md"
     text = " ".join(map(prose, pages))
@@ -323,6 +333,7 @@ def test_the_figures_of_the_readme_are_measured():
         f"{len(np.unique(flights.aircraft[fitted_on(flights)])):,} aircraft",
         f"`solver/test_oracle.py`: {problems} problems solved to {DIGITS} digits",
         *of_peers(),
+        *of_first_calls(),
     ]
     assert [figure for figure in quoted if figure not in text] == []
     for known in quoted:
@@ -751,6 +762,15 @@ def of_drift():
     for name in found["forgetting"]["carrier"]:
         each = (found["forgetting"][kind][name] for kind in kinds.values())
         yield f"| {name.removeprefix('forgetting ')} | {' | '.join(f'{x:.4f}' for x in each)} |"
+
+
+def test_the_table_of_rooms_is_measured(monkeypatch):
+    """Where it is not: python -m benchmarks.rooms --page."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks import rooms
+
+    page = (ROOT / "docs/explanation/scaling.md").read_text(encoding="utf-8")
+    assert "\n".join(rooms.table()) + "\n\n" in page
 
 
 def of_disk():

@@ -91,3 +91,18 @@ def test_a_step_too_short_to_leave_a_bound_ends_the_search():
     start, high = np.array([0.25]), np.array([1.0])
     roots, found = newton_roots(function, start, np.zeros(1), high)
     assert found.all() and roots[0] == 0.25 and len(points) == 1
+
+
+def test_a_root_between_two_neighbours_is_found():
+    """Near 1 numbers are 1e-16 apart, and a tolerance relative to the complement is smaller."""
+    apart = 2.0**-53
+    below = 1 - 2.0**-20
+
+    def function(at):
+        # Rounding makes the step from either neighbour lead to the other.
+        step = (below - at) + np.where(at <= below, 0.7, 0.3) * apart
+        return step, step, 1e-10 * (1 - at)
+
+    roots = newton_roots(function, np.full(1, 0.5), np.zeros(1), np.ones(1))
+    assert 1e-10 * (1 - below) < apart
+    assert roots.found[0] and abs(roots.at[0] - below) <= apart

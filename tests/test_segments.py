@@ -210,7 +210,7 @@ def test_one_vs_rest_names_what_is_wrong(rng):
     scores, labels = rng.normal(size=(6, 3)), np.array([0, 1, 2, 0, 1, 2])
     for bad, message in (
         ({"scores": scores[:, 0]}, r"scores: .*\(6,\); for one binary score see fit"),
-        ({"labels": labels % 2}, "labels: expected 3 classes.*found 2 .*classes="),
+        ({"labels": labels % 2 + 1}, "labels: expected 3 classes.*found 2 .*classes="),
         ({"labels": labels[:4]}, r"labels: expected \(6,\) class ids or \(6, 3\)"),
         ({"classes": [0, 1]}, "classes: expected 3 distinct ids"),
         ({"classes": [0, 1, 1]}, "classes: expected 3 distinct ids"),

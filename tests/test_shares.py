@@ -115,6 +115,17 @@ def test_soft_labels_of_0_and_1_are_labels(kind, rng):
     assert (by_segment.fit.n_pos + by_segment.fit.n_neg == 20).all()
 
 
+@pytest.mark.parametrize("targets", ["none", "platt"])
+@pytest.mark.parametrize("slope", [2.0, 0.0])
+def test_soft_labels_that_the_curve_fits_exactly_count_a_thousand_times(targets, slope, rng):
+    scores = rng.normal(size=300)
+    labels = 1 / (1 + np.exp(0.3 - slope * scores))
+    fit = pj.fit(scores, labels, soft=True, options=pj.Options(targets=targets))
+    assert fit.status == pj.Status.CONVERGED
+    np.testing.assert_allclose([-fit.A, -fit.B], [slope, -0.3], atol=1e-3)
+    np.testing.assert_allclose(fit.n_pos + fit.n_neg, 300_000)
+
+
 @pytest.mark.parametrize("k", [np.zeros(40), np.full(40, 3)])
 def test_trials_of_one_class_count_once(k):
     found = pj.fit(np.linspace(-1, 1, 40), k, trials=3)

@@ -137,7 +137,7 @@ def test_without_targets_what_has_no_optimum_does_not_converge(labels):
 
 
 def test_overflow_is_non_finite_with_nan_parameters():
-    with pytest.warns(RuntimeWarning, match="overflowing numbers in 1 of 1 problems"):
+    with pytest.warns(RuntimeWarning, match="overflowing numbers in 1 of 1 problem,"):
         one = pj.fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], weights=[1e308] * 4)
     assert one.status == Status.NON_FINITE and np.isnan([one.A, one.B, one.nll]).all()
 

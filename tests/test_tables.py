@@ -38,12 +38,15 @@ CONTAINERS = {
     "polars": pl.Series,
     "pyarrow": pa.array,
     "pyarrow, chunked": chunked,
+}
+# Of these, only one is taken in a call.
+DEFERRED = {
     "DuckDB": lambda values: duckdb.from_arrow(pa.table({"x": pa.array(values)})),
     "polars, lazy": lambda values: pl.LazyFrame({"x": values}),
 }
 
 
-@pytest.fixture(params=CONTAINERS.values(), ids=CONTAINERS)
+@pytest.fixture(params=(CONTAINERS | DEFERRED).values(), ids=CONTAINERS | DEFERRED)
 def column(request):
     return request.param
 
@@ -56,6 +59,7 @@ def rows(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("column", CONTAINERS.values(), ids=CONTAINERS)
 def test_columns_are_taken_wherever_arrays_are(rows, column):
     scores, labels, weights, segments = rows
     f, y, w, s = (column(x.tolist()) for x in rows)
@@ -75,6 +79,18 @@ def test_columns_are_taken_wherever_arrays_are(rows, column):
     decision = np.stack([scores, -scores, scores**2], 1)
     assert pj.fit_one_vs_rest(decision, s) == pj.fit_one_vs_rest(decision, segments)
     assert pj.solve(f, y, weights=w) == pj.solve(scores, labels, weights=weights)
+
+
+@pytest.mark.parametrize("column", DEFERRED.values(), ids=DEFERRED)
+def test_a_deferred_column_is_taken_beside_arrays(rows, column):
+    scores, labels, weights, segments = rows
+    given = {"scores": scores, "labels": labels, "segments": segments, "weights": weights}
+    calibrator = pj.fit_segments(**given)
+    for name, values in given.items():
+        assert pj.fit_segments(**given | {name: column(values.tolist())}) == calibrator
+    proba = calibrator.predict_proba(scores, segments)
+    for f, s in ((column(scores.tolist()), segments), (scores, column(segments.tolist()))):
+        np.testing.assert_array_equal(calibrator.predict_proba(f, s), proba)
 
 
 def test_a_null_is_a_nan(rows, column):

@@ -257,7 +257,7 @@ def _leave_one_out(problems: int, rows: int, dtype: np.dtype) -> Entry:
     number, held = _array((problems,), dtype), _array((problems,), np.bool_)
     arrays = Columns(*_dense(problems, rows, dtype)), np.full(problems, rows, np.int32)
     center = expansion.Center(number, number, Standardization(number, number), held, None)
-    sums = jax.eval_shape(expansion.sums, arrays, center)
+    sums = expansion.sums.eval_shape(arrays, center)
     static = {"options": Options(), "tolerance": 1e-3}
     arguments = arrays, center, sums
     return Entry(expansion.leave_each_out, arguments, static, problems * rows, searches=False)

@@ -91,12 +91,8 @@ def losses(scored: list[Scored], size: int) -> Losses:
     test_f, test_y = np.zeros(judged.shape), np.zeros(judged.shape, bool)
     test_f[judged] = np.concatenate([x.test_scores for x in scored])
     test_y[judged] = np.concatenate([x.test_labels for x in scored])
-    # All experiments share the knots of their splines, which so need scores of one scale.
-    center, scale = f.mean(1, keepdims=True), f.std(1, keepdims=True) + 1e-9
 
     def predicted(name: str, f, y, at) -> np.ndarray:
-        if name == "spline":
-            f, at = (f - center) / scale, (at - center) / scale
         return pj.fit(f, y, curve=_CURVES[name]).predict_proba(at)
 
     p = {name: predicted(name, f, y, test_f) for name in _CURVES}

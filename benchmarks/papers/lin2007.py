@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 
 import platt_jax as pj
 from benchmarks.papers import report, sets
-from platt_jax.curves.historical import LevenbergMarquardt
+from benchmarks.papers.old_methods import Search, levenberg_marquardt
 
 _LM = "LM, bug fixed"
 _FIXED = "Newton, fixed sigma"
@@ -57,13 +57,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(scores: np.ndarray, labels: np.ndarray) -> dict[str, Outcome]:
     """Every algorithm on problems (K, N) with one set of labels."""
     out = {}
-    for name, of in {"LM, as printed": "platt", _LM: "corrected"}.items():
-        # The stopping rule of all algorithms in the paper; Platt's own gradient bound is 1e-9.
-        lm = pj.fit(scores, labels, curve=LevenbergMarquardt(of, tol=1e-5)).curves
+    for name, last_target in {"LM, as printed": True, _LM: False}.items():
+        each = [levenberg_marquardt(f, labels, last_target=last_target) for f in scores]
+        lm = Search(*map(np.array, zip(*each, strict=True)))
         out[name] = Outcome(
             loss=loss(lm.A, lm.B, scores, labels),
             iterations=lm.iterations,
-            converged=lm.status == pj.Status.CONVERGED,
+            converged=lm.converged,
             overflows=lm.overflows,
             log_zeros=lm.log_zeros,
         )

@@ -14,21 +14,22 @@ from scipy.special import expit
 from sklearn.model_selection import StratifiedKFold
 
 import platt_jax as pj
-from benchmarks.papers import report, rueping_report, sets
+from benchmarks.papers import old_methods, report, rueping_report, sets
 from benchmarks.papers.kernel_machines import choose, held_out_scores, logistic, svm, thirds
 from benchmarks.papers.rueping_report import FLOOR, FLOORS, METHODS, Results
 from platt_jax import curves, metrics
-from platt_jax.curves import historical
 
 _CURVES = {
     "Platt": "sigmoid",
-    "Beta": historical.BetaScaling("predicted"),
-    "Beta-2": historical.BetaScaling("binary"),
     "Bin-10": curves.Bins(10, "uniform"),
     "Bin-50": curves.Bins(50, "uniform"),
-    "Softmax": historical.Softmax(),
-    "01": historical.Clip(),
-    "PP": historical.PPClip(),
+}
+_OTHERS = {
+    "Beta": old_methods.beta,
+    "Beta-2": old_methods.beta_2,
+    "Softmax": old_methods.softmax,
+    "01": old_methods.clip,
+    "PP": old_methods.pp_clip,
 }
 _FOLDS = 10
 # Sets of a similar size are calibrated together: rows that fill up a short one cost time too.
@@ -155,19 +156,32 @@ def _set(folder: Path | None, name: str) -> tuple[np.ndarray, np.ndarray]:
 def calibrate(scores: Scores) -> np.ndarray:
     """Probabilities (M, 2, S, N) of each row when it is held out, in the order of METHODS.
 
-    All folds of all sets with both kernels are one batch: a method learns them in one call.
+    All folds of all sets with both kernels are one batch, which platt_jax learns in one call.
     """
     training = scores.real[:, None, :] & (scores.fold[:, None, :] != np.arange(_FOLDS)[:, None])
     rows = scores.inner, scores.labels[:, None, :]
     fold = np.broadcast_to(scores.fold, scores.outer.shape)[:, :, None, :]
     out = [expit(scores.logits)]
     for name in METHODS[1:]:
+        if name in _OTHERS:
+            out.append(_one_by_one(_OTHERS[name], scores, training))
+            continue
         fitted = pj.fit(*rows, weights=1.0 * training, curve=_CURVES[name])
         by_fold = fitted.predict_proba(
             np.broadcast_to(scores.outer[:, :, None, :], scores.inner.shape)
         )
         out.append(np.take_along_axis(by_fold, fold, axis=2)[:, :, 0])
     return np.stack(out)
+
+
+def _one_by_one(method, scores: Scores, training: np.ndarray) -> np.ndarray:
+    """Probabilities (2, S, N) by a method of one problem, learnt from each fold's rows."""
+    proba = np.empty_like(scores.outer)
+    for kernel, s, k in np.ndindex(scores.inner.shape[:-1]):
+        rows, tested = training[s, k], scores.fold[s] == k
+        learnt = scores.inner[kernel, s, k, rows], scores.labels[s, rows]
+        proba[kernel, s, tested] = method(*learnt, scores.outer[kernel, s, tested])
+    return proba
 
 
 def measure(scores: Scores) -> Results:

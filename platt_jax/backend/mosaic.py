@@ -1,12 +1,14 @@
 """Functions in the operations that Mosaic, Pallas's compiler of kernels, has for scalars."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
 
 _VECTOR = 128  # a length of vectors that Mosaic has
 
@@ -27,7 +29,9 @@ def compilable(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _applied(traced: ClosedJaxpr, values: Sequence[Any]) -> list[Any]:
+def _applied(traced: "ClosedJaxpr", values: Sequence[Any]) -> list[Any]:
+    from jax.extend.core import ClosedJaxpr, Literal  # which imports parts of Pallas
+
     jaxpr = traced.jaxpr
     known = dict(zip(jaxpr.constvars, traced.consts, strict=True))
     known |= zip(jaxpr.invars, values, strict=True)

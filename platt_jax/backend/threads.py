@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent import futures
 from contextlib import ExitStack
 from functools import cache
 from itertools import chain, islice
@@ -58,7 +58,7 @@ def run_programs(work: Callable[[], Made], x64: bool) -> Made:
         _enter_own_settings(settings, x64)
         if not xla.tracing():
             return work()
-        with ThreadPoolExecutor(1) as thread:
+        with futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(_as_the_caller(work)).result()
 
 
@@ -84,13 +84,12 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
         yield from map(work, head)
         return
     work_there = _as_the_caller(work)
-    begun: deque[Future[Made]] = deque()
-    pool = _pool(os.getpid())
+    begun: deque[futures.Future[Made]] = deque()
     try:
         for item in chain(head, items):
             try:
-                begun.append(pool.submit(work_there, item))
-            except RuntimeError:  # Python is exiting, and starts no more threads.
+                begun.append(_pool(os.getpid()).submit(work_there, item))
+            except RuntimeError:  # Python is exiting, and makes no more pools or threads.
                 yield from _results(begun)
                 yield work(item)
             if len(begun) > AT_ONCE:
@@ -99,7 +98,7 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
     finally:
         for future in begun:
             future.cancel()
-        wait(begun)
+        futures.wait(begun)
 
 
 def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
@@ -113,8 +112,9 @@ def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tup
         _here.stop = stop
         return other()
 
-    with ThreadPoolExecutor(1) as thread:
+    with ExitStack() as threads:
         try:
+            thread = threads.enter_context(futures.ThreadPoolExecutor(1))
             begun = thread.submit(_as_the_caller(other_unless_stopped))
         except RuntimeError:  # As above.
             return other(), mine()
@@ -133,7 +133,7 @@ def _unless_stopped(items: Iterable[Item]) -> Iterator[Item]:
     stop = getattr(_here, "stop", None)
     for item in items:
         if stop is not None and stop.is_set():
-            raise CancelledError
+            raise futures.CancelledError
         yield item
 
 
@@ -152,12 +152,12 @@ def _as_the_caller(work: Callable[..., Made]) -> Callable[..., Made]:
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:
+def _pool(process: int) -> "futures.ThreadPoolExecutor":
     """The threads of this process, kept for the next call: starting threads takes a millisecond.
 
     A forked process does not have its parent's threads.
     """
-    return ThreadPoolExecutor(AT_ONCE, "platt_jax")
+    return futures.ThreadPoolExecutor(AT_ONCE, "platt_jax")
 
 
 def row_slices(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
@@ -168,6 +168,6 @@ def row_slices(rows: int, least: int = 0, begin: int = 0) -> list[slice]:
     return [slice(first, min(first + length, end)) for first in range(begin, end, length)]
 
 
-def _results(begun: deque[Future[Made]]) -> Iterator[Made]:
+def _results(begun: deque[futures.Future[Made]]) -> Iterator[Made]:
     while begun:
         yield begun.popleft().result()

@@ -11,10 +11,13 @@ from functools import cache, wraps
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jaxlib
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.xla_metadata import set_xla_metadata
+
+from platt_jax.backend.stored_programs import StoredProgram
 
 # The jaxlib versions that were tested, from the first on and before the second. How XLA compiles
 # loops is no public interface.
@@ -52,7 +55,7 @@ def jit(function: Callable[..., Any], *, wide: bool = False, **settings: Any) ->
 
     If it is `wide`, it passes over rows: in float64, full-width vectors halve the time of a pass.
     """
-    return jax.jit(function, compiler_options=_options(wide), **settings)
+    return StoredProgram(function, _options(wide), **settings)
 
 
 def _options(wide: bool) -> dict[str, Any]:
@@ -157,6 +160,26 @@ def missing() -> str | None:
     return (
         f"jaxlib {_version()}: on CPUs platt_jax is about twice as fast with a jaxlib >= {first}, "
         f"< {end} and not {_REWRITING}; results are as accurate with this one"
+    )
+
+
+def wrong_operations() -> str | None:
+    """A warning if the default device is a GPU that computes single operations wrongly; else None.
+
+    Some did with CUDA 13 and jaxlib 0.11: https://github.com/jax-ml/jax/issues/40633
+    """
+    return _wrong_operations() if platform() == "gpu" else None
+
+
+@cache
+def _wrong_operations() -> str | None:
+    x = np.random.default_rng(0).normal(size=1 << 12)
+    total = float(jnp.asarray(x, jnp.float32).sum())
+    if np.array_equal(jnp.ones(4) + 1, np.full(4, 2)) and abs(total - x.sum()) < 1e-2:
+        return None
+    return (
+        "this GPU computes single operations of JAX wrongly (https://github.com/jax-ml/jax/issues/"
+        "40633): use another version of jax, or the CPU by JAX_PLATFORMS=cpu"
     )
 
 

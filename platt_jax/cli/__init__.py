@@ -1,5 +1,5 @@
 """The command line, `platt-jax`."""
 
-from platt_jax.cli.main import main
+from platt_jax.cli.main import main, run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, BinaryIO
@@ -14,11 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import platt_jax
-from platt_jax import Monitor, OneVsRestCalibrator, Options, SegmentCalibrator, load, save
+from platt_jax import Monitor, OneVsRestCalibrator, Options, SegmentCalibrator
 from platt_jax.cli import csvio, outputs, parquet, reading, summaries
 from platt_jax.cli.inputs import staged
-from platt_jax.hypothesis_tests.verdict import verdict
-from platt_jax.results.tables import Table
+from platt_jax.hypothesis_tests.verdict import together, verdict
+from platt_jax.results import files
+from platt_jax.results.fingerprint import digest
+from platt_jax.results.probabilities import expit
+from platt_jax.results.tables import Table, counted
+from platt_jax.validation.doubts import FEW
 
 _PROCESS_LOST, _ALARMS = 4, 5
 # Options of `export` for some formats alone.
@@ -61,7 +66,7 @@ def fit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     reading.tell_work(rows)
     options = Options(non_finite=arguments.non_finite)
-    more: dict[str, Any] = {"pooling": arguments.pooling or "none", "progress": _bar()}
+    more: dict[str, Any] = {"pooling": _pooling(arguments), "progress": _bar()}
     more["curve"] = arguments.curve or "sigmoid"
     if arguments.scores:
         classes = reading.named_classes(arguments)
@@ -70,7 +75,15 @@ def fit(arguments: argparse.Namespace) -> int:
     summaries.tell_one_class(rows["labels"])
     if "segments" not in rows:
         return summaries.saved(arguments, platt_jax.fit(**rows, options=options))
-    return summaries.saved(arguments, platt_jax.fit_segments(**rows, **more, options=options))
+    by_segment = platt_jax.fit_segments(**rows, **more, options=options)
+    summaries.tell_many_segments(arguments, len(by_segment), len(rows["scores"]))
+    return summaries.saved(arguments, by_segment)
+
+
+def _pooling(arguments: argparse.Namespace) -> Any:
+    """What segments share: their population, unless the user or the kind of curve decides."""
+    other = arguments.scores or arguments.curve not in (None, "sigmoid")
+    return arguments.pooling or ("none" if other else "partial")
 
 
 def _bar() -> bool:
@@ -91,7 +104,7 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
         time_limit=arguments.time_limit,
     )
     options = Options(non_finite=arguments.non_finite)
-    calibrator = platt_jax.fit_segments(mine, pooling=arguments.pooling or "none", options=options)
+    calibrator = platt_jax.fit_segments(mine, pooling=_pooling(arguments), options=options)
     return summaries.saved(arguments, calibrator) if process == 0 else summaries.status(calibrator)
 
 
@@ -125,10 +138,11 @@ def apply(arguments: argparse.Namespace) -> int:
     if isinstance(calibrator, OneVsRestCalibrator):
         names = [f"{arguments.name}_{x}" for x in calibrator.classes.tolist()]
     counts = {"rows": 0, "unseen": 0, "nan": 0}
-    known = False
+    known, votes = False, True
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
-        nonlocal known
+        nonlocal known, votes
+        votes = votes and bool(np.isin(rows["scores"], (0, 1)).all())
         p: NDArray[np.floating] = calibrator.predict_proba(**reading.on_scale(arguments, rows))
         p = p.reshape(len(p), len(names))
         counts["rows"] += len(p)
@@ -162,16 +176,18 @@ def apply(arguments: argparse.Namespace) -> int:
 
         outputs.write(arguments.out, copy)
     summaries.tell_applied(arguments, counts, calibrator)
+    if votes and counts["rows"] >= FEW:
+        outputs.tell("platt-jax: warning: all scores are 0 or 1: is it the right column?")
     return 0
 
 
 def shift(arguments: argparse.Namespace) -> int:
     """`platt-jax shift`."""
     outputs.check(arguments.out, arguments.calibrator, only_file=_BINARY)
-    calibrator = reading.load_sigmoids(arguments.calibrator)
+    calibrator = reading.load_sigmoids(arguments)
     if isinstance(calibrator, OneVsRestCalibrator):
         raise ValueError(
-            f"{arguments.calibrator} has one sigmoid per class, and a rate of each: shift it by "
+            f"{arguments.calibrator} has one curve per class, and a rate of each: shift it by "
             "OneVsRestCalibrator.shift_prior"
         )
     rates = {"from_rate": arguments.from_rate, "to_rate": arguments.to_rate}
@@ -179,7 +195,7 @@ def shift(arguments: argparse.Namespace) -> int:
         shifted = calibrator.shift_prior(**rates)
     except ValueError as error:
         raise ValueError(f"--{str(error).replace('_', '-', 1)}") from None
-    save(arguments.out, shifted)
+    files.write(arguments.out, shifted, **reading.scale_of_rows(arguments))
     if arguments.json:
         print(json.dumps({**rates, "out": arguments.out}))
     else:
@@ -192,7 +208,7 @@ def threshold(arguments: argparse.Namespace) -> int:
     """`platt-jax threshold`."""
     if arguments.out is not None:
         outputs.check(arguments.out, arguments.calibrator)
-    calibrator = reading.load_sigmoids(arguments.calibrator)
+    calibrator = reading.load_sigmoids(arguments)
     if not isinstance(calibrator, SegmentCalibrator | OneVsRestCalibrator):
         raise ValueError(
             f"{arguments.calibrator} has one sigmoid for all rows: its threshold is -(log(p / "
@@ -204,15 +220,18 @@ def threshold(arguments: argparse.Namespace) -> int:
         table = calibrator.threshold_table(**given)
     except ValueError as error:
         raise ValueError(f"--{error}") from None
+    if arguments.logit:  # scores as in the files
+        table |= {name: expit(table[name]) for name in ("threshold", "lower", "upper")}
     if arguments.out is not None:
         outputs.write(arguments.out, partial(csvio.write_table, table))
     states, counts = np.unique(table["status"], return_counts=True)
     found = dict(zip(states.tolist(), counts.tolist(), strict=True))
-    noun, say = summaries.nouns(calibrator)[1], outputs.beside(arguments.out)
+    (noun, nouns), say = summaries.nouns(calibrator), outputs.beside(arguments.out)
     if arguments.json:
-        say(json.dumps({noun: len(calibrator), **given, "status": found, "out": arguments.out}))
+        say(json.dumps({nouns: len(calibrator), **given, "status": found, "out": arguments.out}))
         return 0
-    say(f"{len(calibrator):,} {noun}: " + ", ".join(f"{n:,} {name}" for name, n in found.items()))
+    each = ", ".join(f"{n:,} {name}" for name, n in found.items())
+    say(f"{counted(len(calibrator), noun)}: {each}")
     summaries.tell_table(table, arguments.out, say)
     return 0
 
@@ -241,6 +260,7 @@ def triage(arguments: argparse.Namespace) -> int:
         return 0
     rest = f" {untested:,} not tested (standard error says why)." if untested else ""
     say(verdict(table, arguments.fdr, nouns=nouns, against=arguments.against) + rest)
+    say(together(table))
     summaries.tell_table(table, arguments.out, say)
     return 0
 
@@ -255,7 +275,17 @@ def monitor(arguments: argparse.Namespace) -> int:
     new = not os.path.exists(arguments.state)
     before = _opened_monitor(arguments, calibrator, new)
     given = {x: getattr(arguments, x) for x in ("reported", "night", "non_finite")}
+    labels = np.asarray(rows["labels"])
+    if labels.dtype.kind not in "biuf":  # names of classes
+        labels = np.unique(labels, return_inverse=True)[1]
+    last = digest([rows["scores"], labels])
+    if arguments.night is None and len(rows["scores"]) and last == before.history.last:
+        outputs.tell(
+            f"platt-jax: warning: the last night of {arguments.state} had the same scores and "
+            "labels: are they counted twice? With --night ID a repeated call is refused"
+        )
     after = before.update(**rows, **given)
+    after = replace(after, history=after.history._replace(last=last))
     fdr = arguments.fdr
     alarms = after.alarms(fdr, ever=arguments.ever)
     # The state comes last: a call that fails can be repeated.
@@ -299,19 +329,20 @@ def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
 
 def _tell_alarms(arguments: argparse.Namespace, monitor: Monitor, alarms: Table, out: str) -> None:
     number, each, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
-    _, noun = summaries.nouns(monitor.calibrator)
+    noun, nouns = summaries.nouns(monitor.calibrator)
     if arguments.json:
         test = {x: getattr(monitor, x) for x in ("against", "margin", "night_sd")}
-        counts = {"night": monitor.night, noun: each, "alarms": number}
+        counts = {"night": monitor.night, nouns: each, "alarms": number}
         print(json.dumps({**counts, "fdr": fdr, **test, "out": out}))
         return
     when = "so far" if arguments.ever else "now"
     print(
-        f"night {monitor.night:,}: alarms {when} for {number:,} of {each:,} {noun}, at a "
-        f"false discovery rate of {fdr:g}"
+        f"night {monitor.night:,}: alarms {when} for {number:,} of {counted(each, noun)}, at "
+        f"a false discovery rate of {fdr:g}"
     )
+    print(together(monitor.table(), "judged rows"))
     if number:
-        summaries.tell_first(alarms, f"--table FILE.csv has all {noun}")
+        summaries.tell_first(alarms, f"--table FILE.csv has all {nouns}")
     print(f"saved to {outputs.named(out)}")
 
 
@@ -329,9 +360,8 @@ def report(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({several: len(calibrator), "rows": number, "out": arguments.out}))
     else:
-        noun = one if len(calibrator) == 1 else several
-        rows_ = "row" if number == 1 else "rows"
-        print(f"a page of {len(calibrator):,} {noun} and {number:,} {rows_}: {arguments.out}")
+        kinds = f"{counted(len(calibrator), one)} and {counted(number, 'row')}"
+        print(f"a page of {kinds}: {arguments.out}")
     return 0
 
 
@@ -345,10 +375,15 @@ def export(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--{given[0]}: expected only with --to {' or '.join(to)}")
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
-    calibrator: Any = load(arguments.calibrator)  # exports check its type
+    calibrator: Any = reading.load_any(arguments)  # exports check its type
+    if arguments.logit:
+        outputs.tell(
+            f"platt-jax: warning: {arguments.calibrator} was fitted with --logit: the export takes "
+            "log-odds of its probabilities p, log(p / (1 - p)), as scores"
+        )
     if isinstance(calibrator, OneVsRestCalibrator) and arguments.to != "json":
         raise ValueError(
-            f"--to {arguments.to}: {arguments.calibrator} has one sigmoid per class, which --to "
+            f"--to {arguments.to}: {arguments.calibrator} has one curve per class, which --to "
             "json writes; platt-jax apply computes probabilities of classes"
         )
 

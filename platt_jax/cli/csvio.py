@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.cli.inputs import Input
+from platt_jax.cli.inputs import MISSING, Input
 from platt_jax.ids import labels
 
 Parse = Callable[[str], float | str]
@@ -31,8 +31,6 @@ Column = NDArray[Any]
 
 _LABELS = {"0": 0, "1": 1, "-1": -1, "+1": 1, "0.0": 0, "1.0": 1, "-1.0": -1, "false": 0, "true": 1}
 
-# Missing numbers and labels, in any case, as written by pandas, R, SQL and spreadsheets.
-MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
 _MISSING = {word.lower() for word in MISSING}
 
 _ICONV = "convert it: iconv -f {} -t UTF-8 {{path}} > utf8.csv"
@@ -72,7 +70,8 @@ def number(field: str) -> float:
     except ValueError:
         if _is_missing(field):
             return math.nan
-    raise ValueError("is not a number")
+    comma = re.fullmatch(r"\s*[-+]?[\d.]*,\d+(e[-+]?\d+)?\s*", field, re.IGNORECASE)
+    raise ValueError("is not a number" + (": write decimals with a point" if comma else ""))
 
 
 def label(field: str) -> float:
@@ -286,7 +285,7 @@ def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> li
         columns = []
         for name, parse in wanted:
             if parse is number:
-                column = table[name].to_numpy()  # nulls as NaN
+                column = _floats(table[name])
                 # pyarrow reads nan(1) as a number; Python does not.
                 if np.count_nonzero(np.isnan(column)) > table[name].null_count:
                     return None
@@ -294,10 +293,18 @@ def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> li
             else:
                 coded = table[name].combine_chunks()
                 distinct = _column([parse(word) for word in coded.dictionary.to_pylist()], parse)
-                columns.append(distinct[coded.indices.to_numpy()])
+                columns.append(distinct[np.from_dlpack(coded.indices)])
     except ValueError:  # base class of pyarrow's own errors
         return None
     return columns
+
+
+def _floats(column: Any) -> Column:
+    """A pyarrow column of numbers, with nulls as NaN.
+
+    pyarrow's own `to_numpy` imports pandas, if that is installed, which takes longer than reading.
+    """
+    return column.to_numpy() if column.null_count else np.from_dlpack(column.combine_chunks())
 
 
 def _is_simple(source: Input) -> bool:

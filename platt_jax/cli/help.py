@@ -1,6 +1,6 @@
 """Text below the options in the help of each command: examples, missing values, exit status."""
 
-from platt_jax.cli.csvio import MISSING
+from platt_jax.cli.inputs import MISSING
 
 _DONE = "done"
 _CONVERGED = "done, and every fit converged"
@@ -51,12 +51,12 @@ examples:
 """,
     "shift": """\
 example:
-  platt-jax shift c.npz --from-rate 0.5 --to-rate 0.01 --out shifted.npz
+  platt-jax shift --calibrator c.npz --from-rate 0.5 --to-rate 0.01 --out shifted.npz
 """,
     "threshold": """\
 examples:
-  platt-jax threshold c.npz --probability 0.8 --out thresholds.csv
-  platt-jax threshold c.npz --cost 1 20 --level 0.9
+  platt-jax threshold --calibrator c.npz --probability 0.8 --out thresholds.csv
+  platt-jax threshold --calibrator c.npz --cost 1 20 --level 0.9
 """,
     "triage": """\
 examples:
@@ -77,11 +77,11 @@ example:
 """,
     "export": """\
 examples:
-  platt-jax export c.npz --to json --out c.json
-  platt-jax export c.npz --to sql --score f --segment shop --dialect spark --out -
-  platt-jax export c.npz --to sql --score f --segment shop --table curves --view p --rows sales \\
-    --out night.sql
-  platt-jax export c.npz --to onnx --threshold 0.8 --out c.onnx
+  platt-jax export --calibrator c.npz --to json --out c.json
+  platt-jax export --calibrator c.npz --to sql --score f --segment shop --dialect spark --out -
+  platt-jax export --calibrator c.npz --to sql --score f --segment shop --table curves \\
+    --view p --rows sales --out night.sql
+  platt-jax export --calibrator c.npz --to onnx --threshold 0.8 --out c.onnx
 """,
 }
 

@@ -20,6 +20,8 @@ _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1\x15"
 _TAB_ENDINGS = (".tsv", ".tab", ".tsv.gz", ".tab.gz")
 # What files of rows are named, plain or compressed.
 ROWS_ENDINGS = (*_TAB_ENDINGS, ".csv", ".csv.gz", ".txt", ".parquet")
+# Missing numbers and labels, in any case, as written by pandas, R, SQL and spreadsheets.
+MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None")
 
 
 class Input(NamedTuple):

@@ -22,6 +22,7 @@ _IN_THE_SHELL = {
     'Monitor.start(..., against="predictions")': "--against predictions",
     "raise Options(max_iter=...), or look": "look",
     "platt_jax.logit(p)": "--logit",
+    'see pooling="partial"': "see --pooling partial",
     "labels: expected pos_label=": "expected --pos-label ",
     "is not among classes": "is not among the classes (see --scores, --classes)",
 }
@@ -137,6 +138,6 @@ def warnings_as_lines() -> Iterator[None]:
         tell(f"platt-jax: warning: {message}")
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* their A and B are NaN", RuntimeWarning)
+        warnings.filterwarnings("ignore", ".* their curves are NaN", RuntimeWarning)
         warnings.showwarning = show  # type: ignore[assignment]  # called by position
         yield

@@ -1,15 +1,13 @@
-"""The parser of the command line, with its help."""
+"""The parser of the command line, with its help; neither JAX nor NumPy is imported for it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any, TypeAlias, get_args
 
-import platt_jax
-from platt_jax.cli import commands
 from platt_jax.cli.help import epilog
-from platt_jax.curves import NAMES
-from platt_jax.options import Pooling
+from platt_jax.options import CURVES, Pooling
+from platt_jax.version import __version__
 
 _Options: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
 
@@ -68,8 +66,8 @@ _COMMON: dict[str, dict[str, Any]] = {
     },
     "--logit": {
         "action": "store_true",
-        "help": "use the log-odds of scores that are probabilities. The calibrator does not store "
-        "this: use it in all commands or in none",
+        "help": "use the log-odds of scores that are probabilities. A calibrator keeps the --logit "
+        "of its fit, and later commands follow it",
     },
     "--label": {
         "metavar": "COL",
@@ -122,7 +120,7 @@ _COMMON: dict[str, dict[str, Any]] = {
     "--cache": {
         "metavar": "FOLDER",
         "help": "folder for compiled programs, with which later calls start sooner; default: the "
-        "environment variable PLATT_JAX_CACHE, if set",
+        "environment variable PLATT_JAX_CACHE, or platt_jax in your cache folder",
     },
     "--json": {"action": "store_true", "help": "print a summary as one line of JSON"},
 }
@@ -145,41 +143,41 @@ def parser() -> argparse.ArgumentParser:
         epilog=epilog(""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole.add_argument("--version", action="version", version=f"platt-jax {platt_jax.__version__}")
+    whole.add_argument("--version", action="version", version=f"platt-jax {__version__}")
     _add_completion(whole)
     among = whole.add_subparsers(required=True, metavar="COMMAND")
-    for run, add_options, about in (
-        (commands.demo, None, "one sigmoid per aircraft and per route, on real data"),
-        (commands.fit, _add_fit, "fit sigmoids to scores and labels"),
-        (commands.update, _add_update, "update a calibrator with new rows"),
-        (commands.apply, _add_apply, "add a column of probabilities"),
+    for name, add_options, about in (
+        ("demo", None, "one sigmoid per aircraft and per route, on real data"),
+        ("fit", _add_fit, "fit sigmoids to scores and labels"),
+        ("update", _add_update, "update a calibrator with new rows"),
+        ("apply", _add_apply, "add a column of probabilities"),
         (
-            commands.shift,
+            "shift",
             _add_shift,
             "shift a calibrator to another rate of label 1, as after undersampling of label 0",
         ),
-        (commands.threshold, _add_threshold, "the scores that reach a probability"),
+        ("threshold", _add_threshold, "the scores that reach a probability"),
         (
-            commands.triage,
+            "triage",
             _add_triage,
             "test on fresh rows which segments have changed, or are mispredicted",
         ),
         (
-            commands.monitor,
+            "monitor",
             _add_monitor,
             "judge the rows of another night, and report segments whose predictions are off",
         ),
-        (commands.report, _add_report, "write one HTML page of a calibrator"),
-        (commands.export, _add_export, "write a calibrator for other programs"),
+        ("report", _add_report, "write one HTML page of a calibrator"),
+        ("export", _add_export, "write a calibrator for other programs"),
     ):
         command = among.add_parser(
-            run.__name__,
+            name,
             help=about,
             description=about,
-            epilog=epilog(run.__name__),
+            epilog=epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.set_defaults(command=run)
+        command.set_defaults(command=name, refuse=command.error)
         if add_options:
             add_options(command)
     return whole
@@ -188,6 +186,13 @@ def parser() -> argparse.ArgumentParser:
 def _add_scores(to: argparse.ArgumentParser) -> None:
     _add(to.add_mutually_exclusive_group(required=True), "--score", "--scores")
     _add(to, "--classes", "--logit")
+
+
+def _add_calibrator(to: argparse.ArgumentParser) -> None:
+    """Add the calibrator of a command without rows, by its option or alone."""
+    either = to.add_mutually_exclusive_group(required=True)
+    _add(either, "calibrator", nargs="?", default=argparse.SUPPRESS)
+    _add(either, "--calibrator", required=False, default=argparse.SUPPRESS)
 
 
 def _add_labelled(to: argparse.ArgumentParser) -> None:
@@ -212,11 +217,12 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         fit,
         "--pooling",
         choices=get_args(Pooling),
-        help="of segments or classes: each by its own rows (none, the default), shrunk to their "
-        "population (partial), for several columns to their prefixes (nested) or to the values of "
-        "each column (crossed), or one curve for all (complete)",
+        help="of segments or classes: shrunk to their population (partial, the default of segments "
+        "with sigmoids), each by its own many rows (none, the default of all others), for several "
+        "columns shrunk to their prefixes (nested) or to the values of each column (crossed), or "
+        "one curve for all (complete)",
     )
-    _add(fit, "--curve", choices=NAMES, help="kind of curve of segments or classes")
+    _add(fit, "--curve", choices=CURVES, help="kind of curve of segments or classes")
     _add(fit, "--non-finite", "--cache", "--json")
     several = fit.add_argument_group(
         "several processes",
@@ -265,7 +271,7 @@ def _add_apply(apply: argparse.ArgumentParser) -> None:
 
 
 def _add_shift(shift: argparse.ArgumentParser) -> None:
-    _add(shift, "calibrator")
+    _add_calibrator(shift)
     for name, rows in (("--from-rate", "that were fitted"), ("--to-rate", "to predict")):
         about = f"share of label 1 among the rows {rows}, between 0 and 1"
         _add(shift, name, metavar="R", type=float, required=True, help=about)
@@ -275,7 +281,7 @@ def _add_shift(shift: argparse.ArgumentParser) -> None:
 
 
 def _add_threshold(threshold: argparse.ArgumentParser) -> None:
-    _add(threshold, "calibrator")
+    _add_calibrator(threshold)
     reached = threshold.add_mutually_exclusive_group(required=True)
     about = "probability to reach, between 0 and 1"
     _add(reached, "--probability", metavar="P", type=float, help=about)
@@ -344,7 +350,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
 
 
 def _add_export(export: argparse.ArgumentParser) -> None:
-    _add(export, "calibrator")
+    _add_calibrator(export)
     formats = ["json", "python", "sql", "onnx"]
     _add(export, "--to", required=True, choices=formats, help="format")
     about = "file to write; - for standard output"

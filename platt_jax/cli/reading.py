@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 import platt_jax
@@ -19,6 +18,7 @@ from platt_jax.cli import csvio, outputs, parquet
 from platt_jax.cli.inputs import Input, staged
 from platt_jax.ids.factorize import factorize
 from platt_jax.results import tables
+from platt_jax.results.files import Calibrator, header
 from platt_jax.results.multiclass import MulticlassCalibrator
 
 # Parsers of the fields of a text file. Segment 007 is not segment 7. Labels that are classes are
@@ -98,6 +98,8 @@ def require_known(calibrator: SegmentCalibrator, rows: int, known: bool) -> None
 def check_classes(arguments: argparse.Namespace) -> None:
     """Check the options beside --scores. Some are refused without --scores, others with it."""
     scores = arguments.scores
+    if arguments.score is not None and arguments.score == getattr(arguments, "label", None):
+        raise ValueError(f"--score: expected another column than --label, got {arguments.score!r}")
     for name in ("classes", "labels"):
         if given := getattr(arguments, name, None):
             if scores is None:
@@ -122,9 +124,35 @@ def named_classes(arguments: argparse.Namespace) -> list[str]:
     return classes
 
 
-def load_sigmoids(path: str) -> Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator:
+def load_any(arguments: argparse.Namespace) -> Calibrator:
+    """The calibrator in a file. From here on `arguments.logit` is as its rows were fitted."""
+    path = arguments.calibrator
+    about = header(path)
+    given, fitted = getattr(arguments, "logit", False), about.get("logit")
+    if given and fitted is False:
+        outputs.tell(f"platt-jax: warning: --logit, but {path} was fitted without it")
+    arguments.logit = given or fitted is True
+    arguments.has_offset = about.get("offset", False)
+    if arguments.has_offset and "offset" in arguments and arguments.offset is None:
+        outputs.tell(
+            f"platt-jax: warning: {path} was fitted with --offset: without it, an offset of 0 is "
+            "taken for all rows"
+        )
+    return load(path)
+
+
+def scale_of_rows(arguments: argparse.Namespace) -> dict[str, bool]:
+    """What a file keeps of how its rows were read, for `load_any`."""
+    fitted = getattr(arguments, "has_offset", False)
+    has_offset = fitted or getattr(arguments, "offset", None) is not None
+    return {"logit": arguments.logit, "offset": has_offset}
+
+
+def load_sigmoids(
+    arguments: argparse.Namespace,
+) -> Sigmoid | Fit | SegmentCalibrator | OneVsRestCalibrator:
     """The calibrator in a file, if it is one that the commands take."""
-    calibrator = load(path)
+    path, calibrator = arguments.calibrator, load_any(arguments)
     if isinstance(calibrator, MulticlassCalibrator):
         raise ValueError(
             f"{path} has a MulticlassCalibrator, which only Python takes: see its predict_proba"
@@ -138,12 +166,12 @@ def load_calibrator(
     """The calibrator that `platt-jax fit` saved, checked against the columns of its rows."""
     check_classes(arguments)
     path, segment = arguments.calibrator, arguments.segment
-    calibrator = load_sigmoids(path)
+    calibrator = load_sigmoids(arguments)
     if isinstance(calibrator, OneVsRestCalibrator):
         classes = [str(x) for x in calibrator.classes.tolist()]
         if arguments.scores is None:
             raise ValueError(
-                f"{path} has one sigmoid per class: name the columns of scores of "
+                f"{path} has one curve per class: name the columns of scores of "
                 f"{csvio.columns_there(classes)} by --scores"
             )
         if sorted(named_classes(arguments)) != sorted(classes):
@@ -158,7 +186,7 @@ def load_calibrator(
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, SegmentCalibrator):
         if not segment:
-            raise ValueError(f"{path} has one sigmoid per segment: name their column by --segment")
+            raise ValueError(f"{path} has one curve per segment: name their column by --segment")
         names = calibrator.keys.dtype.names
         if len(names or [""]) != len(segment):
             fitted = f"the columns {list(names)}" if names else "one column"
@@ -222,10 +250,10 @@ def columns(arguments: argparse.Namespace, calibrator: Any = None) -> dict[str, 
     """
     given: dict[str, list[str]] = {}
     for x in _PARSERS:
-        one = getattr(arguments, x.removesuffix("s"), None)  # as --score, or --segment
-        names = getattr(arguments, x, None) or ([one] if isinstance(one, str) else one)
+        singular = x.removesuffix("s")  # as --score, or --segment
+        names = getattr(arguments, x, None) or getattr(arguments, singular, None)
         if names:
-            given[x] = names
+            given[x] = [names] if isinstance(names, str) else names
     if arguments.scores and getattr(arguments, "label", None):
         given["class_labels"] = given.pop("labels")
     if isinstance(calibrator, OneVsRestCalibrator):
@@ -274,20 +302,18 @@ def read_rows(
 
 
 def on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, Any]:
-    """The rows, with log-odds as scores if --logit is given."""
+    """The rows, with log-odds as scores if --logit is given, or was when they were fitted."""
     if not arguments.logit:
         return rows
     try:
         return {**rows, "scores": platt_jax.logit(rows["scores"])}
     except ValueError as error:
         where = "--scores" if arguments.score is None else f"column {arguments.score!r}"
-        raise ValueError(f"--logit: {where}: {error}") from None
+        kept = " (a calibrator keeps the --logit of its fit)" if "calibrator" in arguments else ""
+        raise ValueError(f"--logit: {where}: {error}{kept}") from None
 
 
 def tell_work(rows: dict[str, Any]) -> None:
-    """On a terminal, says how many rows were read, and that compilation takes time."""
+    """On a terminal, says how many rows were read."""
     if outputs.on_terminal():
-        config: Any = jax.config  # its attributes are not declared
-        cached = config.jax_compilation_cache_dir
-        compiling = "" if cached else "; compiling, which --cache FOLDER saves the next time"
-        outputs.tell(f"platt-jax: {len(rows['scores']):,} rows read{compiling}")
+        outputs.tell(f"platt-jax: {tables.counted(len(rows['scores']), 'row')} read")

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid, Status, ids, save
-from platt_jax.cli import outputs
+from platt_jax import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid, Status, ids
+from platt_jax.cli import outputs, reading
 from platt_jax.results import tables
+from platt_jax.results.files import write
 from platt_jax.results.fit import inspected
 
 _FITS_FAILED = 3
 _SEGMENTS_SHOWN = 10
+_MANY_SEGMENTS, _ROWS_EACH = 20, 1.5
 _BY_LEVELS = "what is known of their levels"
 # What predicts segments that were not fitted, by the pooling.
 _UNSEEN_BY = {"partial": "the population", "nested": _BY_LEVELS, "crossed": _BY_LEVELS}
@@ -32,7 +34,7 @@ def saved(
     arguments: argparse.Namespace, calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator
 ) -> int:
     """Save the calibrator and print a summary; returns the exit status."""
-    save(arguments.out, calibrator)
+    write(arguments.out, calibrator, **reading.scale_of_rows(arguments))
     found, _, _ = inspected(calibrator, any_curve=True)
     if arguments.json:
         about = {
@@ -62,6 +64,16 @@ def status(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> int:
     return _FITS_FAILED if lost or not np.all(found.status == Status.CONVERGED) else 0
 
 
+def tell_many_segments(arguments: argparse.Namespace, segments: int, rows: int) -> None:
+    """Report segments of hardly more than a row each: --segment may name another column."""
+    if segments >= _MANY_SEGMENTS and rows < _ROWS_EACH * segments:
+        columns = " ".join(arguments.segment)
+        outputs.tell(
+            f"platt-jax: warning: --segment {columns}: {segments:,} segments of {rows:,} rows: is "
+            "it the right column?"
+        )
+
+
 def tell_one_class(labels: NDArray[Any]) -> None:
     """Report labels that are all equal: --label may name another column than the outcome."""
     if labels[0] == labels[0] and (labels == labels[0]).all():
@@ -73,8 +85,11 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
     columns = ids.fields(calibrator.keys)
     empty = np.any([column == "" for column in columns if column.dtype.kind == "U"], axis=0)
     if np.any(empty):
-        rows = np.sum((calibrator.fit.n_pos + calibrator.fit.n_neg)[empty])
-        outputs.tell(f"platt-jax: {rows:,.0f} rows have an empty id: a segment of their own")
+        fit, *_ = inspected(calibrator, any_curve=True)
+        rows = np.sum((fit.n_pos + fit.n_neg)[empty])
+        outputs.tell(
+            f"platt-jax: an empty id in {tables.counted(rows, 'row')}: a segment of their own"
+        )
 
 
 def _tell_failures(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> None:
@@ -87,7 +102,7 @@ def _tell_failures(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) ->
     first = f", the first in {noun} {tables.name(keys, failed[0])}" if many else ""
     status = Status(int(statuses[failed[0]]))
     outputs.tell(
-        f"platt-jax: {len(failed):,} of {len(statuses):,} fits failed{first}: "
+        f"platt-jax: {len(failed):,} of {tables.counted(len(statuses), 'fit')} failed{first}: "
         f"{status.name}. {status.message}"
     )
 
@@ -119,7 +134,7 @@ def tell_applied(
     if arguments.json:
         say(json.dumps({**counts, "out": arguments.out}))
         return
-    say(f"{counts['rows']:,} rows written to {outputs.named(arguments.out)}")
+    say(f"{tables.counted(counts['rows'], 'row')} written to {outputs.named(arguments.out)}")
     if isinstance(calibrator, SegmentCalibrator) and counts["unseen"]:
         by = _UNSEEN_BY.get(calibrator.pooling, "the curve of all rows")
         say(f"of these {counts['unseen']:,} in segments that were not fitted: predicted by {by}")

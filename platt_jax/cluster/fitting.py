@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.caller import Caller
 from platt_jax.cluster.engines import Engine
 from platt_jax.cluster.local import Local
 from platt_jax.cluster.results import ClusterCalibrator
@@ -21,19 +22,15 @@ from platt_jax.cluster.tasks import (
     read_ids,
     segment_rows_of,
 )
-from platt_jax.curves import Curve, Spline, read_curve
+from platt_jax.curves import Curve
 from platt_jax.curves.base import pooled
-from platt_jax.curves.fitting import (
-    require_alone,
-    require_no_offset,
-    shift_options,
-    temperature_options,
-)
-from platt_jax.execution.caller import Caller
+from platt_jax.curves.fitting import read, require_no_offset
+from platt_jax.curves.log_odds import LogOddsCurve
 from platt_jax.execution.problems import Context
 from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
+from platt_jax.population.fitting import report_few_rows
 
 _POOLINGS = "none", "partial", "complete"
 _SAMPLED = 100_000  # rows
@@ -77,10 +74,9 @@ def fit_segments(
         pos_label: as in `platt_jax.fit_segments`.
         prior: as in `platt_jax.fit_segments`, the same for all segments.
         pooling: "none", "partial" or "complete", as in `platt_jax.fit_segments`.
-        curve: as in `platt_jax.fit_segments`, but for splines, whose knots depend on the rows of
-            all segments. With other curves than sigmoids each segment is fitted by one worker,
-            however large it is, and the curve of unseen segments is fitted on this machine to
-            1,000,000 rows at most, drawn at random.
+        curve: as in `platt_jax.fit_segments`. With other curves than sigmoids each segment is
+            fitted by one worker, however large it is, and the curve of unseen segments is fitted on
+            this machine to 1,000,000 rows at most, drawn at random.
         options: as in `platt_jax.fit_segments`.
         partitions: number of parts, which run at the same time; None for as many as the engine has
             places for tasks.
@@ -108,13 +104,10 @@ def fit_segments(
     if prior is not None and np.ndim(prior.mean) > 1:
         raise ValueError("prior: expected one for all segments, got one for each")
     other = None
-    if curve == "temperature":
-        options = temperature_options(options)
-    elif curve == "shift":
-        require_alone(curve, pooling, prior=prior)
-        options = shift_options(options)
-    elif curve != "sigmoid":
-        other = _other_curve(curve, pooling, prior, offset)
+    if curve != "sigmoid":
+        other, options = read(curve, pooling, options, prior=prior)
+        if other is not None:
+            require_no_offset(other, offset is not None)
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = EngineColumns(score, segments, label, weight, offset)
@@ -136,22 +129,10 @@ def fit_segments(
     for each in found:
         if isinstance(each, ValueError):
             raise each
+    if pooling == "none" and (other is None or isinstance(other, LogOddsCurve)):
+        report_few_rows(np.sum([each.smoothing for each in found], axis=0), options, Caller())
     ids = [schema.field(name) for name in segments]
     return ClusterCalibrator(engine, fitted, names, ids, found)
-
-
-def _other_curve(
-    curve: Any, pooling: Pooling, prior: GaussianPrior | None, offset: str | None
-) -> Curve:
-    """A curve that is no sigmoid."""
-    other = read_curve(curve)
-    require_alone(other, pooling, prior=prior)
-    require_no_offset(other, offset is not None)
-    if isinstance(other, Spline):
-        raise ValueError(
-            f"curve: expected one without knots, which depend on the rows of all parts, got {other}"
-        )
-    return other
 
 
 def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:

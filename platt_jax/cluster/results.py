@@ -33,14 +33,16 @@ from platt_jax.results.segment_calibrator import (
     require_segment_calibrator,
 )
 from platt_jax.results.sigmoid import Sigmoid, change_of_B
+from platt_jax.results.tables import counted
 
 
 class ClusterCalibrator:
     """One curve per segment, kept in the engine that has the rows.
 
     Attributes:
-        fallback: the sigmoid fitted to all finite rows, for unseen segments.
-        fallback_covariance: (2, 2), covariance of its (A, B).
+        fallback: the sigmoid fitted to all finite rows, for unseen segments; None beside other
+            curves.
+        fallback_covariance: (2, 2), covariance of its (A, B); None beside other curves.
         population: the population of the segments with pooling="partial", without the segments'
             own fields; else None.
     """
@@ -56,17 +58,18 @@ class ClusterCalibrator:
     ) -> None:
         self._engine, self._fitted, self._names = engine, fitted, names
         self._summaries, self._ids, self._shifts = summaries, ids, shifts
+        self._counts = np.sum([part.smoothing for part in summaries], axis=0)
         # Part 0 has the large segments.
         self._large = first = loaded(pickle.dumps(summaries[0].large), shifts)
-        self.fallback: Sigmoid = first.fallback
-        self.fallback_covariance: NDArray[Any] = first.fallback_covariance
+        self.fallback: Sigmoid | None = getattr(first, "fallback", None)
+        self.fallback_covariance: NDArray[Any] | None = getattr(first, "fallback_covariance", None)
         population = first.population
         self.population: Population | None = population and population.only(
             np.zeros(len(first), bool)
         )
 
     def __len__(self) -> int:
-        return sum(summary.segments for summary in self._summaries)
+        return int(self._counts[0])
 
     def __repr__(self) -> str:
         found = self.summary()
@@ -76,7 +79,7 @@ class ClusterCalibrator:
             for kind in kinds
             if kind
         )
-        return f"ClusterCalibrator of {len(self):,} segments: {counts}"
+        return f"ClusterCalibrator of {counted(len(self), 'segment')}: {counts}"
 
     def summary(self) -> dict[str, Any]:
         """Counts of all segments.
@@ -88,8 +91,8 @@ class ClusterCalibrator:
         each = self._summaries
         return {
             "segments": len(self),
-            "n_pos": sum(part.n_pos for part in each),
-            "n_neg": sum(part.n_neg for part in each),
+            "n_pos": float(self._counts[1]),
+            "n_neg": float(self._counts[2]),
             "statuses": dict(sum((Counter(part.statuses) for part in each), Counter())),
             "flags": dict(sum((Counter(part.flags) for part in each), Counter())),
         }
@@ -197,7 +200,7 @@ def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
     def merged(*each: Any) -> Any:
         return np.concatenate([np.asarray(x) for x in each])[order]
 
-    fit = jax.tree.map(merged, *(part.fit for part in parts))
+    fit = jax.tree.map(merged, *(vars(part)["fit"] for part in parts))
     population = parts[0].population
     if population is not None:
         populations: list[Any] = [part.population for part in parts]
@@ -212,4 +215,4 @@ def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
         own: list[Any] = [x.curves and x.curves.only(np.arange(len(x.keys))) for x in parts]
         one_curve = curves.only([len(parts[0].keys)])
         curves = own[0].joined(*own[1:], one_curve).only(np.append(order, len(keys)))
-    return replace(parts[0], keys=keys, fit=fit, population=population, curves=curves)
+    return parts[0]._replaced(keys=keys, fit=fit, population=population, curves=curves)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.api import fit
+from platt_jax.caller import Caller
 from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.distributed.shared_sums import Meeting
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize

@@ -10,11 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from platt_jax import ids
+from platt_jax.caller import Caller
 from platt_jax.cluster.segments import PartSegments
 from platt_jax.curves import Curve
 from platt_jax.distributed.exchange import agree
 from platt_jax.distributed.shared_sums import Meeting
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.hypothesis_tests.triage import triage
@@ -22,7 +22,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
-from platt_jax.population.fitting import fit_by_segment
+from platt_jax.population.fitting import fit_by_segment, inner_fits, smoothing
 from platt_jax.results.fit import inspected
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -76,11 +76,9 @@ class Summary(NamedTuple):
     """What the driver keeps of a part."""
 
     large: SegmentCalibrator  # of the large segments, in the summary of part 0
-    segments: int
     statuses: dict[str, int]
     flags: dict[str, int]
-    n_pos: float
-    n_neg: float
+    smoothing: NDArray[np.float64]  # of its segments, see `smoothing`
 
 
 class FittedPart(NamedTuple):
@@ -100,9 +98,10 @@ def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> Fitted
     dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
     has_offset = names.offset is not None
     segments = PartSegments(own, share, names.large, dtype, has_offset, meeting, part, caller)
-    calibrator = fit_by_segment(
-        segments, call.prior, None, call.pooling, call.options, False, caller
-    )
+    with inner_fits():  # the driver reports on all parts
+        calibrator = fit_by_segment(
+            segments, call.prior, None, call.pooling, call.options, False, caller
+        )
     if call.curve is not None:
         calibrator = _with_curves(calibrator, own, call, call.curve, caller)
     return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, names.large)))
@@ -178,11 +177,9 @@ def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
         is_large = get_indexer(large, split_columns(calibrator.keys)) >= 0
     return Summary(
         calibrator.only(is_large),
-        len(is_large),
         status_counts(fit.status),
         flag_counts(fit.flags),
-        float(np.sum(fit.n_pos)),
-        float(np.sum(fit.n_neg)),
+        smoothing(fit),
     )
 
 
@@ -216,7 +213,7 @@ def predict_part(
     `large` is the calibrator of the large segments, shifted; `shifts` are as in `loaded`.
     """
     own = loaded(calibrator, shifts)
-    found = [np.empty(0, own.fit.A.dtype)]
+    found = [np.empty(0, own._dtype)]
     for first in range(0, table.num_rows, _PREDICTED_AT_ONCE):
         rows = table.slice(first, _PREDICTED_AT_ONCE)
         found.append(_predicted(rows, own, names, large))
@@ -226,7 +223,7 @@ def predict_part(
 def _predicted(
     table: pa.Table, own: SegmentCalibrator, names: EngineColumns, large: SegmentCalibrator
 ) -> NDArray[Any]:
-    proba = np.empty(table.num_rows, own.fit.A.dtype)
+    proba = np.empty(table.num_rows, own._dtype)
     is_large = np.zeros(table.num_rows, bool)
     if len(large.keys):
         is_large = places(table, names.segment, large.keys) >= 0

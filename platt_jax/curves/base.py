@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +14,12 @@ from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.groups import Groups
 from platt_jax.passes import packing
+from platt_jax.passes.columns import Columns
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.status import Status
 
 # Rows of adjacent problems that are sorted and fitted together.
 _TOGETHER = 1 << 18
-# Problems are sorted as lines of a matrix if it has at most so many places for each row.
-_MOST_PADDING = 4
 # Powers of two between which the largest weight of a problem is kept: beyond, no curve changes.
 _LARGEST = 60
 
@@ -65,29 +65,19 @@ class SortedRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HostCurve(Curve):
-    """A kind of curve that NumPy computes, some problems at a time."""
+class SortingCurve(Curve):
+    """A kind of curve that NumPy computes from sorted scores, some problems at a time."""
 
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """See `Curve`."""
         # One after the other: two threads of NumPy take twice as long here.
-        parts = [self.fit_some(_rows(problems, context, some)) for some in _pieces(problems)]
+        parts = [self._fit_some(rows_of(problems, context, some)) for some in pieces(problems)]
         made = parts[0].joined(*parts[1:])
         if problems.order is None:
             return made
         return made.only(np.argsort(problems.order))
 
-    @abstractmethod
-    def fit_some(self, rows: CurveRows) -> FittedCurves:
-        """The curves of some problems."""
-
-
-@dataclass(frozen=True)
-class SortingCurve(HostCurve):
-    """A kind of curve that is computed from sorted scores."""
-
-    def fit_some(self, rows: CurveRows) -> FittedCurves:
-        """See `HostCurve`."""
+    def _fit_some(self, rows: CurveRows) -> FittedCurves:
         ordered = _sorted_rows(rows)
         ends = ordered.groups.starts + ordered.groups.sizes - 1
         low, high = ordered.scores[ordered.groups.starts], ordered.scores[ends]
@@ -98,13 +88,43 @@ class SortingCurve(HostCurve):
         """The curves of some problems; `common` are the fields that all kinds of curves have."""
 
 
-def _pieces(problems: Problems) -> Iterator[slice]:
+def pieces(problems: Problems) -> Iterator[slice]:
+    """Slices of adjacent problems that are sorted together; there is one at least."""
     if len(problems.sizes) == 0:
         return iter([slice(0, 0)])
     return Groups(problems.sizes).slices(_TOGETHER)
 
 
-def _rows(problems: Problems, context: Context, some: slice) -> CurveRows:
+def thinned(problems: Problems) -> Problems:
+    """The problems, with evenly spaced rows only of one that has more than are sorted together.
+
+    They are taken in `pieces` of the problems that are given.
+    """
+    sizes = np.asarray(problems.sizes, np.int64)
+    steps = np.maximum(-(-sizes // _TOGETHER), 1)
+
+    def take(some: slice, part: slice, space: packing.Space) -> Columns:
+        size, step = int(sizes[some.start]), int(steps[some.start])
+        if step == 1:
+            return problems.take(some, part, space)
+        length = max(_TOGETHER // step, 1) * step
+        firsts = range(0, size, length)
+        parts = [slice(first, min(first + length, size)) for first in firsts]
+
+        def kept(part: slice) -> Columns:
+            number = part.stop - part.start
+            taken = problems.take(some, part, packing.Space(number))
+            columns: Columns = jax.tree.map(lambda x: np.asarray(x)[:number:step].copy(), taken)
+            return columns
+
+        every: Columns = jax.tree.map(lambda *x: np.concatenate(x), *map(kept, parts))
+        return every
+
+    return problems._replace(sizes=-(-sizes // steps), take=take)
+
+
+def rows_of(problems: Problems, context: Context, some: slice) -> CurveRows:
+    """The rows of some problems that count."""
     groups = Groups(problems.sizes[some])
     if groups.rows:
         columns = problems.take(some, slice(None), packing.Space(groups.rows))
@@ -136,31 +156,75 @@ def _moderate(weights: Floats, groups: Groups) -> Floats:
 
 
 def _sorted_rows(rows: CurveRows) -> SortedRows:
-    order = _ascending(rows.groups, rows.scores)
-    owner, scores, w = rows.groups.owner[order], rows.scores[order], rows.weights[order]
-    positive = w * rows.positive[order]
-    first = np.ones(len(owner), bool)
-    first[1:] = (owner[1:] != owner[:-1]) | (scores[1:] != scores[:-1])
-    if not first.all():
-        starts = np.flatnonzero(first)
-        owner, scores = owner[starts], scores[starts]
-        w, positive = (np.add.reduceat(x, starts) for x in (w, positive))
-    counts = np.bincount(owner, minlength=len(rows.groups.sizes))
-    at = np.searchsorted(owner, np.flatnonzero(counts == 0))
-    if len(at):
+    groups, first = rows.groups, np.zeros(rows.groups.rows, bool)
+    first[groups.starts[groups.sizes > 0]] = True
+    found = _with_labels(rows) if (rows.weights == 1).all() else None
+    if found is not None:
+        scores, labels = found
+    else:
+        order = _ascending(groups, rows.scores)
+        scores = rows.scores[order] + 0.0  # as `_with_labels`
+    first[1:] |= scores[1:] != scores[:-1]
+    counts, distinct = groups.sums(first.astype(np.int64)), bool(first.all())
+    w: Any = np.ones(len(scores))
+    if found is None and distinct:
+        w = rows.weights[order]
+        positive = w * rows.positive[order]
+    elif found is None:
+        # In the given order, which does not depend on the other problems.
+        which = np.empty(len(order), np.int64)
+        which[order] = np.cumsum(first) - 1
+        w, positive = (np.bincount(which, rows.weights * x) for x in (1, rows.positive))
+    elif distinct:
+        positive = labels.astype(float)
+    else:
+        ties = Groups(np.diff(np.flatnonzero(first), append=groups.rows))
+        w, positive = ties.sizes.astype(float), ties.sums(labels.astype(float))
+    scores, empty = scores if distinct else scores[first], counts == 0
+    if empty.any():
+        at = Groups(counts).starts[empty]
         scores, w, positive = (np.insert(x, at, np.nan) for x in (scores, w, positive))
     return SortedRows(Groups(np.maximum(counts, 1)), scores, w, positive, rows.status)
 
 
+def _with_labels(rows: CurveRows) -> tuple[NDArray[Any], Bools] | None:
+    """Scores and labels by group and score; the order of equal scores is open.
+
+    Values are sorted many times faster than their places. So the lowest bit of each score carries
+    the label in a second sort. None if two scores of a group differ in nothing but this bit.
+    """
+    groups, kind = rows.groups, np.dtype(f"u{rows.scores.dtype.itemsize}")
+    scores = rows.scores + 0.0  # no score is -0.0
+    tagged = scores.view(kind) & ~kind.type(1)
+    tagged |= rows.positive
+    for x in (scores, tagged.view(scores.dtype)):
+        _sort(groups, x)
+    bits, inner = scores.view(kind), np.ones(groups.rows, bool)
+    inner[groups.starts[groups.sizes > 0]] = False
+    if (inner[1:] & (bits[1:] ^ bits[:-1] == 1)).any():
+        return None
+    tagged &= kind.type(1)
+    return scores, tagged.astype(bool)
+
+
+def _sort(groups: Groups, x: NDArray[Any]) -> None:
+    """Sorts finite values (N,) within each group, in place."""
+    for _, mine, inside in groups.lines():
+        if inside.all() and isinstance(mine, slice):
+            x[mine].reshape(inside.shape).sort(axis=1)
+            continue
+        matrix = np.full(inside.shape, np.inf, x.dtype)
+        matrix[inside] = x[mine]
+        matrix.sort(axis=1)
+        x[mine] = matrix[inside]
+
+
 def _ascending(groups: Groups, scores: NDArray[Any]) -> NDArray[np.intp]:
     """The rows by group and score."""
-    sizes, width = groups.sizes, int(groups.sizes.max(initial=0))
-    if len(sizes) * width > _MOST_PADDING * groups.rows:
-        return np.lexsort((scores, groups.owner))
-    # Lines of a matrix are sorted many times faster, and without NaN.
-    inside = np.arange(width) < sizes[:, None]
-    matrix = np.full(inside.shape, np.inf, scores.dtype)
-    matrix[inside] = scores
-    order = np.argsort(matrix, axis=1) + groups.starts[:, None]
-    found: NDArray[np.intp] = order[inside]
+    # Lines of a matrix are sorted many times faster than by group and score, and without NaN.
+    found = np.empty(groups.rows, np.intp)
+    for some, mine, inside in groups.lines():
+        matrix = np.full(inside.shape, np.inf, scores.dtype)
+        matrix[inside] = scores[mine]
+        found[mine] = (np.argsort(matrix, axis=1) + groups.starts[some, None])[inside]
     return found

@@ -6,27 +6,47 @@ from typing import Any
 import numpy as np
 
 from platt_jax import validation
-from platt_jax.curves.base import Curve
+from platt_jax.caller import Caller
+from platt_jax.curves import Curve, VennAbers, read_curve
 from platt_jax.curves.log_odds import LogOddsCurve
-from platt_jax.execution.caller import ARE_NAN, Caller
+from platt_jax.execution.caller import ARE_NAN
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.problems import Context
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.options import Options, ShiftOptions
+from platt_jax.options import Options, ShiftOptions, require_honoured
 from platt_jax.results.features import LinearFeatures
 from platt_jax.results.fitted_curves import CurveBatch, FittedCurves
 from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.tables import counted
 from platt_jax.status import Status
 
 
-def require_alone(curve: Any, pooling: str, **others: Any) -> None:
+def read(
+    curve: str | Curve, pooling: str, options: Options, **others: Any
+) -> tuple[Curve | None, Options]:
+    """The curve, None for a temperature or a shift, which the core fits, and the options for it.
+
+    Raises:
+        ValueError: it is no curve; or see `_require_alone`, but for a temperature.
+    """
+    options = validation.options(options)
+    if curve == "temperature":  # A alone, of labels as they are
+        return None, replace(options, intercept=False, targets="none")
+    kind = None if curve == "shift" else read_curve(curve)
+    _require_alone(kind or curve, pooling, options, **others)
+    return kind, options if kind else ShiftOptions(**vars(options))
+
+
+def _require_alone(curve: Any, pooling: str, options: Options, **others: Any) -> None:
     """Refuses what fits sigmoids only beside another curve.
 
     Raises:
-        ValueError: pooling is neither "none" nor "complete", or another argument is not None.
+        ValueError: pooling is neither "none" nor "complete", the curve does not honour an option,
+            or another argument is not None.
     """
+    require_honoured(options, getattr(curve, "name", curve))
     if pooling not in ("none", "complete"):
         raise ValueError(
             f'pooling: expected "none" or "complete" beside curve={curve!r}, got {pooling!r}'
@@ -36,23 +56,15 @@ def require_alone(curve: Any, pooling: str, **others: Any) -> None:
             raise ValueError(f"{name}: expected None beside curve={curve!r}")
 
 
+def smoothed(curve: Curve) -> bool:
+    """Whether few rows have too many predicted positives: by Platt's targets, or by both labels."""
+    return isinstance(curve, LogOddsCurve | VennAbers)
+
+
 def require_no_offset(curve: Curve, has_offset: bool) -> None:
     """Refuses an offset beside curves that are no log-odds."""
     if has_offset and not isinstance(curve, LogOddsCurve):
         raise ValueError(f"offset: expected None beside curve={curve!r}, which has no log-odds")
-
-
-def temperature_options(options: Options) -> Options:
-    """The options by which the core fits a temperature: A alone, of labels as they are."""
-    return replace(validation.options(options), intercept=False, targets="none")
-
-
-def shift_options(options: Options) -> Options:
-    """The options by which the core fits a shift: B alone."""
-    options = validation.options(options)
-    if not options.intercept:
-        raise ValueError('options: expected intercept=True for curve="shift", got intercept=False')
-    return ShiftOptions(**vars(options))
 
 
 def batch_curves(rows: DenseRows, curve: Curve, options: Options, caller: Caller) -> CurveBatch:
@@ -61,8 +73,10 @@ def batch_curves(rows: DenseRows, curve: Curve, options: Options, caller: Caller
     bad = np.flatnonzero(curves.status == Status.NON_FINITE)
     if len(bad):
         if options.non_finite == "raise":
-            raise ValueError(f"scores, labels, weights: not finite in {len(bad):,} problems")
-        caller.warn(f"rows that are not finite in {len(bad):,} problems: {ARE_NAN}")
+            raise ValueError(
+                f"scores, labels, weights: not finite in {counted(len(bad), 'problem')}"
+            )
+        caller.warn(f"rows that are not finite in {counted(len(bad), 'problem')}: {ARE_NAN}")
     return CurveBatch(rows.batch, curves)
 
 
@@ -76,9 +90,8 @@ def with_curves(
     """The calibrator of these rows, predicting by curves of a kind."""
     context = Context(validation.options(options), caller)
     if isinstance(rows, ClassRows) and calibrator.pooling == "none":
-        # No class is unseen: the first class's curve stands for such, without a fit.
-        curves = curve.fit(rows.problems, context)
-        return replace(calibrator, curves=curves.only(np.append(np.arange(len(curves)), 0)))
+        # No class is unseen.
+        return replace(calibrator, curves=curve.fit(rows.problems, context).with_unknown())
     curves = curve.fit_rows(rows, context)
     if calibrator.pooling == "complete":
         curves = curves.only(np.full(len(curves), len(curves) - 1))

@@ -2,28 +2,33 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.arrays import Floats, Ints
 from platt_jax.backend.threads import run_concurrently
-from platt_jax.curves.base import Curve, pooled
+from platt_jax.curves.base import Curve, CurveRows, pieces, pooled, rows_of, thinned
 from platt_jax.curves.log_odds_task import FoundCurves, Given, search_task
+from platt_jax.curves.newton import Penalty
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import run_problems
 from platt_jax.execution.segment_rows import SegmentRows
-from platt_jax.groups import Groups
+from platt_jax.groups import ON_THE_EDGE, Groups
 from platt_jax.model.standardization import Standardization
-from platt_jax.model.statistics import quartiles
-from platt_jax.passes import packing
-from platt_jax.results.features import BetaFeatures, Features, QuadraticFeatures, SplineFeatures
+from platt_jax.results.features import (
+    BetaFeatures,
+    Features,
+    QuadraticFeatures,
+    ScoreFeatures,
+    SplineFeatures,
+)
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.log_odds_curves import LogOddsCurves
 
-# Rows sampled for the knots of a spline, and rows read together for that.
-_SAMPLED_ROWS, _TOGETHER = 100_000, 1 << 18
 # Harrell's quantiles for 3 to 7 knots (2015, "Regression Modeling Strategies", table 2.3).
 _QUANTILES = {
     3: (0.1, 0.5, 0.9),
@@ -42,37 +47,36 @@ class LogOddsCurve(Curve):
     `Options.targets`. Weights and offsets are as in `platt_jax.fit`.
     """
 
-    penalty = 0.0
+    def penalty_of(self, features: Any) -> Penalty:
+        """What keeps the curve near a line."""
+        return ()
 
     def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
-        """See `Curve`. All have the functions that suit the segments."""
-        made = self.made_for(rows.problems)
+        """See `Curve`."""
         together, each = run_concurrently(
-            lambda: self._fitted(rows.pooled, pooled(context), *made),
-            lambda: self._fitted(rows.problems, context, *made),
+            lambda: self.fit(rows.pooled, pooled(context)),
+            lambda: self.fit(rows.problems, context),
         )
         return each.joined(together)
 
-    def fit(self, problems: Problems, context: Context) -> FittedCurves:
-        """See `Curve`."""
-        return self._fitted(problems, context, *self.made_for(problems))
-
+    @property
     @abstractmethod
-    def made_for(self, problems: Problems) -> tuple[Features, Standardization | None]:
-        """The functions, and the coordinates that all problems share; None for their own."""
+    def features(self) -> Features:
+        """The functions, the same for all problems."""
 
-    def _fitted(
-        self,
-        problems: Problems,
-        context: Context,
-        features: Features,
-        coordinates: Standardization | None,
-    ) -> LogOddsCurves:
-        number = len(problems.sizes)
+    def coordinates(self, problems: Problems, context: Context) -> Standardization | None:
+        """Of each problem, (K,); None for those of its search."""
+        return None
+
+    def fit(self, problems: Problems, context: Context) -> LogOddsCurves:
+        """See `Curve`."""
+        number, features = len(problems.sizes), self.features
+        coordinates = self.coordinates(problems, context)
         given = jax.tree.map(
-            lambda x: np.full(number, x, problems.dtype), Given(coordinates, features.constants)
+            lambda x: np.full(number, x, problems.dtype),
+            Given(coordinates, features.constants, self.penalty_of(features)),
         )
-        task = search_task(features.without_constants(), self.penalty)
+        task = search_task(features.without_constants())
         return _curves(features, run_problems(task, problems, given, context))
 
 
@@ -82,14 +86,18 @@ def _curves(features: Features, found: FoundCurves) -> LogOddsCurves:
     one = np.eye(features.number)
     failed = np.isnan(found.nll)[:, None, None]
     covariance = np.linalg.inv(np.where(either | failed, one, np.asarray(found.hessian, float)))
+    used = "hessian", "aliased"
+    fields = {name: x for name, x in found._asdict().items() if name not in used}
+    if isinstance(features, ScoreFeatures):
+        scale = np.where(np.arange(features.number) > 0, np.asarray(found.scale)[:, None], 1)
+        with np.errstate(over="ignore", invalid="ignore"):  # of scores near 0
+            covariance *= scale[:, :, None] * scale[:, None].astype(float)
+        fields |= {"coefficients": found.coefficients * scale, "scale": np.ones_like(found.scale)}
     covariance[either & ~failed] = 0
     covariance[either & ~failed & (one > 0)] = np.inf
-    used = "hessian", "aliased"
-    return LogOddsCurves(
-        features=features,
-        covariance=np.where(failed, np.nan, covariance).astype(found.coefficients.dtype),
-        **{name: x for name, x in found._asdict().items() if name not in used},
-    )
+    with np.errstate(over="ignore"):
+        covariance = np.where(failed, np.nan, covariance).astype(found.coefficients.dtype)
+    return LogOddsCurves(features=features, covariance=covariance, **fields)
 
 
 @dataclass(frozen=True)
@@ -104,9 +112,10 @@ class Quadratic(LogOddsCurve):
 
     name: ClassVar[str] = "quadratic"
 
-    def made_for(self, problems: Problems) -> tuple[Features, Standardization | None]:
+    @property
+    def features(self) -> Features:
         """See `LogOddsCurve`."""
-        return QuadraticFeatures(), None
+        return QuadraticFeatures()
 
 
 @dataclass(frozen=True)
@@ -127,22 +136,26 @@ class Beta(LogOddsCurve):
 
     name: ClassVar[str] = "beta"
 
-    def made_for(self, problems: Problems) -> tuple[Features, Standardization | None]:
+    @property
+    def features(self) -> Features:
         """See `LogOddsCurve`."""
-        return BetaFeatures(), None
+        return BetaFeatures()
 
 
 @dataclass(frozen=True)
 class Spline(LogOddsCurve):
     """Log-odds that are a natural cubic spline of the score, linear beyond the outer knots.
 
-    The knots are quantiles of the scores of all problems (Harrell 2015, section 2.4.6). A normal
-    prior keeps curves of few rows near a line: the parameters of what is curved have mean 0 and
-    the precision `penalty`.
+    The scores of each problem are moved and scaled to the median 0 and the interquartile range
+    1.349 of a standard normal distribution, whose quantiles are the knots (Harrell 2015, section
+    2.4.6). With more than 262,144 rows these are the quartiles of evenly spaced rows. A penalty
+    keeps curves of few rows near a line: half the integral of the squared second derivative of the
+    log-odds, times `penalty`, is added to the loss (Green & Silverman 1994, "Nonparametric
+    Regression and Generalized Linear Models"). It does not depend on the unit of the scores.
 
     Attributes:
         knots: number of knots, 3 to 7.
-        penalty: the precision, >= 0; scores have an interquartile range of 1.35.
+        penalty: the factor, >= 0, for scores with an interquartile range of 1.349.
 
     Example:
         >>> from platt_jax import fit
@@ -161,29 +174,76 @@ class Spline(LogOddsCurve):
         if not 0 <= self.penalty < np.inf:
             raise ValueError(f"Spline(penalty={self.penalty!r}): expected a number >= 0")
 
-    def made_for(self, problems: Problems) -> tuple[Features, Standardization | None]:
+    @property
+    def features(self) -> Features:
         """See `LogOddsCurve`."""
-        sample = _sampled_scores(problems)
-        if not len(sample):
-            sample = np.zeros(1)
-        weights = np.ones(len(sample))
-        low, middle, high, deviation = quartiles(sample, weights, np)
-        width = (high - low) / 1.349 or deviation or 1.0
-        scale = 2.0 ** -np.round(np.log2(width))
-        u = np.quantile((sample - middle) * scale, _QUANTILES[self.knots])
-        knots = np.unique(u)
-        if len(knots) < self.knots:  # few distinct scores
-            knots = np.linspace(min(u[0], -1), max(u[-1], 1), self.knots)
-        return SplineFeatures(tuple(map(float, knots))), Standardization(middle, scale)
+        return SplineFeatures(tuple(map(NormalDist().inv_cdf, _QUANTILES[self.knots])))
+
+    def coordinates(self, problems: Problems, context: Context) -> Standardization:
+        """See `LogOddsCurve`. Scores have the median 0 and the interquartile range 1.349."""
+        some = thinned(problems)
+        parts = [
+            _by_quartiles(rows_of(some, context, part), problems.dtype) for part in pieces(problems)
+        ]
+        order = slice(None) if problems.order is None else np.argsort(problems.order)
+        return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts)
+
+    def penalty_of(self, features: Any) -> Penalty:
+        """See `LogOddsCurve`."""
+        penalty: list[list[float]] = (self.penalty * features.roughness).tolist()
+        return penalty
 
 
-def _sampled_scores(problems: Problems) -> NDArray[Any]:
-    """Finite scores of evenly spaced rows."""
-    sizes = np.asarray(problems.sizes, np.int64)
-    step, found = max(1, int(sizes.sum()) // _SAMPLED_ROWS), []
-    for some in Groups(sizes).slices(_TOGETHER):
-        if rows := int(sizes[some].sum()):
-            taken = problems.take(some, slice(None), packing.Space(rows))
-            found.append(np.asarray(taken.scores)[:rows:step].astype(float))
-    sample = np.concatenate(found) if found else np.empty(0)
-    return sample[np.isfinite(sample)]
+def _by_quartiles(rows: CurveRows, dtype: np.dtype[Any]) -> Standardization:
+    """Coordinates by the problems' own quartiles; by the standard deviation if two are equal."""
+    low, middle, high = _quartiles(rows)
+    half = (high / 2 - low / 2) / 1.349  # halved: the range of finite scores may overflow
+    if len(equal := np.flatnonzero(half == 0)):
+        half[equal] = _half_deviations(rows, middle, equal)
+    with np.errstate(divide="ignore", over="ignore"):  # of scores near 0
+        scale = np.minimum(0.5 / half, np.finfo(dtype).max)
+    made: Any = np.nan_to_num(middle), np.where(half > 0, scale, 1)
+    return Standardization(*made)
+
+
+def _quartiles(rows: CurveRows) -> Floats:
+    """(3, K), NaN without rows. Weight 2 is the row twice.
+
+    A quantile is the mean of the least and the greatest score that have it, so that scores times -1
+    have -1 times the quantiles.
+    """
+    groups, plain = rows.groups, bool((rows.weights == 1).all())
+    found = np.full((3, len(groups.sizes)), np.nan)
+    for some, mine, inside in groups.lines():
+        f = np.full(inside.shape, np.inf, rows.scores.dtype)
+        f[inside] = rows.scores[mine]
+        if plain:
+            f.sort(axis=1)
+        else:
+            mass, order = np.zeros(inside.shape), np.argsort(f, axis=1)
+            mass[inside] = rows.weights[mine]
+            f, mass = (np.take_along_axis(x, order, 1) for x in (f, mass))
+            np.cumsum(mass, axis=1, out=mass)
+        for quantile, p in zip(found, (0.25, 0.5, 0.75), strict=True):
+            ends = []
+            for share in (p - ON_THE_EDGE, p + ON_THE_EDGE):
+                if plain:
+                    below = np.ceil(share * groups.sizes[some]).astype(np.int64) - 1
+                else:
+                    below = (mass < share * mass[:, -1:]).sum(1)
+                ends.append(np.take_along_axis(f, below[:, None], 1)[:, 0].astype(float))
+            quantile[some] = ends[0] / 2 + ends[1] / 2
+    return found
+
+
+def _half_deviations(rows: CurveRows, middle: Floats, some: Ints) -> Floats:
+    """Half the standard deviations of the scores of some problems."""
+    own, at = Groups(rows.groups.sizes[some]), rows.groups.rows_of(some)
+    w, away = rows.weights[at], rows.scores[at] / 2 - own.by_row(middle[some] / 2)
+    # In a unit in which no square overflows or vanishes.
+    unit = own.maxima(np.abs(away))
+    away = away / own.by_row(np.where(unit > 0, unit, 1))
+    whole = own.sums(w)
+    square = own.sums(w * (away - own.by_row(own.sums(w * away) / whole)) ** 2)
+    deviations: Floats = unit * np.sqrt(square / whole)
+    return deviations

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from platt_jax.curves.newton import (
     CurveState,
     Limits,
+    Penalty,
     bound,
     last_point,
     loss_terms,
@@ -19,11 +20,11 @@ from platt_jax.execution.problems import Task
 from platt_jax.execution.progress import ignore_progress
 from platt_jax.model import objective
 from platt_jax.model.objective import Targets
-from platt_jax.model.standardization import Standardization
+from platt_jax.model.standardization import Standardization, far_scores_hide_others
 from platt_jax.options import Options
 from platt_jax.passes.protocol import TermRows
 from platt_jax.results.features import Features, ScoreFeatures
-from platt_jax.solver.flags import raised_flags
+from platt_jax.solver.flags import far_code, raised_flags
 from platt_jax.solver.search import TRACED, Runner, host
 from platt_jax.solver.solution import coordinates_and_start, rough_coordinates
 from platt_jax.status import Status
@@ -38,6 +39,7 @@ class Given(NamedTuple):
 
     coordinates: Standardization | None  # of the scores; None for the problems' own
     constants: tuple[Any, ...]  # of the functions
+    penalty: Penalty = ()
 
 
 class FoundCurves(NamedTuple):
@@ -53,26 +55,17 @@ class FoundCurves(NamedTuple):
     low: jax.Array
     high: jax.Array
     center: jax.Array
-    scale: jax.Array
+    scale: jax.Array  # of functions of the scores as they are: what they are multiplied by
 
 
 @cache
-def search_task(features: Features, penalty: float) -> Task:
-    """The task of fitting such curves. It is cached: compiled programs are found by the task.
-
-    Args:
-        features: the functions of the score.
-        penalty: the precision of a normal prior around 0 of the parameters from the third on.
-    """
-    return Task(
-        partial(_fit, features, penalty),
-        partial(_fit, features, penalty, runner=host(ignore_progress)),
-    )
+def search_task(features: Features) -> Task:
+    """The task of fitting such curves. It is cached: compiled programs are found by the task."""
+    return Task(partial(_fit, features), partial(_fit, features, runner=host(ignore_progress)))
 
 
 def _fit(
     features: Features,
-    penalty: float,
     rows: TermRows,
     given: Given,
     options: Options,
@@ -85,10 +78,10 @@ def _fit(
     start = runner.decide(bound(_start, features))
     own, targets, theta, limits = start(ranges, moments, given, options=options)
     rows = rows.standardized(own)
-    found = search(rows, theta, targets, limits, features, penalty, options, runner)
+    found = search(rows, theta, targets, limits, features, options, runner)
     point = runner.decide(bound(last_point, features))(found)
     (loss,) = rows.row_sums((point, targets, limits.constants), loss_terms(features))
-    report = runner.decide(bound(_report, features, penalty))
+    report = runner.decide(bound(_report, features))
     return report(found, point, loss, limits, own, ranges, moments, options=options)
 
 
@@ -104,9 +97,6 @@ def _start(
         A, B = A + line[0], B + line[1]
     zero = jnp.zeros_like(A)
     at, constants = given.coordinates or own, given.constants
-    of_scores = isinstance(features, ScoreFeatures)
-    if of_scores:
-        at, constants = Standardization(zero, jnp.ones_like(A)), (own.center,)
     # The same line in these coordinates; a constant where that is out of range.
     slope = -A * own.scale / at.scale
     level = -B + A * own.scale * (own.center - at.center)
@@ -115,8 +105,8 @@ def _start(
     theta = [level, slope, *[zero] * (features.number - 2)]
     if features.not_negative:
         theta = [level, *[jnp.maximum(slope, 0)] * (features.number - 1)]
-    if of_scores:
-        theta[0] = -B
+    if isinstance(features, ScoreFeatures):
+        at, constants = Standardization(zero, jnp.ones_like(A)), (own.center, own.scale)
     # Each function is largest at an end of the scores.
     low, high = (
         features.values((end - at.center) * at.scale, constants) for end in ranges.overall()
@@ -128,13 +118,12 @@ def _start(
         eps = jnp.finfo(zero.dtype).eps
         pairs = zip(theta[1:], largest, strict=True)
         theta[1:] = [jnp.where(x * y <= eps, 0, x) for x, y in pairs]
-    limits = Limits(n_pos + n_neg, constants, [jnp.ones_like(zero), *largest])
+    limits = Limits(n_pos + n_neg, constants, [jnp.ones_like(zero), *largest], given.penalty)
     return at, targets, theta, jax.lax.stop_gradient(limits)
 
 
 def _report(
     features: Features,
-    penalty: float,
     state: CurveState,
     point: list[jax.Array],
     loss: jax.Array,
@@ -149,15 +138,21 @@ def _report(
     if options.targets != "platt":
         separated = loss <= _SEPARATED * jnp.minimum(weight, 1)
         status = jnp.where(separated, int(Status.MAX_ITERATIONS), status)
+        hidden = far_scores_hide_others(ranges) & (status == Status.CONVERGED)
+        status = jnp.where(hidden, int(Status.LINE_SEARCH_FAILED), status)
+    # Functions of finite scores that are not finite are far beyond those of the other scores.
+    status = jnp.where(status == Status.NON_FINITE, int(Status.LINE_SEARCH_FAILED), status)
     status = jnp.where(weight == 0, int(Status.EMPTY), status)
     status = jnp.where(ranges.bad, int(Status.NON_FINITE), status)
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
-    loss = loss + penalty / 2 * sum((x * x for x in point[2:]), start=jnp.zeros_like(loss))
+    for x, row in zip(point[2:], limits.penalty, strict=False):
+        loss = loss + x / 2 * sum(map(jnp.multiply, row, point[2:]))
     hessian = [
         jnp.stack([state.at.hessian[max(i, j)][min(i, j)] for j in range(number)], -1)
         for i in range(number)
     ]
-    center = limits.constants[0] if isinstance(features, ScoreFeatures) else own.center
+    if isinstance(features, ScoreFeatures):
+        own = Standardization(*limits.constants)
     low, high = ranges.overall()
     nan = jnp.full_like(loss, jnp.nan)
     return FoundCurves(
@@ -165,11 +160,12 @@ def _report(
         hessian=jnp.stack(hessian, -2),
         aliased=jnp.stack(undetermined(state.at), -1),
         status=status,
-        flags=raised_flags(jnp.zeros_like(nan), ranges, moments, options),
+        flags=raised_flags(jnp.zeros_like(nan), ranges, moments, options)
+        | far_code(ranges, moments, options),
         iterations=state.iterations,
         nll=jnp.where(failed, nan, loss),
         low=jnp.where(failed, nan, low),
         high=jnp.where(failed, nan, high),
-        center=jnp.broadcast_to(center, nan.shape),
+        center=jnp.broadcast_to(own.center, nan.shape),
         scale=jnp.broadcast_to(own.scale, nan.shape),
     )

@@ -7,7 +7,7 @@ problem whether to take the step or to halve it.
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from platt_jax.options import Options
 from platt_jax.passes.elementary import log1p_unit
 from platt_jax.passes.protocol import RowTerms, TermRows
 from platt_jax.results.features import Features
+from platt_jax.solver.direction import computed_once
 from platt_jax.solver.newton import backward_share
 from platt_jax.solver.search import TRACED, Runner
 from platt_jax.status import Status
@@ -31,6 +32,9 @@ _ROUNDED = 8
 # A pivot below so many roundings of its diagonal entry is 0: the rows do not tell its parameter
 # from the parameters before it.
 _ALIASED = 64
+# The mean square of a function at the rows with curvature, as a share of its largest square, below
+# which all of these are at one place.
+_FAR = 1e-6
 
 
 @cache
@@ -42,12 +46,17 @@ def bound(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     return partial(function, *arguments)
 
 
+# The Hessian of what is added to the loss, by the parameters from the third on; empty without any.
+Penalty: TypeAlias = Sequence[Sequence[Any]]
+
+
 class Limits(NamedTuple):
     """What does not change in the search, for each problem."""
 
     weight: jax.Array  # of all rows
     constants: tuple[jax.Array, ...]  # of the functions
     largest: list[jax.Array]  # the largest absolute value of each function in the rows
+    penalty: Penalty
 
 
 class Sums(NamedTuple):
@@ -116,13 +125,12 @@ def search(
     targets: Targets,
     limits: Limits,
     features: Features,
-    penalty: float,
     options: Options,
     runner: Runner,
 ) -> CurveState:
     """The last state of the search."""
     first = runner.decide(_first_state)(start)
-    decide = runner.decide(bound(_decide, features, penalty))
+    decide = runner.decide(bound(_decide, features))
     trial = runner.decide(bound(_trial, features))
     terms = _row_terms(features)
 
@@ -192,7 +200,6 @@ def _allowed_step(
 
 def _decide(
     features: Features,
-    penalty: float,
     limits: Limits,
     state: CurveState,
     sums: Sequence[jax.Array],
@@ -202,9 +209,11 @@ def _decide(
     theta, number = _trial(features, state), features.number
     gradient, rest = list(sums[:number]), list(sums[number:])
     hessian = [[rest.pop(0) for _ in range(j + 1)] for j in range(number)]
-    for j in range(2, number):
-        gradient[j] = gradient[j] + penalty * theta[j]
-        hessian[j][j] = hessian[j][j] + penalty
+    for j, row in enumerate(limits.penalty, 2):
+        for i, bend in enumerate(row, 2):
+            gradient[j] = gradient[j] + bend * theta[i]
+            if i <= j:
+                hessian[j][i] = hessian[j][i] + bend
     at = Sums(gradient, hessian)
     eps = jnp.finfo(gradient[0].dtype).eps
     finite = jnp.isfinite(sum(gradient) + sum(sum(row) for row in hessian))
@@ -218,6 +227,7 @@ def _decide(
     tol: Any = options.tol  # filled in by `with_tol`
     iterations = state.iterations + jnp.where(first, 0, 1)
     near = decrement <= jnp.maximum(tol, _ROUNDED * eps * jnp.sqrt(limits.weight))
+    near &= _certain(theta, step, at, limits)
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     ended = jnp.where(near, int(Status.CONVERGED), exhausted)
     moved = CurveState(theta, step, longest, at, ended, iterations)
@@ -225,6 +235,7 @@ def _decide(
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     failed = jnp.where(first, int(Status.NON_FINITE), failed)
     stayed = state._replace(length=length, status=failed)
+    accepted = computed_once(accepted)
     new = jax.tree.map(partial(jnp.where, accepted), moved, stayed)
     running = state.status == _RUNNING
     return jax.tree.map(partial(jnp.where, running), new, state)
@@ -244,6 +255,24 @@ def _proves_decrease(moves: list[jax.Array], before: Sums, at: Sums, limits: Lim
     most: Any = sum(jnp.abs(x) * y for x, y in zip(moves, limits.largest, strict=True))
     slope = sum(g * x for g, x in zip(before.gradient, moves, strict=True))
     return rise - curvature * backward_share(most) <= _ARMIJO * slope
+
+
+def _certain(theta: list[jax.Array], step: list[jax.Array], at: Sums, limits: Limits) -> jax.Array:
+    """Whether a small decrement shows that the optimum is near, as in `platt_jax.solver.stopping`.
+
+    No log-odds may change by more than a half, unless a parameter that is far from 0 hardly
+    changes: rows that it moves farther have no curvature left. And far rows without curvature must
+    not hide what tells the parameters apart: at the others all functions are then small beside the
+    largest.
+    """
+    certain = jnp.ones_like(theta[0], bool)
+    functions = zip(theta, step, limits.largest, undetermined(at), strict=True)
+    for j, (x, d, largest, aliased) in enumerate(functions):
+        moved = jnp.abs(d)
+        certain &= (moved * largest <= 0.5) | (1024 * moved <= jnp.abs(x))
+        here = at.hessian[j][j] / jnp.where(at.hessian[0][0] > 0, at.hessian[0][0], 1)
+        certain &= ~aliased | (here >= _FAR * largest * largest)
+    return certain
 
 
 def _newton_step(at: Sums, held: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:

@@ -1,6 +1,7 @@
 """Curves computed from sorted scores: isotonic regression, bins and Venn-Abers predictors."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import jax
@@ -9,15 +10,20 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend import xla
 from platt_jax.backend.threads import run_concurrently, run_programs
 from platt_jax.curves.base import SortedRows, SortingCurve
-from platt_jax.groups import Groups
+from platt_jax.groups import ON_THE_EDGE, Groups
+from platt_jax.passes import packing
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.ragged_curves import CornerCurves, StepCurves, VennAbersCurves
 
 _ENDS = "low", "high"
+# Problems whose isotonic fits are one call: the sums of the last one's raised weights are finite.
+_SIDE_BY_SIDE = 400
+# A share is above another one if it is by more than the rounding of the sums.
+_SAME = 1 - 2.0**-44
 
 
 @dataclass(frozen=True)
@@ -47,10 +53,9 @@ class Isotonic(SortingCurve):
 
     def fit_sorted(self, rows: SortedRows, common: dict[str, Any]) -> FittedCurves:
         """See `SortingCurve`."""
-        blocks = _blocks(rows)
+        blocks, fitted = _plateaus(rows)
         starts, ends = blocks.starts, blocks.starts + blocks.sizes - 1
         owner = rows.groups.owner[starts]
-        fitted = blocks.sums(rows.positive) / blocks.sums(rows.weights)
         if self.centered:
             middle = blocks.sums(rows.weights * rows.scores) / blocks.sums(rows.weights)
             first = np.isin(starts, rows.groups.starts)
@@ -73,19 +78,51 @@ class Isotonic(SortingCurve):
         )
 
 
-def _blocks(rows: SortedRows) -> Groups:
-    """The plateaus of the isotonic fits of all problems."""
+def _plateaus(rows: SortedRows) -> tuple[Groups, Floats]:
+    """Those of the isotonic fits of all problems, and their shares, of which no two are equal."""
     # SciPy adds warning filters when imported, so importing this module must not import it.
     from scipy.optimize import isotonic_regression
 
+    groups, new = rows.groups, np.zeros(rows.groups.rows, bool)
+    new[groups.starts] = True
+    weights, positive, lost = _without_lost(rows)
+    starts = _run_starts(groups, positive / weights)
+    runs, new = Groups(np.diff(starts, append=groups.rows)), new[starts]
+    weights, positive = runs.sums(weights), runs.sums(positive)
+    # Shares lie in [0, 1], and the values of a call's problem k in [4^k, 2 * 4^k], so that no
+    # plateau spans two problems. Factors that are powers of two change no digit.
+    firsts, problem = np.flatnonzero(new), np.cumsum(new) - 1
+    values = (1 + positive / weights) * 4.0 ** (problem % _SIDE_BY_SIDE)
+    calls = [slice(*ends) for ends in pairwise(np.append(firsts[::_SIDE_BY_SIDE], len(new)))]
+    parts = [
+        isotonic_regression(values[x], weights=weights[x]).blocks[:-1] + x.start for x in calls
+    ]
+    which = np.concatenate([np.empty(0, np.int64), *parts])
+    while True:
+        plateaus = Groups(np.diff(which, append=len(new)))
+        share = plateaus.sums(positive) / plateaus.sums(weights)
+        rises = (share[1:] * _SAME > share[:-1]) | new[which[1:]]
+        if rises.all():
+            starts = starts[which]
+            blocks = Groups(np.diff(starts, append=groups.rows))
+            return blocks, np.where(lost[starts], np.nan, share)
+        which = which[np.append(True, rises)]
+
+
+def _without_lost(rows: SortedRows) -> tuple[Floats, Floats, Bools]:
+    """Weights and positives, with 1 and 0 for a problem without rows; and which are such."""
     lost = np.isnan(rows.weights)
-    weights, share = np.where(lost, 1, rows.weights), np.where(lost, 0, rows.positive)
-    # Shares lie in [0, 1]. Problem k's are raised by 2 k, so that no plateau spans two problems,
-    # and one call fits all.
-    raised = share / weights + 2.0 * rows.groups.owner
-    if not len(raised):
-        return Groups(np.empty(0, int))
-    return Groups(np.diff(isotonic_regression(raised, weights=weights).blocks))
+    if not lost.any():
+        return rows.weights, rows.positive, lost
+    return np.where(lost, 1, rows.weights), np.where(lost, 0, rows.positive), lost
+
+
+def _run_starts(groups: Groups, share: Floats) -> Ints:
+    """The first rows of a problem's runs whose shares do not rise; each run is on one plateau."""
+    rises = np.ones(groups.rows, bool)
+    rises[1:] = share[1:] > share[:-1]
+    rises[groups.starts] = True
+    return np.flatnonzero(rises)
 
 
 @dataclass(frozen=True)
@@ -130,13 +167,13 @@ class Bins(SortingCurve):
             low, high = (groups.by_row(np.ldexp(common[x].astype(float), -16)) for x in _ENDS)
             place, whole = np.ldexp(rows.scores.astype(float), -16) - low, high - low
         else:
-            mass = np.cumsum(np.nan_to_num(rows.weights))
-            before = np.append(0.0, mass)[groups.starts]
-            place = mass - np.nan_to_num(rows.weights) / 2 - groups.by_row(before)
-            whole = groups.by_row(mass[groups.starts + groups.sizes - 1] - before)
+            weights = np.nan_to_num(rows.weights)
+            mass = groups.cumulated(weights)
+            place = mass - weights / 2
+            whole = groups.by_row(mass[groups.starts + groups.sizes - 1])
         with np.errstate(divide="ignore", invalid="ignore"):
             # Multiplied first, so that a score on an edge is exactly there.
-            place = np.nan_to_num(place * self.n_bins / whole)
+            place = np.nan_to_num(place * self.n_bins / whole + ON_THE_EDGE)
         which = np.clip(place, 0, self.n_bins - 1).astype(np.int64)
         code = groups.owner * self.n_bins + which
         starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
@@ -177,22 +214,19 @@ class VennAbers(SortingCurve):
 
     def fit_sorted(self, rows: SortedRows, common: dict[str, Any]) -> FittedCurves:
         """See `SortingCurve`."""
-        lost = np.isnan(rows.weights)
-        weights, positive = np.where(lost, 1, rows.weights), np.where(lost, 0, rows.positive)
+        weights, positive, _ = _without_lost(rows)
         # Class 0 of mirrored scores takes the place of class 1.
         mirrored = Groups(rows.groups.sizes[::-1])
         q0, p1 = run_concurrently(
             lambda: _with_positive(mirrored, weights[::-1], (weights - positive)[::-1])[::-1],
             lambda: _with_positive(rows.groups, weights, positive),
         )
-        nothing = Groups(rows.groups.sizes + 1).by_row(np.isnan(rows.scores[rows.groups.starts]))
-        return VennAbersCurves(
-            sizes=rows.groups.sizes,
-            scores=rows.scores,
-            p0=np.where(nothing, np.nan, 1 - q0).astype(rows.scores.dtype),
-            p1=np.where(nothing, np.nan, p1).astype(rows.scores.dtype),
-            **common,
-        )
+        nothing, both = np.isnan(rows.scores[rows.groups.starts]), [1 - q0, p1]
+        if nothing.any():
+            nothing = Groups(rows.groups.sizes + 1).by_row(nothing)
+            both = [np.where(nothing, np.nan, x) for x in both]
+        p0, p1 = (x.astype(rows.scores.dtype, copy=False) for x in both)
+        return VennAbersCurves(sizes=rows.groups.sizes, scores=rows.scores, p0=p0, p1=p1, **common)
 
 
 def _with_positive(groups: Groups, weights: Floats, positive: Floats) -> Floats:
@@ -206,103 +240,143 @@ def _with_positive(groups: Groups, weights: Floats, positive: Floats) -> Floats:
     Returns:
         (M + K,)
     """
-    longest = 1 << int(groups.rows + len(groups.sizes) + 1).bit_length()
-    points = np.zeros((2, longest))
-    places = Groups(groups.sizes + 1)
-    inner = np.ones(places.rows, bool)
-    inner[places.starts] = False
-    for column, x in zip(points, (weights, positive), strict=True):
-        column[: places.rows][inner] = x
-    # Sums from the first score of each problem on.
-    sums = [np.cumsum(column[: places.rows]) for column in points]
-    for column, total in zip(points, sums, strict=True):
-        column[: places.rows] = total - places.by_row(total[places.starts])
-    starts = np.full(1 << len(groups.sizes).bit_length(), places.rows, np.int64)
-    starts[: len(groups.sizes)] = places.starts
-    last = starts.copy()
-    last[: len(groups.sizes)] += groups.sizes
+    starts = _run_starts(groups, positive / weights)
+    runs, K = Groups(np.diff(starts, append=groups.rows)), len(groups.sizes)
+    first = np.searchsorted(starts, groups.starts)
+    corners = Groups(np.diff(first, append=len(starts)) + 1)
+    sums = np.zeros((2, corners.rows))
+    inner = np.ones(corners.rows, bool)
+    inner[corners.starts] = False
+    for line, x in zip(sums, (weights, positive), strict=True):
+        line[inner] = runs.sums(x)
+    sums = corners.cumulated(sums)
+    place = np.zeros(corners.rows, np.int64)
+    place[inner] = starts + runs.sizes
+    place[corners.starts] = groups.starts
+    rows, longest = _length(groups.rows + K), _length(corners.rows)
+    columns = [packing.lengthen(x, rows) for x in (weights, positive)]
+    columns += [packing.lengthen(x, longest) for x in (*sums, place)]
+    ends = np.append(corners.starts, corners.rows)
+    ends = np.append(ends, np.full(_length(K + 1) - K - 1, corners.rows))
 
     def run() -> NDArray[Any]:
-        return np.asarray(_slopes(*points, starts, last, np.int64(len(groups.sizes))))
+        return np.asarray(_slopes(*columns, ends, np.int64(K)))
 
-    return run_programs(run, x64=True)[: places.rows]
+    return run_programs(run, x64=True)[: groups.rows + K]
 
 
-@xla.jit
-def _slopes(
-    weight: jax.Array, positive: jax.Array, starts: jax.Array, last: jax.Array, problems: jax.Array
+def _length(number: int) -> int:
+    """The next larger of two lengths an octave, so that few programs are compiled."""
+    step = 1 << max(number.bit_length() - 2, 0)
+    return -(-number // step) * step
+
+
+@xla.single_call
+def _slopes_of(
+    weight: jax.Array,
+    positive: jax.Array,
+    corner_weight: jax.Array,
+    corner_positive: jax.Array,
+    place: jax.Array,
+    corners: jax.Array,
+    problems: jax.Array,
 ) -> jax.Array:
     """The slope of the greatest convex minorant at another row of class 1, for each place of it.
 
     Points of a problem are (sum of weights, sum of positives) of its scores up to there. A row at
-    place i moves the points from i on by (1, 1). The slope sought is the lower hull's
-    across i. It is the tangent from a point before i to the moved ones; the point stays the same
-    until one that is passed lies below the tangent (the algorithm 2 of Vovk et al. 2015).
+    place i moves the points from i on by (1, 1). The slope sought is the lower hull's across i. It
+    is the tangent from a point before i to the moved ones; the point stays the same until one that
+    is passed lies below the tangent (the algorithm 2 of Vovk et al. 2015). The moved point that a
+    tangent touches is the last one, or one after which shares rise: a corner.
+
+    Args:
+        weight: the weights of the rows' scores.
+        positive: the weights of their rows of class 1.
+        corner_weight: the sums of weights up to each corner; those of a problem begin with 0.
+        corner_positive: the same for class 1.
+        place: the number of scores of all problems up to each corner.
+        corners: the first corner of each problem, and the number of all.
+        problems: the number of problems.
     """
 
-    @xla.single_call
-    def run(
-        weight: jax.Array,
-        positive: jax.Array,
-        starts: jax.Array,
-        last: jax.Array,
-        problems: jax.Array,
-    ) -> jax.Array:
-        def at(x: jax.Array, i: jax.Array) -> jax.Array:
-            return lax.dynamic_index_in_dim(x, i, keepdims=False)
+    def at(x: jax.Array, i: jax.Array) -> jax.Array:
+        return lax.dynamic_index_in_dim(x, i, keepdims=False)
 
-        def put(x: jax.Array, value: jax.Array, i: jax.Array) -> jax.Array:
-            return lax.dynamic_update_index_in_dim(x, value, i, 0)
+    def put(x: jax.Array, value: jax.Array, i: jax.Array) -> jax.Array:
+        return lax.dynamic_update_index_in_dim(x, value, i, 0)
 
-        def slope(i: jax.Array, j: jax.Array, moved: float) -> jax.Array:
-            """From point i to point j, which is moved."""
-            rise = at(positive, j) - at(positive, i) + moved
-            return rise / (at(weight, j) - at(weight, i) + moved)
+    def slope(point: tuple[jax.Array, jax.Array], j: jax.Array, moved: float) -> jax.Array:
+        """From a point to corner j, which is moved."""
+        rise = at(corner_positive, j) - point[1] + moved
+        return rise / (at(corner_weight, j) - point[0] + moved)
 
-        def chain(k: jax.Array, after: jax.Array) -> jax.Array:
-            """The next corner of the lower hull of the points from each one on."""
-            end = at(last, k)
+    def corner(j: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return at(corner_weight, j), at(corner_positive, j)
 
-            def next_point(n: jax.Array, after: jax.Array) -> jax.Array:
-                i = end - 1 - n
+    def chain(begin: jax.Array, end: jax.Array, after: jax.Array) -> jax.Array:
+        """The next corner of the lower hull of the points from each corner on."""
 
-                def above(j: jax.Array) -> jax.Array:
-                    onward = at(after, j)
-                    return (j < end) & (slope(i, j, 0.0) >= slope(j, onward, 0.0))
+        def next_corner(n: jax.Array, after: jax.Array) -> jax.Array:
+            i = end - 1 - n
+            from_i = corner(i)
 
-                j = lax.while_loop(above, lambda j: at(after, j), i + 1)
-                return put(after, j, i)
+            def above(j: jax.Array) -> jax.Array:
+                onward = at(after, j)
+                return (j < end) & (slope(from_i, j, 0.0) >= slope(corner(j), onward, 0.0))
 
-            return lax.fori_loop(0, end - at(starts, k), next_point, put(after, end, end))
+            return put(after, lax.while_loop(above, lambda j: at(after, j), i + 1), i)
 
-        def tangents(k: jax.Array, both: tuple[jax.Array, jax.Array]) -> Any:
-            after, made = both
-            begin, end = at(starts, k), at(last, k)
+        return lax.fori_loop(0, end - begin, next_corner, put(after, end, end))
 
-            def tangent(i: jax.Array) -> jax.Array:
-                """The least slope from point i to the moved points from i on."""
+    def problem(k: jax.Array, both: tuple[jax.Array, jax.Array]) -> Any:
+        after, made = both
+        begin, end = at(corners, k), at(corners, k + 1) - 1
+        after = chain(begin, end, after)
 
-                def steeper(j: jax.Array) -> jax.Array:
-                    return (j < end) & (slope(i, at(after, j), 1.0) < slope(i, j, 1.0))
+        def tangent(
+            point: tuple[jax.Array, jax.Array], j: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
+            """The least slope from a point to the moved corners from j on, and the corner of it."""
 
-                return slope(i, lax.while_loop(steeper, lambda j: at(after, j), i), 1.0)
+            def steeper(j: jax.Array) -> jax.Array:
+                return (j < end) & (slope(point, at(after, j), 1.0) < slope(point, j, 1.0))
 
-            def next_place(i: jax.Array, state: Any) -> Any:
-                made, origin, steepness = state
-                line = at(positive, origin) + (at(weight, i) - at(weight, origin)) * steepness
-                below = (i == begin) | (at(positive, i) < line)
-                steepness = lax.cond(below, tangent, lambda i: steepness, i)
-                return put(made, steepness, i), jnp.where(below, i, origin), steepness
+            j = lax.while_loop(steeper, lambda j: at(after, j), j)
+            return slope(point, j, 1.0), j
 
-            first = made, begin, jnp.zeros((), weight.dtype)
-            made, _, _ = lax.fori_loop(begin, end + 1, next_place, first)
-            return after, made
+        def next_place(i: jax.Array, state: Any) -> Any:
+            """`last` is the last corner up to place i, `point` the point there."""
+            made, last, point, origin, steepness, touched = state
+            is_first, onward = i == at(place, begin), jnp.minimum(last + 1, end)
+            passed = (last < onward) & (i == at(place, onward))
+            last = jnp.where(passed, onward, last)
+            on_corner, row = passed | is_first, jnp.maximum(i - 1, 0)
+            own = point[0] + at(weight, row), point[1] + at(positive, row)
+            point = tuple(
+                jnp.where(on_corner, x, y) for x, y in zip(corner(last), own, strict=True)
+            )
+            line = origin[1] + (point[0] - origin[0]) * steepness
+            # The touched corner is below by less than the row's weight, which sums of large weights
+            # round away.
+            below = is_first | (point[1] < line) | (passed & (last == touched))
+            steepness, touched = lax.cond(
+                below,
+                lambda: tangent(point, jnp.minimum(last + 1, end)),
+                lambda: (steepness, touched),
+            )
+            origin = tuple(jnp.where(below, x, y) for x, y in zip(point, origin, strict=True))
+            return put(made, steepness, i + k), last, point, origin, steepness, touched
 
-        def problem(k: jax.Array, both: tuple[jax.Array, jax.Array]) -> Any:
-            after, made = both
-            return tangents(k, (chain(k, after), made))
+        zero = jnp.zeros((), weight.dtype)
+        state = made, begin, (zero, zero), (zero, zero), zero, begin
+        made = lax.fori_loop(at(place, begin), at(place, end) + 1, next_place, state)[0]
+        return after, made
 
-        start = jnp.zeros(weight.shape, starts.dtype), jnp.zeros_like(weight)
-        return lax.fori_loop(0, problems, problem, start)[1]
+    start = jnp.zeros(place.shape, place.dtype), jnp.zeros_like(weight)
+    return lax.fori_loop(0, problems, problem, start)[1]
 
-    return run(weight, positive, starts, last, problems)
+
+@xla.jit
+def _slopes(*columns: jax.Array) -> jax.Array:
+    """`_slopes_of` as a program."""
+    return _slopes_of(*columns)

@@ -12,23 +12,27 @@ at the mean score. Rows may have weights, with which all means are weighted.
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats, Integers, Ints
+from platt_jax.backend.threads import ordered_map
 from platt_jax.columns import Column
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
-from platt_jax.groups import Groups
+from platt_jax.groups import Groups, order_by
 from platt_jax.hypothesis_tests.posteriors import LEAST_ROWS, SegmentPosteriors, posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
+from platt_jax.results.fit import inspected
 from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.probabilities import UPPER, expit, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+
+_Made = TypeVar("_Made")
 
 TINY = 1e-300  # a unit of scores that are all the same
 
@@ -103,11 +107,17 @@ def require_finite(finite: Any) -> None:
 
 
 def known_rows(
-    calibrator: SegmentCalibrator, scores: Column, segments: Column, weights: Column
-) -> tuple[NDArray[Any], KnownRows]:
-    """The segments (S,) of the rows, ascending, and what the calibrator knows of their rows.
+    calibrator: SegmentCalibrator,
+    scores: Column,
+    segments: Column,
+    weights: Column,
+    work: Callable[[KnownRows], _Made],
+    at_once: int = 1 << 16,
+) -> tuple[NDArray[Any], list[_Made]]:
+    """The segments (S,) of the rows, ascending, and what work makes of what is known of their rows.
 
-    Rows of weight 0 are left out.
+    Rows of weight 0 are left out. Work gets segments with `at_once` rows or fewer together, which
+    fit a cache, or one larger segment.
 
     Raises:
         ValueError: as by `gate`.
@@ -128,32 +138,48 @@ def known_rows(
         f, w = f[some], np.asarray(given)[some]
         present, codes = np.unique(codes[some], return_inverse=True)
         keys = keys[present]
-    known = _known(calibrator, f, w, codes, keys)
-    return keys, known._replace(place=some[known.place])
+    return keys, _known(calibrator, _GivenRows(f, w, codes, some), keys, work, at_once)
+
+
+class _GivenRows(NamedTuple):
+    """Rows (N,) as given."""
+
+    scores: Floats
+    weights: Floats
+    owner: NDArray[Any]  # the numbers of their segments
+    place: Ints  # as in `KnownRows`
 
 
 def _known(
     calibrator: SegmentCalibrator,
-    scores: Floats,
-    weights: Floats,
-    owner: NDArray[Any],
+    given: _GivenRows,
     keys: NDArray[Any],
-) -> KnownRows:
+    work: Callable[[KnownRows], _Made],
+    at_once: int,
+) -> list[_Made]:
+    scores, owner = given.scores, given.owner
     proba = calibrator.predict_proba(scores, keys[owner]).astype(np.float64)
     finite = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
-    scores = np.where(finite[owner], scores, 0.0)
-    order = np.lexsort((scores, owner))
-    groups = Groups(np.bincount(owner, minlength=len(keys)))
-    scores, weights, proba = (x[order] for x in (scores, weights, proba))
+    groups, order = Groups(np.bincount(owner, minlength=len(keys))), order_by(owner)
     place = get_indexer(calibrator.keys, split_columns(keys), "segments")
-    if calibrator.curves is None:
-        known = _sigmoids(posteriors(calibrator, keys, place), groups, scores)
-    else:
-        known = _other_curves(calibrator, place, groups, scores, proba)
-    status = status_of(finite, known.usable, known.wrong)
-    return KnownRows(
-        groups, order, scores, weights, proba, known.mode, known.terms, known.covariance, status
-    )
+    known = posteriors(calibrator, keys, place) if calibrator.curves is None else None
+
+    def of(some: slice) -> _Made:
+        own, start = Groups(groups.sizes[some]), groups.starts[some].min(initial=groups.rows)
+        rows = order[start : start + own.rows]
+        f = np.where(own.by_row(finite[some]), scores[rows], 0.0)
+        within = own.order(f)
+        rows, f = rows[within], f[within]
+        p = proba[rows]
+        if known is not None:
+            curves = _sigmoids(known.of(some), own, f)
+        else:
+            curves = _other_curves(calibrator, place[some], own, f, p)
+        status = status_of(finite[some], curves.usable, curves.wrong)
+        here = given.place[rows], f, given.weights[rows], p
+        return work(KnownRows(own, *here, curves.mode, curves.terms, curves.covariance, status))
+
+    return list(ordered_map(of, list(groups.slices(at_once)) or [slice(0)]))
 
 
 def status_of(finite: Any, usable: Any, wrong: Any) -> NDArray[Any]:
@@ -195,7 +221,7 @@ def _other_curves(
     curves: Any = calibrator.curves
     place = np.where(place < 0, len(calibrator.keys), place)
     covariance = np.asarray(curves.covariance, np.float64)[place]
-    fit = calibrator.fit
+    fit, *_ = inspected(calibrator, any_curve=True)
     # The last is of segments that were not fitted.
     rows = np.append(np.asarray(fit.n_pos, float) + np.asarray(fit.n_neg, float), 0)[place]
     enough = (rows >= LEAST_ROWS) | (calibrator.pooling == "complete")
@@ -249,21 +275,7 @@ def _variance(known: KnownRows, means: Floats) -> Floats:
 
 
 def _tail_means(groups: Groups, weights: Floats, x: Floats) -> tuple[Floats, Floats]:
-    """Weights (N,) and means of x (..., N) of the rows from each to the last of its group.
-
-    Groups of like sizes are lines of a matrix: no mean depends on other groups.
-    """
-    total, made = np.empty_like(weights), np.empty_like(x)
-    lengths = np.ceil(np.log2(np.maximum(groups.sizes, 1)))
-    for length in np.unique(lengths[groups.sizes > 0]):
-        some = np.flatnonzero((lengths == length) & (groups.sizes > 0))
-        place = np.arange(int(groups.sizes[some].max()))
-        # From the last row of a group on backwards.
-        ends = groups.starts[some] + groups.sizes[some] - 1
-        rows = np.maximum(ends[:, None] - place, groups.starts[some][:, None])
-        inside = place < groups.sizes[some][:, None]
-        weight = np.cumsum(weights[rows], axis=-1)
-        sums = np.cumsum(x[..., rows] * weights[rows], axis=-1)
-        total[rows[inside]] = weight[inside]
-        made[..., rows[inside]] = (sums / weight)[..., inside]
-    return total, made
+    """Weights (N,) and means of x (..., N) of the rows from each to the last of its group."""
+    mirrored = Groups(groups.sizes[::-1])
+    total, sums = (mirrored.cumulated(y[..., ::-1])[..., ::-1] for y in (weights, x * weights))
+    return total, sums / total

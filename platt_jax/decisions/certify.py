@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
-from platt_jax.columns import Column
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.decisions.gate import NEGATIVE
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.triage import q_values
@@ -36,6 +36,7 @@ _LEAST_SPREAD = 1e-3  # of the expected mistakes, relative to them
 _CORRELATION = 0.1
 
 
+@takes_columns
 def certify(
     gate: Table,
     scores: Column,
@@ -81,8 +82,9 @@ def certify(
           `threshold` and `target`, as in the gate;
         - `rows`, the number of accepted rows, and `right`, how many of them are of their side;
         - `precision`, the share of these; NaN without rows;
-        - `lower`, the Clopper-Pearson bound of the precision of certified segments, which allows
-          for their selection; NaN for others;
+        - `lower`, the Clopper-Pearson bound of the precision, which allows for the selection of
+          the certified segments. It is the target or more where a segment is certified, and below
+          it elsewhere; NaN without rows;
         - `p_value` and `q_value`, NaN without accepted rows; and `flagged`, whether the segment is
           certified: its q-value is at most `fdr`;
         - `basis`, "exact";
@@ -124,7 +126,7 @@ def certify(
     p_value, alone = _tails(rows, right, target), _tails(rows, rows, target)
     q_value = q_values(p_value)
     certified = q_value <= fdr
-    level = fdr * certified.sum() / max(np.isfinite(p_value).sum(), 1)
+    level = fdr * max(certified.sum(), 1) / max(np.isfinite(p_value).sum(), 1)
     status = np.select(
         [gate["status"] != "OK", certified, rows == 0, alone > fdr],
         [gate["status"], "OK", "NO_ROWS", "TOO_FEW"],
@@ -140,7 +142,7 @@ def certify(
         rows=rows,
         right=right,
         precision=precision,
-        lower=np.where(certified, _clopper_pearson(rows, right, level), np.nan),
+        lower=np.where(rows > 0, _clopper_pearson(rows, right, level), np.nan),
         p_value=p_value,
         q_value=q_value,
         flagged=certified,
@@ -151,7 +153,7 @@ def certify(
 
 def _names(gate: Table) -> list[str]:
     """The columns of ids of a table of gates; refuses other tables."""
-    if not isinstance(gate, dict) or not {*_OWN} <= {*gate} or len(gate) == len(_OWN):
+    if not isinstance(gate, dict) or not {*_OWN} <= {*gate} or len([*gate]) == len(_OWN):
         raise ValueError(f"gate: expected a table from platt_jax.gate, got {type(gate).__name__}")
     for name, column in gate.items():
         if not isinstance(column, np.ndarray):

@@ -3,13 +3,14 @@
 from statistics import NormalDist
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.backend import accelerators
 from platt_jax.backend.threads import run_programs
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.decisions.accepted import (
     FirstAccepted,
     KnownRows,
@@ -29,6 +30,7 @@ from platt_jax.results.tables import Table
 POSITIVE, NEGATIVE, BOTH = "positive", "negative", "both"
 
 
+@takes_columns
 def gate(
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
@@ -121,9 +123,12 @@ def gate(
         keys, status = known_there.keys, known_there.status
         firsts = [known_there.first_accepted(x == POSITIVE, *asked) for x in sides]
     else:
-        keys, known = known_rows(calibrator, scores, segments, weights)
-        status = known.status
-        firsts = [_first_accepted(known, x == POSITIVE, *asked) for x in sides]
+
+        def work(known: KnownRows) -> tuple[Any, ...]:
+            return known.status, *(_first_accepted(known, x == POSITIVE, *asked) for x in sides)
+
+        keys, pieces = known_rows(calibrator, scores, segments, weights, work)
+        status, *firsts = jax.tree.map(lambda *x: np.concatenate(x), *pieces)
     found = [_side(x, status, first) for x, first in zip(sides, firsts, strict=True)]
     order = np.argsort(np.tile(np.arange(len(keys)), len(sides)), kind="stable")
     columns: dict[str, Any] = {

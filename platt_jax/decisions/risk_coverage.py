@@ -21,6 +21,8 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import expit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
+_ALL = 1 << 62  # more rows than there are
+
 
 class RiskCoverage(NamedTuple):
     """N rows in the order in which they are accepted, all shares weighted."""
@@ -63,7 +65,7 @@ def read_rows(
     if isinstance(scores, SegmentRows):
         beside = dict(labels=labels, segments=segments, weights=weights)
         scores, labels, segments, weights, _ = row_arrays(scores, "offset", **beside)
-    keys, known = known_rows(calibrator, scores, segments, weights)
+    keys, (known,) = known_rows(calibrator, scores, segments, weights, lambda x: x, _ALL)
     y = validation.labels(validation.array(labels, "labels"))
     if y.shape != np.shape(scores):
         raise ValueError(f"labels: expected one per row, {np.shape(scores)}, got {y.shape}")

@@ -22,7 +22,7 @@ from platt_jax.distributed.shared_sums import Meeting
 from platt_jax.results.archive import read_archive, write_archive
 from platt_jax.results.atomic import to_path
 
-_FORMAT = "platt-jax sums of a site 1"
+_FORMAT = "platt-jax sums of a site 2"
 _LONGEST_PAUSE = 1.0  # seconds between looks for files
 _REDUCED: dict[Merge, np.ufunc] = {"sum": np.add, "minimum": np.minimum}
 
@@ -50,12 +50,16 @@ class Folder:
     def __post_init__(self) -> None:
         to_path(self.path)
         names = self.sites
-        valid = isinstance(names, Sequence) and all(
-            isinstance(x, str) and re.fullmatch(r"[\w-]+", x) for x in names
+        # A text is a sequence too, of letters that may be names.
+        valid = (
+            isinstance(names, Sequence)
+            and not isinstance(names, str)
+            and all(isinstance(x, str) and re.fullmatch(r"[\w-]+", x) for x in names)
         )
         if not valid or len(set(names)) < len(names):
             raise ValueError(
-                f'sites: expected different names of letters, digits, "-" and "_", got {names!r}'
+                'sites: expected a list of different names of letters, digits, "-" and "_", got '
+                f"{names!r}"
             )
         if self.site not in names:
             raise ValueError(f"site: expected one of {names!r}, got {self.site!r}")
@@ -90,7 +94,8 @@ class MeetingByFiles(Meeting):
         own = self._file(self._site)
         after = self._so_far.hexdigest()
         if not own.exists():
-            write_archive(own, {"format": _FORMAT, "after": after}, {kind: mine})
+            header = {"format": _FORMAT, "site": self._site, "after": after}
+            write_archive(own, header, {kind: mine})
         self._wait()
         said = list(self._read(kind, mine, after))
         for array in said:
@@ -114,7 +119,7 @@ class MeetingByFiles(Meeting):
         for site in sorted(self._sites):
             path = self._file(site)
             problem = (
-                f"{path} is of another fit, of other rows or arguments, or damaged; "
+                f"{path} is of another fit, of another site, rows or arguments, or damaged; "
                 "use another folder"
             )
             with read_archive(path, _FORMAT, "folder", problem) as (header, _, read_array):
@@ -122,7 +127,7 @@ class MeetingByFiles(Meeting):
                 fits = kind == "bytes" or (said.shape, said.dtype) == (mine.shape, mine.dtype)
                 if site == self._site:  # the call may be made again, and says the same again
                     fits = np.array_equal(said, mine, equal_nan=kind != "bytes")
-                if header["after"] != after or not fits:
+                if (header["site"], header["after"]) != (site, after) or not fits:
                     raise ValueError
             yield said
 

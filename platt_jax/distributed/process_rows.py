@@ -12,17 +12,18 @@ import jax
 import numpy as np
 
 from platt_jax import validation
-from platt_jax.columns import Column
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.distributed.call import presence, require_same_fit
 from platt_jax.distributed.exchange import Exchange, Gathers, agree, keys_of_all, to_bytes
 from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.segments import ProcessSegments
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import digest
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.options import Options
 from platt_jax.population.segments import FitArguments, Segments
+from platt_jax.results.tables import counted
 from platt_jax.solver.solution import ProblemInputs
 
 
@@ -54,9 +55,10 @@ class ProcessRows(validation.HeldRows):
         journal.remove()
 
     def __repr__(self) -> str:
-        return f"ProcessRows: {np.size(self._scores):,} rows of this process"
+        return f"ProcessRows: {counted(np.size(self._scores), 'row')} of this process"
 
 
+@takes_columns
 def rows(
     scores: Column,
     labels: Column,

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.caller import Caller
 from platt_jax.distributed.shared_sums import LocalRows, Meeting, SummedRows
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Stage, reporting_passes
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import read

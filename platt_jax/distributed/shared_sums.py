@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from platt_jax.arrays import Floats, Integers
+from platt_jax.caller import Caller
 from platt_jax.distributed.exchange import Gathers, Merge
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems
 from platt_jax.model.objective import Derivatives

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools
-from platt_jax.columns import Column
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.distributed.call import presence, require_same_fit
 from platt_jax.distributed.exchange import Exchange, keys_of_all
 from platt_jax.distributed.folder import Folder, MeetingByFiles
@@ -19,9 +20,9 @@ from platt_jax.distributed.journal import Journal
 from platt_jax.distributed.process_rows import agreed_kind
 from platt_jax.distributed.segments import ProcessSegments
 from platt_jax.distributed.shared_sums import Meeting
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import RowArrays, SegmentRows, laid_out
 from platt_jax.population.segments import FitArguments, Segments
+from platt_jax.results.tables import counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,8 +58,8 @@ class SiteRows(validation.HeldRows):
         dtype, has_offset = agreed_kind(
             meeting,
             (given.scores.dtype, given.offset is not None) if self._sent.any() else None,
-            f"min_cell: expected a segment with {self._min_cell} rows of each class at some site, "
-            "got none",
+            f"min_cell: expected a segment with {counted(self._min_cell, 'row')} of each class at "
+            "some site, got none",
         )
         rows, others = (self._segment_rows(some, dtype) for some in (self._sent, self._others))
         keys = keys_of_all(meeting, None if rows is None else rows.keys)
@@ -74,11 +75,13 @@ class SiteRows(validation.HeldRows):
 
     def __repr__(self) -> str:
         return (
-            f"SiteRows: {self._sent.sum():,} rows of this site, in sums of at least "
-            f"{self._min_cell} rows of each class; {len(self.withheld):,} segments withheld"
+            f"SiteRows: {counted(self._sent.sum(), 'row')} of this site, in sums of at least "
+            f"{counted(self._min_cell, 'row')} of each class; "
+            f"{counted(len(self.withheld), 'segment')} withheld"
         )
 
 
+@takes_columns
 def site_rows(
     scores: Column,
     labels: Column,

@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 
 from platt_jax.model.objective import Array
 from platt_jax.results.archive import read_archive, write_archive
-from platt_jax.results.files import fit_arrays
 from platt_jax.results.fit import Fit
 
 _FORMAT = "platt-jax checkpoint 1"
@@ -82,7 +82,8 @@ class Checkpoint:
         began = time.monotonic()
         if began < self._next:
             return
-        write(self._path, self._call, {"count": np.array(count), **fit_arrays(whole)})
+        fits = {field.name: getattr(whole, field.name) for field in fields(whole)}
+        write(self._path, self._call, {"count": np.array(count), **fits})
         ended = time.monotonic()
         self._next = ended + max(_SECONDS, (ended - began) / _PART_OF_TIME)
 

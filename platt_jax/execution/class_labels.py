@@ -19,6 +19,12 @@ from platt_jax.ids.labels import labels_by_name
 from platt_jax.results import tables
 from platt_jax.results.device_rows import places_there
 
+# Advice for labels (N, C) that are not 0 and 1 where each row has one class.
+_ONE_EACH = (
+    "pass them as (N,); for shares of classes pass each row once per class, with the share as its "
+    "weight"
+)
+
 
 class Classes(NamedTuple):
     """The classes of the columns of scores (N, C)."""
@@ -43,27 +49,36 @@ class Classes(NamedTuple):
 def classes_of(
     class_ids: Column | None,
     class_labels: Column,
-    shape: tuple[int, int],
+    shape: tuple[int, int | None],
     pos_label: Any = None,
+    advice: str = validation.SEE_CLASSES,
 ) -> Classes:
-    """The classes of scores of this shape (N, C); other arguments as of `ClassRows`."""
+    """The classes of scores of this shape (N, C); other arguments as of `ClassRows`.
+
+    C is None for scores (N,) of classes in order, as many as there are labels. The advice is for
+    labels (N, C) that are class ids.
+    """
     dense = validation.array(class_labels, "labels")
     if dense.shape == shape:
-        named = pos_label is not None
-        columns = (labels_by_name(dense, pos_label, 2) if named else validation.labels(dense)).T
-        names = np.arange(shape[1]) if class_ids is None else _named(class_ids, shape[1])
+        if pos_label is None:
+            columns = validation.labels(dense, advice).T
+        else:
+            columns = labels_by_name(dense, pos_label, 2).T
+        names = np.arange(len(columns)) if class_ids is None else _named(class_ids, shape[1])
         return Classes(names, columns)
     if pos_label is not None:
         raise ValueError(f"pos_label: expected labels (N, C) beside it, got shape {dense.shape}")
     if dense.shape != shape[:1]:
+        tables_too = f" or {shape} of {validation.LABEL_CODINGS}" if shape[1] else ""
         raise ValueError(
-            f"labels: expected {shape[:1]} class ids or {shape} of {validation.LABEL_CODINGS}, "
+            f"labels: expected {shape[:1]} class ids{tables_too}, "
             f"got shape {dense.shape}{validation.as_flat('labels', dense.shape, shape[:1])}"
         )
     row_labels = ids.read(class_labels, "labels")
     if class_ids is None:
         rows = factorize(row_labels)
-        names = _one_per_column(rows.named(np.unique(rows.of(slice(None)))), shape[1])
+        used = np.flatnonzero(np.bincount(rows.of(slice(None))))
+        names = _of_columns(rows.named(used), shape[1])
     else:
         names = _named(class_ids, shape[1])
     keys, place = ascending(names)
@@ -71,6 +86,23 @@ def classes_of(
     if (found < 0).any():
         raise _odd_class_error(ids.single_column(row_labels, "labels")[found < 0])
     return Classes(names, np.argsort(place)[found])
+
+
+def one_class_each(
+    labels: Column, shape: tuple[int, int | None], classes: Column | None = None
+) -> Classes:
+    """`classes_of` where each row has one class: labels (N, C) are one-hot."""
+    found = classes_of(classes, labels, shape, advice=_ONE_EACH)
+    if not found.multilabel:
+        return found
+    odd = (found.labels == 1).sum(axis=0) != 1
+    if odd.any():
+        row = int(np.argmax(odd))
+        raise ValueError(
+            f"labels: expected class ids (N,), or (N, C) with one 1 in each row, got "
+            f"{found.labels[:, row].tolist()} in row {row}"
+        )
+    return found._replace(labels=found.labels.argmax(axis=0))
 
 
 def classes_there(
@@ -85,7 +117,7 @@ def classes_there(
     if labels.shape != shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
         raise validation.class_codes_error(labels, shape)
     if class_ids is None:
-        names = _one_per_column(group_ids(labels, len(labels)).keys, shape[1])
+        names = _of_columns(group_ids(labels, len(labels)).keys, shape[1])
     else:
         names = _named(class_ids, shape[1])
     keys, place = ascending(names)
@@ -110,21 +142,33 @@ def _odd_class_error(odd: NDArray[Any]) -> ValueError:
     return ValueError(f"labels: {tables.name(odd, 0)} is not among classes")
 
 
-def _one_per_column(found: NDArray[Any], number: int) -> NDArray[Any]:
-    if len(found) != number:
-        todo = "for one binary score see fit" if number == 1 else "name the columns with classes="
-        raise ValueError(
-            f"labels: expected {number} class{'es' * (number > 1)}, one per column of scores, "
-            f"found {len(found)} distinct labels; {todo}"
-        )
-    return found
+def _of_columns(found: NDArray[Any], number: int | None) -> NDArray[Any]:
+    """The classes of the columns if they are not named, by the distinct labels, ascending.
+
+    They are the labels, if there are as many; or 0 ... C-1, if the labels are among these, and 0 is
+    one: labels 1 ... C-1 may be 1 ... C without the last.
+    """
+    if len(found) == number or (number is None and len(found) > 1):
+        return found
+    some = found.dtype.kind in "iu" and found[0] >= 0 and found[-1] < (number or 0)
+    if some and found[0] == 0:
+        return np.arange(number or 0)
+    todo = "for one binary score see fit" if number == 1 else "name the columns with classes="
+    if some:
+        todo += f", as range({number}), or range(1, {number or 0} + 1) if they count from 1"
+    each = ", one per column of scores" if number else ""
+    raise ValueError(
+        f"labels: expected {number or 2} class{'es' * (number != 1)}{each}, "
+        f"found {len(found)} distinct labels; {todo}"
+    )
 
 
-def _named(values: Column, number: int) -> NDArray[Any]:
+def _named(values: Column, number: int | None) -> NDArray[Any]:
     found = ids.single_column(ids.read(values, "classes"), "classes")
-    if len(found) != number or len(set(found.tolist())) != number:
+    expected = number or max(len(found), 2)
+    if len(found) != expected or len(set(found.tolist())) != expected:
+        each = ", one per column of scores" if number else ""
         raise ValueError(
-            f"classes: expected {number} distinct ids, one per column of scores, "
-            f"got {found.tolist()}"
+            f"classes: expected {expected} distinct ids{each}, got {found[:10].tolist()}"
         )
     return found

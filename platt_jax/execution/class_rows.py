@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.class_labels import Classes, classes_of, classes_there
 from platt_jax.execution.device_segments import DeviceGroupedRows, end_to_end
 from platt_jax.execution.on_device import DeviceRows, only_device, require_rows
@@ -22,6 +22,7 @@ from platt_jax.ids.factorize import ascending
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
+from platt_jax.results.tables import counted
 
 
 class ClassRows(SegmentRows):
@@ -59,6 +60,7 @@ class ClassRows(SegmentRows):
         "report.to_html"
     )
 
+    @takes_columns
     def __init__(
         self,
         scores: Column,
@@ -184,7 +186,8 @@ class ClassRows(SegmentRows):
         return Columns(scores.reshape(-1), labels.reshape(-1), weights, offset)
 
     def __repr__(self) -> str:
-        return f"ClassRows: {self._shape[0]:,} rows of {len(self.keys):,} classes, {self.dtype}"
+        rows, classes = counted(self._shape[0], "row"), counted(len(self.keys), "class")
+        return f"ClassRows: {rows} of {classes}, {self.dtype}"
 
 
 class DeviceClassRows(DeviceGroupedRows, ClassRows):

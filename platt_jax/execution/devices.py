@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from platt_jax.backend import xla
 from platt_jax.execution import planning
 from platt_jax.execution.planning import Chunk
 from platt_jax.model.objective import Array
@@ -55,9 +56,19 @@ def checked(mesh: Mesh | None) -> Mesh | None:
     return Mesh(devices.reshape(shape), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
-def as_default(mesh: Mesh | None) -> AbstractContextManager[Any]:
-    """Makes the mesh's first device JAX's default, so that programs are planned for its kind."""
-    return nullcontext() if mesh is None else jax.default_device(mesh.devices.flat[0])
+@contextmanager
+def as_default(mesh: Mesh | None) -> Iterator[None]:
+    """Makes the mesh's first device JAX's default, so that programs are planned for its kind.
+
+    The mesh becomes the one of the context, too, where the user has set one: JAX refuses arrays of
+    other meshes there. If the user's program is being traced, programs run on a thread without one.
+    """
+    with ExitStack() as stack:
+        if mesh is not None:
+            stack.enter_context(jax.default_device(mesh.devices.flat[0]))
+            if not xla.tracing() and not jax.sharding.get_abstract_mesh().empty:
+                stack.enter_context(jax.set_mesh(mesh))
+        yield
 
 
 def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]:

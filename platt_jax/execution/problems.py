@@ -7,7 +7,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.progress import SILENT, Stage
 from platt_jax.options import Options
@@ -48,6 +48,8 @@ class Context(NamedTuple):
     checkpoint: Checkpoint | None = None
     # A mesh from `devices.checked`; None for the default device.
     mesh: Mesh | None = None
+    # Whether to compile alone, which ends at once if the program ran before: no results are kept.
+    ahead: bool = False
 
 
 class Task(NamedTuple):
@@ -57,3 +59,7 @@ class Task(NamedTuple):
     on_host: Callable[..., Any]  # for an oversized problem; runs on the host
     # As `in_kernel.fit_ranges`; None if no kernel computes it.
     by_kernel: Callable[..., Any] | None = None
+    # Takes what `traced` returns, and options; None if that is the result. It is computed in a loop
+    # of its own, and changes no last digit of what is computed before. The result is that of
+    # `checked` of what `traced` returns.
+    then: Callable[..., Any] | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from platt_jax.arrays import Floats
 from platt_jax.backend import xla
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.device_segments import wide
 from platt_jax.execution.problems import Context, Problems, Task
 from platt_jax.execution.run import run_problems

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.backend import xla
 from platt_jax.backend.threads import ordered_map, run_programs
+from platt_jax.caller import Caller
 from platt_jax.execution import devices, planning
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.oversized import (
     TOO_SMALL,
@@ -33,7 +33,7 @@ from platt_jax.passes.shapes import GatherMap, RowRanges
 from platt_jax.passes.sharded import ShardedRows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import in_kernel
-from platt_jax.solver.solution import ProblemInputs, fit_rows
+from platt_jax.solver.solution import ProblemInputs, fit_rows, last_checks, unchecked
 
 # Maps a slice of the problems to the places of their results.
 _Places: TypeAlias = Callable[[slice], NDArray[Any]]
@@ -42,7 +42,7 @@ _ALL = slice(None)
 
 def fit_task(loss: bool) -> Task:
     """The task of a fit; `loss` as in `fit_problems`."""
-    return Task(fit_rows, partial(fit_on_host, loss=loss), in_kernel.fit_ranges)
+    return Task(unchecked, partial(fit_on_host, loss=loss), in_kernel.fit_ranges, last_checks)
 
 
 def fit_problems(
@@ -75,9 +75,13 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
         return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, compiler)
 
     def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
-        block, function = chunks[0].tile_shape.block, task.traced
         program = partial(
-            _solve_on_mesh, options=options, block=block, function=function, mesh=mesh
+            _solve_on_mesh,
+            options=options,
+            block=chunks[0].tile_shape.block,
+            function=task.traced,
+            then=task.then,
+            mesh=mesh,
         )
         return devices.solve_chunks(mesh, chunks, take, given, program)
 
@@ -174,17 +178,27 @@ def in_chunks(
         MemoryError: see `run_problems`.
     """
     sizes, caller = problems.sizes, context.caller
-    if (slower := xla.missing()) is not None:
-        caller.warn_once(slower)
+    for doubt in (xla.missing(), xla.wrong_operations()):
+        if doubt is not None:
+            caller.warn_once(doubt)
 
     def run_all() -> Any:
         here = shapes.sizes()
+        most, oversized = here.chunk_rows[-1], int(np.sum(sizes > here.problem_rows))
+        if context.ahead:
+            some = () if program in _compiled else islice(cut(sizes, oversized, most), 1)
+            try:
+                for _ in map(solve, some):
+                    _compiled.add(program)
+            except jax.errors.JaxRuntimeError as error:
+                if not is_out_of_memory(error):  # the fits themselves go on with smaller chunks
+                    raise
+            return None
         results = _Results(len(sizes), places, context.checkpoint)
-        most = here.chunk_rows[-1]
         with reporting(sizes, context.stage) as advance:
             if results.count:
                 advance(results.count)
-            for i in range(results.count, int(np.sum(sizes > here.problem_rows))):
+            for i in range(results.count, oversized):
                 advance(results.add(solve_oversized(i)))
             while results.count < len(sizes):
                 chunks = cut(sizes, results.count, most)
@@ -283,6 +297,7 @@ def _solved(
         options=options,
         block=chunk.tile_shape.block,
         function=task.traced,
+        then=task.then,
     )
 
 
@@ -304,7 +319,7 @@ def solve_by_kernel(
     return function(columns, where, given, options, compiler)
 
 
-@partial(xla.jit, static_argnames=("options", "block", "function"), wide=True)
+@partial(xla.jit, static_argnames=("options", "block", "function", "then"), wide=True)
 def solve_chunk(
     columns: Columns,
     where: GatherMap | RowRanges,
@@ -312,14 +327,15 @@ def solve_chunk(
     options: Options,
     block: int,
     function: Callable[..., Any] = fit_rows,
+    then: Callable[..., Any] | None = None,
 ) -> Any:
     """The results of a function for the problems of a chunk, with leading axes [S, G]."""
-    return _solve(columns, where, given, options, block, function)
+    return _solve(columns, where, given, options, block, function, then)
 
 
 @partial(
     xla.jit,
-    static_argnames=("options", "block", "function", "mesh"),
+    static_argnames=("options", "block", "function", "then", "mesh"),
     wide=True,
 )
 def _solve_on_mesh(
@@ -330,12 +346,13 @@ def _solve_on_mesh(
     block: int,
     function: Callable[..., Any],
     mesh: Mesh,
+    then: Callable[..., Any] | None = None,
 ) -> Any:
     """`solve_chunk` for one chunk at each place along the mesh's axis of problems."""
 
     def local(columns: Columns, where: GatherMap | RowRanges, given: Any) -> Any:
         axes = (devices.ROWS,) if mesh.shape[devices.ROWS] > 1 else ()
-        return _solve(columns, where, given, options, block, function, axes)
+        return _solve(columns, where, given, options, block, function, then, axes)
 
     specs = devices.OVER_ALL, devices.OVER_ALL, devices.OVER_PROBLEMS
     # Unchecked: the loops of `scan` start from values that do not vary over the mesh.
@@ -351,10 +368,15 @@ def _solve(
     options: Options,
     block: int,
     function: Callable[..., Any],
+    then: Callable[..., Any] | None,
     axes: tuple[str, ...] = (),
 ) -> Any:
+    last = None if then is None else partial(then, options=options)
     if isinstance(where, GatherMap):
         tiles: Any = deferred.for_passes(packing.gather_tiles(columns, where, block))
-        return function(ShardedRows(tiles, axes) if axes else tiles, given, options)
-    fit = partial(function, options=options)
-    return scan.scan_groups(fit, columns, where.start, where.size, given, shapes.MAX_SIDE_BY_SIDE)
+        made = function(ShardedRows(tiles, axes) if axes else tiles, given, options)
+        made = made if last is None else (made, last(made))
+    else:
+        fit, most = partial(function, options=options), shapes.MAX_SIDE_BY_SIDE
+        made = scan.scan_groups(fit, columns, where.start, where.size, given, most, then=last)
+    return made if last is None else made[0].checked(*made[1])

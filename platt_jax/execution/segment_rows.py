@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.device_grouping import DeviceGroups, group_ids
 from platt_jax.execution.device_segments import DeviceGroupedRows
 from platt_jax.execution.given import given_columns
@@ -21,6 +21,7 @@ from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.passes import packing
 from platt_jax.passes.columns import Columns
+from platt_jax.results.tables import counted
 
 
 class _Placed:
@@ -63,6 +64,7 @@ class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
     )
     device: jax.Device | None = None
 
+    @takes_columns
     def __init__(
         self,
         scores: Column,
@@ -105,7 +107,8 @@ class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
         return self
 
     def __repr__(self) -> str:
-        return f"SegmentRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}"
+        rows, segments = counted(len(self), "row"), counted(len(self.keys), "segment")
+        return f"SegmentRows: {rows} of {segments}, {self.dtype}"
 
 
 class DeviceSegmentRows(DeviceGroupedRows, SegmentRows):

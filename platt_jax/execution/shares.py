@@ -11,6 +11,9 @@ from platt_jax.backend import accelerators
 from platt_jax.columns import Column
 from platt_jax.results.probabilities import expit
 
+# Soft labels that the curve fits exactly, as where it made them, would have one of rounding errors.
+_LEAST_DISPERSION = 1e-3
+
 
 class ShareRows(NamedTuple):
     """Rows (..., N) of which k of r trials are positive; of soft labels the share is k, r = 1."""
@@ -42,8 +45,9 @@ class ShareRows(NamedTuple):
         """(...,) Pearson's statistic over its degrees of freedom; 1 where it tells nothing.
 
         Independent trials have 1, and trials that agree more often have more. Soft labels vary less
-        than labels of 0 and 1. Where the trials of every row agree, and rows of both classes are
-        there, a row counts once: separable labels would give a statistic of rounding errors.
+        than labels of 0 and 1, but one counts as at most 1,000 of these. Where the trials of every
+        row agree, and rows of both classes are there, a row counts once: separable labels would
+        give a statistic of rounding errors.
 
         Args:
             logit: the fitted log-odds (..., N) without the offset.
@@ -57,7 +61,7 @@ class ShareRows(NamedTuple):
         squares, rows = (weights * off**2 / np.where(known, variance, 1)).sum(-1), weights.sum(-1)
         freedom = rows - parameters
         phi = squares / np.where(freedom > 0, freedom, 1)
-        phi = np.where((freedom > 0) & (phi > 0), phi if self.soft else np.maximum(phi, 1), 1.0)
+        phi = np.where(freedom > 0, np.maximum(phi, _LEAST_DISPERSION if self.soft else 1), 1.0)
         positive, negative = (self.positives > 0), (self.positives < self.trials)
         some = weights > 0
         agree = ~(positive & negative & some).any(-1)

@@ -8,17 +8,18 @@ import numpy as np
 
 from platt_jax import validation
 from platt_jax.backend import accelerators, xla
-from platt_jax.columns import Column, narrowed
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, narrowed, takes_columns
 from platt_jax.execution.on_device import device_labels, require_device_weights
 from platt_jax.model.prior import CenteredPrior, GaussianPrior
-from platt_jax.options import Options
+from platt_jax.options import Options, require_honoured
 from platt_jax.passes.columns import Columns
 from platt_jax.results.fit import Fit
 from platt_jax.solver.dense import solve_checked
 from platt_jax.solver.solution import ProblemInputs
 
 
+@takes_columns
 def solve(
     scores: Column,
     labels: Column,
@@ -58,7 +59,8 @@ def solve(
         if 64-bit types are switched on. Integers and float16 are promoted.
 
     Raises:
-        ValueError: shapes do not match, or concrete labels or weights are invalid.
+        ValueError: shapes do not match, concrete labels or weights are invalid, or
+            Options(non_finite="raise"): a compiled program cannot raise.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -67,7 +69,7 @@ def solve(
         >>> jax.grad(slope)(scores).shape
         (3,)
     """
-    options = validation.options(options)
+    options = require_honoured(validation.options(options), "solve")
     warning = xla.wrong_sums()
     if warning and xla.transformed((scores, labels, weights, offset, prior)):
         Caller().warn_once(warning)

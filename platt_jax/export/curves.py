@@ -1,6 +1,6 @@
 """The curves of a calibrator as plain Python values, for exports of probabilities."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -202,29 +202,6 @@ def other_cases(found: ExportedCurves) -> Iterator[tuple[dict[int, Any], tuple[f
         known = {place: values[0] for place, (values, _) in enumerate(some) if values}
         if known and tuple(known.values()) not in fitted:
             yield known, tuple(map(sum, zip(found.root, *(x for _, x in some), strict=True)))
-
-
-# The numbers of a piece in the order of exports.
-_NUMBERS = "c0", "c1", "c2", "c3", "origin", "scale", "bend"
-
-
-def numbers_used(some: Pieces) -> list[str]:
-    """The names of the numbers that are not 0 in all pieces."""
-    return ["c0", *(name for name in _NUMBERS[1:] if getattr(some, name).any())]
-
-
-def polynomial(numbers: Mapping[str, str], score: str) -> str:
-    """The polynomial of a piece, in SQL as in Python; names without an expression are 0."""
-    inner = ""
-    for name in ("c3", "c2", "c1", "c0"):
-        terms = [numbers[name]] if name in numbers else []
-        if inner:
-            x = f"({score} - {numbers['origin']})" if "origin" in numbers else score
-            terms.append(
-                " * ".join([*([numbers["scale"]] if "scale" in numbers else []), x, inner])
-            )
-        inner = f"({' + '.join(terms)})" if len(terms) > 1 else "".join(terms)
-    return inner
 
 
 def column_types(

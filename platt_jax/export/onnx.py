@@ -17,12 +17,12 @@ def to_onnx(
     The inputs are `score`, (N,) of the given dtype, and, unless it is one sigmoid, `segment`, (N,)
     text or int64; for ids of several columns `segment_0`, `segment_1` and so on. The outputs are
     `logit` and `probability`, float64 (N,). `probability` equals `predict_proba`, within
-    rounding; with a population the error is at most 1e-7 where the standard deviation of the
-    log-odds is up to 2. `logit` is then the mean of the log-odds, not the log-odds of
-    `probability`. Segments that were not fitted get the fallback, or the population's mean, given
-    what the levels say of their values. Other curves than sigmoids are tables of their pieces, in
-    which each row's is found by bisection; `logit` is then as by `platt_jax.logit` where a curve
-    has probabilities.
+    rounding; with a population the error is at most 1e-7 where the standard deviation of the log-
+    odds is up to 2, and it is NaN for scores whose squares overflow. `logit` is then the mean of
+    the log-odds, not the log-odds of `probability`. Segments that were not fitted get the fallback,
+    or the population's mean, given what the levels say of their values. Other curves than sigmoids
+    are tables of their pieces, in which each row's is found by bisection; `logit` is then as by
+    `platt_jax.logit` where a curve has probabilities.
 
     Args:
         calibrator: a SegmentCalibrator with any curves, whose ids are columns of text or integers;
@@ -40,8 +40,8 @@ def to_onnx(
 
     Raises:
         ValueError: an argument is not as above; the calibrator has integer ids of more than 64
-            bits, text that UTF-8 cannot hold, or curves that consist of no polynomials; or a
-            threshold is given beside levels, or without segments.
+            bits, or text that UTF-8 cannot hold; or a threshold is given beside levels, or without
+            segments.
         ImportError: onnx is missing.
 
     Example:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.export.curves import ExportedCurves, Reached, column_types, numbers_used
+from platt_jax.export.curves import ExportedCurves, Reached, column_types
 from platt_jax.extras import install_hint
 from platt_jax.results.averages import nodes
-from platt_jax.results.pieces import Pieces
+from platt_jax.results.pieces import Pieces, numbers_used
 from platt_jax.results.probabilities import FARTHEST
 from platt_jax.version import __version__
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.export.curves import Exportable, ExportedCurves, curves, numbers_used, polynomial
+from platt_jax.export.curves import Exportable, ExportedCurves, curves
 from platt_jax.results.averages import nodes
-from platt_jax.results.pieces import Pieces
+from platt_jax.results.pieces import Pieces, numbers_used, polynomial
 from platt_jax.results.probabilities import LEAST
 from platt_jax.version import __version__
 

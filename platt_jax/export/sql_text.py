@@ -21,8 +21,8 @@ with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
-from platt_jax.export import sql_pieces
 from platt_jax.sql import expressions
+from platt_jax.sql import pieces as sql_pieces
 
 # Maximum numbers of segments and of pieces of curves in an expression; engines take long to read
 # more.
@@ -248,8 +248,9 @@ def _setup(found: ExportedCurves, table: _CreatedTable) -> Iterator[str]:
 
 def _setup_of_pieces(pieces: Pieces, name: str) -> Iterator[str]:
     """The statements that create a table of pieces of curves, and drop an earlier one."""
-    columns = sql_pieces.literals(pieces)
-    rows = [f"({', '.join(row)})" for row in zip(*columns.values(), strict=True)]
+    columns = sql_pieces.columns(pieces)
+    literals = (map(sql_pieces.number, x.tolist()) for x in columns.values())
+    rows = [f"({', '.join(row)})" for row in zip(*literals, strict=True)]
     return _created(name, [f"{column} DOUBLE" for column in columns], rows)
 
 
@@ -280,7 +281,7 @@ def _with_view(
 def _joined(found: ExportedCurves, score: str, tables: Sequence[_CreatedTable]) -> str:
     """The probability, given the joined tables."""
     if found.pieces is not None:
-        return sql_pieces.joined(found.pieces, score)
+        return sql_pieces.probability(*sql_pieces.joined(found.pieces, score))
     return _probability(_joined_parameters(found, tables), score)
 
 

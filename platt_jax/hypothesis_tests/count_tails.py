@@ -9,9 +9,11 @@ r*: a standard normal quantile, which is smooth in the log-odds from one tail to
 all labels count, the tail is their product.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Bools, Floats
 from platt_jax.searches import newton_roots
 
 # Maximum absolute log-odds: beyond, a label against them has a p-value of 0 in any case.
@@ -19,6 +21,9 @@ FARTHEST = 300.0
 # Distance from the number, in standard deviations, from which a last Newton step is nearly exact.
 _CLOSE = 3e-3
 _EXACT = 1e-12
+# Distance of a number whose tail, moved along its slope, is the number's; and the Newton steps that
+# mostly suffice for it.
+_NEARBY, _STEPS = 0.03, 3
 # Shortest distance from the mean, in standard deviations, at which the formula is not 0 / 0.
 _NEAR = 0.02
 # Least quantile, for tails of 1 but for rounding.
@@ -54,16 +59,19 @@ def _given_shock(log_odds: Floats, counts: Floats, least: Floats) -> tuple[Float
     every = least >= total
     number = np.where(every, total - 0.5, least)
     odds_against = np.exp(-log_odds)
-    shift = _shift(log_odds, odds_against, counts, number, total)
-    proba = _moved_proba(odds_against, shift)
-    spread = proba * (1 - proba)
-    variance = np.vecdot(spread, counts)
-    exponent = _exponent(log_odds, counts, shift, number, total)
+    found = _shift(log_odds, odds_against, counts, number, total)
+    shift, proba, spread, mean, variance = found
+    exponent = _exponent(log_odds, counts, shift, mean, total)
     r = np.sign(shift) * np.sqrt(2 * exponent)
     u = -np.expm1(-shift) * np.sqrt(variance)
     skewness = (variance - 2 * np.vecdot(spread * proba, counts)) / variance**1.5
     close = r - 0.5 / np.sqrt(variance) - skewness / 6
-    z = np.where(np.abs(r) < _NEAR, close, r + np.log(u / r) / r)
+    near = np.abs(r) < _NEAR
+    z = np.where(near, close, r + np.log(u / r) / r)
+    # The shift is that of a number nearby.
+    slope = np.where(near, 1 / np.sqrt(variance), shift / r)
+    exponent = np.maximum(exponent + shift * (number - mean), 0)
+    z, r = (x + slope * (number - mean) for x in (z, r))
     # Chernoff's bound, which is the tail where labels are sure but for the shift.
     z = np.where(shift > 0, np.maximum(z, -ndtri_exp(-exponent)), z)
     if every.any():
@@ -105,27 +113,62 @@ def _likeliest_shock(log_odds: Floats, counts: Floats, least: Floats, variance: 
     return newton_roots(slopes, start, -most, most).or_nan()
 
 
+class _Shifted(NamedTuple):
+    """Log-odds moved by a shift (...)."""
+
+    shift: Floats
+    proba: Floats  # (..., n)
+    spread: Floats  # (..., n) variances of labels
+    mean: Floats  # (...) of the number of positives
+    variance: Floats  # (...)
+
+
 def _shift(
     log_odds: Floats, odds_against: Floats, counts: Floats, number: Floats, total: Floats
-) -> Floats:
-    """(...) the shift of log-odds by which they predict this number of positives.
+) -> _Shifted:
+    """The shift of log-odds by which they predict about this number of positives.
 
-    Newton steps are of the log-odds of the mean, which are nearly linear in the shift.
+    Newton steps are of the log-odds of the mean, which are nearly linear in the shift. The few that
+    do not come close so are searched between bounds.
     """
     goal = np.log(number / (total - number))
     low, high = goal - log_odds.max(-1), goal - log_odds.min(-1)
+    # As where log-odds are normal, with the probit in place of the logit.
+    mean = np.vecdot(log_odds, counts) / total
+    square = np.vecdot(log_odds * log_odds, counts) / total - mean * mean
+    start = np.clip(goal * np.sqrt(1 + np.pi / 8 * np.maximum(square, 0)) - mean, low, high)
+
+    def at(shift: Floats) -> _Shifted:
+        proba = _moved_proba(odds_against, shift)
+        spread = proba * (1 - proba)
+        return _Shifted(shift, proba, spread, np.vecdot(proba, counts), np.vecdot(spread, counts))
+
+    def short_and_step(found: _Shifted) -> tuple[Floats, Floats]:
+        mean = found.mean
+        short = goal - np.log(mean / (total - mean))
+        return short, short * mean * (total - mean) / total / found.variance
+
+    def is_close(found: _Shifted, to: float) -> Bools:
+        return np.asarray(np.abs(number - found.mean) <= to * np.sqrt(found.variance))
 
     def missing(shift: Floats) -> tuple[Floats, Floats, Floats]:
-        proba = _moved_proba(odds_against, shift)
-        mean, variance = np.vecdot(proba, counts), np.vecdot(proba * (1 - proba), counts)
-        short = goal - np.log(mean / (total - mean))
+        found = at(shift)
+        short, step = short_and_step(found)
         exact = np.abs(short) < _EXACT  # the slope of what is left is rounding error
-        close = np.abs(number - mean) <= _CLOSE * np.sqrt(variance)
-        step = short * mean * (total - mean) / total / variance
-        return np.where(exact, 0, number - mean), step, np.where(close, np.inf, 0)
+        value = np.where(exact, 0, number - found.mean)
+        return value, step, np.where(is_close(found, _CLOSE), np.inf, 0)
 
-    start = np.clip(goal - np.vecdot(log_odds, counts) / total, low, high)
-    return newton_roots(missing, start, low, high).or_nan()
+    found = at(start)
+    for _ in range(_STEPS):
+        near = is_close(found, _NEARBY)
+        if near.all():
+            return found
+        moved = np.clip(found.shift + short_and_step(found)[1], low, high)
+        found = at(np.where(near, found.shift, moved))
+    near = is_close(found, _NEARBY)
+    if near.all():
+        return found
+    return at(np.where(near, found.shift, newton_roots(missing, start, low, high).or_nan()))
 
 
 def _moved_proba(odds_against: Floats, shift: Floats) -> Floats:

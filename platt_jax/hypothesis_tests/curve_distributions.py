@@ -125,8 +125,9 @@ class LogBeta(NamedTuple):
             value = self.log_density(bound[..., None])[..., 0] - goal
             return value, -value / slope, near
 
-        start = -goal / self.negatives
-        return newton_roots(excess, start, center, start).or_nan()
+        most = -goal / self.negatives
+        start = np.minimum(center + np.sqrt(2 * depth) * self.scale(), most)
+        return newton_roots(excess, start, center, most).or_nan()
 
 
 # Distribution of the log-odds at the ends of K problems.

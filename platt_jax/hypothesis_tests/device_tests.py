@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from platt_jax.arrays import Bools, Floats, Ints, Words
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.hypothesis_tests.score_tests import (
     GROUPS,
     ScoreTest,

@@ -1,8 +1,5 @@
 """Score tests of probabilities, from sums over the rows of each problem."""
 
-from collections.abc import Iterator
-from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +7,6 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.groups import Groups
-from platt_jax.results.probabilities import expit
 
 # Least variance of a label under uncertain curves: the surest probability's.
 _LEAST_VARIANCE = 2.0**-53
@@ -40,24 +36,29 @@ class MixingDistribution(NamedTuple):
     owner: Ints  # (N,), the problem of each row
     offset: Floats  # (N,)
 
-    def nodes(self) -> Iterator[tuple[float, Floats]]:
-        """The weight and the log-odds (N,) of each node."""
-        for weight, variables in zip(self.weight, self.log_odds, strict=True):
+    def probabilities(self) -> "MixedProbabilities":
+        """The probabilities of the rows, of a number of rows that fits a cache."""
+        each = np.empty((len(self.weight), len(self.owner)))
+        mean, variance = np.zeros((2, len(self.owner)))
+        for p, weight, variables in zip(each, self.weight, self.log_odds, strict=True):
             first, second = variables[self.owner].T * self.basis
-            yield float(weight), first + second + self.offset
+            log_odds = first + second + self.offset
+            odds = np.exp(-np.abs(log_odds))
+            likelier = 1 / (1 + odds)
+            other = odds * likelier
+            np.copyto(p, np.where(log_odds >= 0, likelier, other))
+            mean += weight * p
+            variance += weight * (likelier * other)
+        return MixedProbabilities(self.weight, each, mean, variance)
 
-    def probabilities(self) -> Iterator[tuple[float, Floats]]:
-        """The weight and P(y=1) (N,) of each node."""
-        for weight, log_odds in self.nodes():
-            yield weight, expit(log_odds)
 
-    def mean(self) -> Floats:
-        """(N,) mean P(y=1)."""
-        return reduce(add, (w * p for w, p in self.probabilities()))
+class MixedProbabilities(NamedTuple):
+    """Probabilities of N rows by the J nodes of a `MixingDistribution`."""
 
-    def variance(self) -> Floats:
-        """(N,) mean of P(y=1) P(y=0)."""
-        return reduce(add, (w * expit(x) * expit(-x) for w, x in self.nodes()))
+    weight: Floats  # (J,)
+    each: Floats  # (J, N) P(y=1)
+    mean: Floats  # (N,) of P(y=1)
+    variance: Floats  # (N,) mean of P(y=1) P(y=0)
 
 
 def judged_variances(
@@ -138,26 +139,27 @@ class ScoreTests:
         proba: Floats,
         labels: Bools,
         groups: Groups,
-        spread: MixingDistribution | None = None,
+        spread: MixedProbabilities | None = None,
     ) -> None:
         self.groups, self.proba = groups, proba
         total, by_row = groups.sums, groups.by_row
         variance = proba * (1 - proba)
         if spread is not None:
-            variance = np.maximum(spread.variance(), _LEAST_VARIANCE)
+            variance = np.maximum(spread.variance, _LEAST_VARIANCE)
 
         v_00 = total(variance)
         center = total(variance * logit) / v_00
         away = logit - by_row(center)
-        v_11, v_22 = total(variance * away**2), total(variance * (1 - 2 * proba) ** 2)
         shares = np.stack([np.ones_like(proba), away, 1 - 2 * proba])
-        fourth = [total(variance * x**4) for x in shares]
+        squares = variance * shares[1:] ** 2
+        v_11, v_22 = total(squares)
+        fourth = [v_00, *total(squares * shares[1:] ** 2)]
         has_slope, variances, self.normal = judged_variances(v_00, v_11, v_22, center, fourth)
         s_00, s_11, s_22 = variances
         if spread is not None:
             # Covariances, over the curves, of the expected sums.
             curve_covariance = np.zeros((3, 3, len(groups.sizes)))
-            for weight, p in spread.probabilities():
+            for weight, p in zip(spread.weight, spread.each, strict=True):
                 moved = total(shares * (p - proba))
                 curve_covariance += weight * moved * moved[:, None]
             s_00, s_22 = s_00 + curve_covariance[0, 0], s_22 + curve_covariance[2, 2]

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from platt_jax.arrays import Bools, Floats, Ints, Words
-from platt_jax.execution.caller import Caller
+from platt_jax.backend.threads import ordered_map
+from platt_jax.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests import cluster_shocks
@@ -40,6 +41,9 @@ LEAST = 2.0**-53
 # simulation is skipped.
 _SMALL, _TINY = 0.05, 1e-3
 
+# Rows that are tested together, to stay in a cache.
+_AT_ONCE = 1 << 17
+
 _KNOWN = 1e-30  # variance of log-odds that are known
 _FARTHEST = 37.0  # a shift by which labels are as sure as predictions may be
 
@@ -61,6 +65,14 @@ class FreshRows(NamedTuple):
     ids: Words  # (K,); a segment's draws depend only on its own
     offset: Floats | None = None  # (N,) log-odds added to the curves
     clusters: Clusters | None = None  # of rows that depend on each other
+
+    def of(self, some: slice) -> "FreshRows":
+        """The rows of adjacent segments; clusters are those of all."""
+        groups = Groups(self.groups.sizes[some])
+        rows = slice(first := self.groups.starts[some.start], first + groups.rows)
+        offset = None if self.offset is None else self.offset[rows]
+        columns = self.scores[rows], self.proba[rows], self.labels[rows]
+        return FreshRows(*columns, groups, self.ids[some], offset, self.clusters)
 
     def moved(self, by: Floats) -> "FreshRows":
         """The rows with the log-odds of each segment (K,) moved."""
@@ -142,21 +154,40 @@ def simulated_p_values(
     return p_value
 
 
-def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[ScoreTests, Floats]:
+class _Tested(NamedTuple):
+    """Columns (K,) of `triage`."""
+
+    cox_p_value: Floats
+    spiegelhalter_z: Floats
+    p_value: Floats
+
+
+def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[_Tested, Floats]:
     """Tests of mean probabilities, with variances that include the curves' variance."""
+
+    def tested(some: slice) -> _Tested:
+        return _part_against_fit(rows.of(some), fitted.of(some))
+
+    whole = rows.clusters is not None  # whose numbers are those of all segments
+    parts = list(ordered_map(tested, rows.groups.slices(rows.groups.rows if whole else _AT_ONCE)))
+    tests = _Tested(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+    return tests, tests.p_value
+
+
+def _part_against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> _Tested:
     at = ends(*fitted.curves, fitted.rounding)
     owner = rows.groups.owner
     offset = np.zeros(len(rows.scores)) if rows.offset is None else rows.offset
     spread = MixingDistribution(at.basis(rows.scores, owner), *at.nodes(), owner, offset)
-    mean = spread.mean()
-    proba = np.clip(mean, LEAST, 1 - LEAST)
+    mixed = spread.probabilities()
+    proba = np.clip(mixed.mean, LEAST, 1 - LEAST)
     # In the order of the rows: by the scores, or by the probabilities if there are offsets.
     place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
-    tests = ScoreTests(place, proba, rows.labels, rows.groups, spread)
+    tests = ScoreTests(place, proba, rows.labels, rows.groups, mixed)
     judged_rows = UncertainRows(
-        owner, rows.labels, mean, spread.variance(), spread.basis, rows.offset, rows.clusters
+        owner, rows.labels, mixed.mean, mixed.variance, spread.basis, rows.offset, rows.clusters
     )
-    return tests, p_values(judged_rows, at, fitted)
+    return _Tested(tests.cox_p_value, tests.spiegelhalter_z, p_values(judged_rows, at, fitted))
 
 
 def _cluster_p_values(rows: FreshRows) -> Floats:

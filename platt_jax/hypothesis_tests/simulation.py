@@ -32,9 +32,9 @@ def canonical_order(proba: Floats, labels: Bools, groups: Groups) -> Ints:
     def order(some: slice) -> Ints:
         own, first = Groups(groups.sizes[some]), groups.starts[some.start]
         rows = slice(first, first + own.rows)
-        return first + np.lexsort((labels[rows], proba[rows], own.owner))
+        return first + own.order(proba[rows], labels[rows])
 
-    return np.concatenate(list(ordered_map(order, groups.slices(_ROWS))))
+    return np.concatenate(list(ordered_map(order, groups.slices(AT_ONCE))))
 
 
 def sequential_p_values(
@@ -96,6 +96,9 @@ def thresholds(proba: Floats) -> NDArray[np.uint32]:
 
 def row_words(streams: Words, sizes: Ints) -> NDArray[np.uint32]:
     """(R, n) random words for the n rows of k problems, from the problems' streams (R, k)."""
+    if len(sizes) == 1:
+        pair = np.arange((sizes[0] + 1) // 2, dtype=np.uint64)
+        return mixed(streams + pair).view(np.uint32)[:, : sizes[0]]
     pairs, rows = Groups((sizes + 1) // 2), Groups(sizes)
     words = mixed(pairs.by_row(streams) + pairs.place.astype(np.uint64)).view(np.uint32)
     if rows.rows == words.shape[1]:

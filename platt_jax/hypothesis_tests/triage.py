@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Ints
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.predicted_rows import are_there, parameters_of, with_predictions
 from platt_jax.execution.replicates import clusters_of_segment_rows
@@ -36,6 +36,7 @@ from platt_jax.results.tables import Table
 _WIDEST = 64.0
 
 
+@takes_columns
 def triage(
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
@@ -67,12 +68,14 @@ def triage(
     Against the fit, two counts are tested. The first is the number of positives. The second is for
     the slope: the number of positives of high score and of negatives of low score, where high and
     low are the rows beyond the outer 27 % of the information (or the highest and the lowest score,
-    if these are more). The probability of a count as far from its expectation, above or below, is
-    an integral over the curve's distribution; given the curve it is a saddlepoint approximation
-    (Lugannani & Rice 1980). `p_value` is twice the smaller of the two (Bonferroni), or the first if
-    all scores are equal, or if an unpooled fit has at most 10 labels of one class: Platt's targets
-    shrink its slope by more than its error says. It is within 15 % of these counts' exact p-value
-    from 1 to 1e-12 in the worlds tested, for any scores.
+    if these are more). Of rows so sure that their information, the sum of P(y=1) P(y=0), is below
+    1, all count: high is the side of 1/2 on which the highest score is. The probability of a count
+    as far from its expectation, above or below, is an integral over the curve's distribution; given
+    the curve it is a saddlepoint approximation (Lugannani & Rice 1980). `p_value` is twice the
+    smaller of the two (Bonferroni), or the first if all scores are equal, or if an unpooled fit has
+    at most 10 labels of one class: Platt's targets shrink its slope by more than its error says. It
+    is within 15 % of these counts' exact p-value from 1 to 1e-12 in the worlds tested, for any
+    scores.
 
     Against the predictions, labels are simulated. The statistic is the smaller p-value of two score
     tests, Cox's of intercept and slope and Spiegelhalter's. Small p-values use importance sampling:
@@ -132,7 +135,8 @@ def triage(
 
         - `segment`, or one column for each of its several columns; for classes `class`;
         - `rows`, without those left out, `positives`, `expected`, the sum of the predictions, and
-          `ratio`, positives over expected;
+          `ratio`, positives over expected. The sums of `positives` and `expected` are those of all
+          rows together, which may be off where no segment is;
         - `q_value` and `flagged`;
         - `intercept` and `slope` of the true log-odds over the predicted ones, 0 and 1 if these are
           right, with standard errors `se_intercept` and `se_slope`. They are fitted with standard
@@ -142,12 +146,13 @@ def triage(
           each other. These and `p_value` are of the best predictions within the margin;
         - `p_value`.
 
-        Segments that are not tested come last, the largest first: every column after `rows` is NaN
-        for them, and none is flagged. A segment is not tested if it has rows that are not finite
-        (see `non_finite`), or if its fit is NaN. Against the fit it is not tested either if too
-        little is known of it: without a population, if it was not fitted, was fitted on fewer than
-        5 rows or has a single score; with a population of a handful of segments, or of one or two
-        rows each, if it depends on the population. A RuntimeWarning gives their number.
+        Segments that are not tested come last, the largest first: every column after `ratio` is NaN
+        for them, and none is flagged. The columns before are NaN too if rows or predictions are.
+        A segment is not tested if it has rows that are not finite (see `non_finite`), or if its fit
+        is NaN. Against the fit it is not tested either if too little is known of it: without a
+        population, if it was not fitted, was fitted on fewer than 5 rows or has a single score;
+        with a population of a handful of segments, or of one or two rows each, if it depends on the
+        population. A RuntimeWarning gives their number.
 
     Raises:
         ValueError: an argument is not as above; SegmentRows have weights; or, with
@@ -210,8 +215,9 @@ def triage(
         validation.require_not_negative(cluster_sd, "cluster_sd")
         if clusters is None:
             raise ValueError("cluster_sd: expected clusters beside it")
-    if not isinstance(scores, SegmentRows) and all(
-        np.shape(x) == (0,) for x in (scores, labels, segments)
+    # Ids of several columns have a shape (0, columns).
+    if not isinstance(scores, SegmentRows) and (
+        np.shape(scores) == np.shape(labels) == np.shape(segments)[:1] == (0,)
     ):
         none = np.zeros(0, np.int64)
         untested: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
@@ -260,11 +266,14 @@ def triage(
         mine = tested[owner]
         by_row = f[mine].astype(float), proba[mine], y[mine] > 0
         mine_offset = None if o is None else o[mine].astype(float)
-        fresh = FreshRows(*by_row, Groups(sizes[tested]), hashes(keys[tested]), mine_offset)
+        drawn = hashes(keys[tested]) if fitted is None else np.zeros(tested.sum(), np.uint64)
+        fresh = FreshRows(*by_row, Groups(sizes[tested]), drawn, mine_offset)
         if cluster is not None:
             fresh = _clustered(fresh, cluster[mine], cluster_sd, caller)
         tests = judged(fresh, fitted, min(float(margin), _WIDEST))
-    return _table(keys, sizes, tested, tests, fdr)
+    # All rows together are known, tested or not.
+    counts = np.where(testable, Groups(sizes).sums([(y > 0).astype(float), proba]), np.nan)
+    return _table(keys, sizes, tested, tests, fdr, counts)
 
 
 def _tested_there(
@@ -291,12 +300,23 @@ def _tested_there(
 
 
 def _table(
-    keys: NDArray[Any], sizes: Ints, tested: Bools, tests: dict[str, Array], fdr: float
+    keys: NDArray[Any],
+    sizes: Ints,
+    tested: Bools,
+    tests: dict[str, Array],
+    fdr: float,
+    counts: Any = (np.nan, np.nan),
 ) -> Table:
-    """The result, given segments by size, which are tested, and the columns of these tests."""
+    """The result, given segments by size, which are tested, and the columns of these tests.
+
+    `counts` are the positives and their expectation (2, K) of those that are not.
+    """
     columns = {name: _placed(tested, tests[name]) for name in COLUMNS}
     q_value = q_values(columns["p_value"])
-    first: dict[str, NDArray[Any]] = {x: columns.pop(x) for x in ("positives", "expected")}
+    first: dict[str, NDArray[Any]] = {
+        name: np.where(tested, columns.pop(name), count)
+        for name, count in zip(("positives", "expected"), counts, strict=True)
+    }
     with np.errstate(divide="ignore", invalid="ignore"):
         first["ratio"] = first["positives"] / first["expected"]
     first |= {"q_value": q_value, "flagged": q_value <= fdr}
@@ -310,7 +330,8 @@ def _raise_non_finite(keys: NDArray[Any], bad: Ints) -> None:
     """Raises, given the segments with rows that are not finite."""
     raise ValueError(
         f"scores, labels, offset: expected finite values, found NaN or infinite numbers in "
-        f"{len(bad):,} of {len(keys):,} segments, the largest {tables.name(keys, bad[0])}"
+        f"{len(bad):,} of {tables.counted(len(keys), 'segment')}, the largest "
+        f"{tables.name(keys, bad[0])}"
     )
 
 
@@ -332,14 +353,15 @@ def _warn_untested(
         if which.any():
             first = tables.name(keys, np.flatnonzero(which)[0])
             caller.warn(
-                f"{which.sum():,} of {len(keys):,} segments not tested, the largest {first}: {why}"
+                f"{which.sum():,} of {tables.counted(len(keys), 'segment')} not tested, the "
+                f"largest {first}: {why}"
             )
 
 
 def _clustered(rows: FreshRows, words: NDArray[Any], sd: float | None, caller: Caller) -> FreshRows:
     """The rows with their clusters, given the hash of each row's and the shifts' deviation."""
     owner = numbered(rows.groups.owner, words)
-    variance = shock_variance(rows, owner) if sd is None else float(sd) ** 2
+    variance = shock_variance(rows, owner) if sd is None else float(sd) * float(sd)  # ** 2 raises
     if np.isnan(variance):
         caller.warn(
             "no segment tested: none has two clusters of rows that are not all surely predicted or "

@@ -6,6 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.results.tables import counted
+
 # What may be off in a segment.
 LEVEL, SLOPE, BOTH, NEITHER = range(4)
 _LONGEST_NAME = 40
@@ -39,11 +41,18 @@ def verdict(
         smallest = table["q_value"][:tested].min()
         return f"No {kind} {none}: of {tested:,} tested, the smallest q-value is {smallest:.2g}."
     number = len(flagged)
-    of = f"{number:,} of {tested:,} {kinds} {one if number == 1 else several}"
+    of = f"{number:,} of {tested:,} {kind if tested == 1 else kinds}"
+    of = f"{of} {one if number == 1 else several}"
     kinds_of = kinds_off(table)
     named = "; ".join(_described(table, i, int(kinds_of[i])) for i in flagged[:most].tolist())
     rest = f"; and {number - most:,} more" if number > most else ""
     return f"{of} (q at most {fdr:g}): {named}{rest}."
+
+
+def together(table: Mapping[str, NDArray[Any]], which: str = "rows") -> str:
+    """What a table of `triage`, or of a `Monitor`, says of all rows together."""
+    positives, expected = (np.nansum(np.asarray(table[x])) for x in ("positives", "expected"))
+    return f"all {which} together: {counted(positives, 'positive')}, {_short(expected)} expected"
 
 
 def kinds_off(table: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
@@ -76,8 +85,7 @@ def _described(table: Mapping[str, NDArray[Any]], i: int, kind: int) -> str:
         name = f"{name[: _LONGEST_NAME - 11]}...{name[-8:]}"
     numbers = ("positives", "expected", "slope", "se_slope", "spiegelhalter_z", "q_value")
     positives, expected, slope, error, z, q = (float(table[x][i]) for x in numbers)
-    noun = "positive" if positives == 1 else "positives"
-    counts = f"{positives:,.0f} {noun}, {_short(expected)} predicted"
+    counts = f"{counted(positives, 'positive')}, {_short(expected)} predicted"
     curve = f"{slope:.2f} (standard error {error:.2f}), 1 predicted"
     extreme = "too extreme" if z > 0 else "not extreme enough"
     what = {

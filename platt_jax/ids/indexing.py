@@ -151,17 +151,23 @@ def _require_same_kind(keys: NDArray[Any], segments: NDArray[Any], name: str) ->
     expected = {kind(key) for key in keys.tolist()} if keys.dtype == object else {kind(keys)}
     if len(expected) > 1:  # with such keys, an id may be of any kind
         return
-    what = f"{name}: expected ids of the kind of {keys.dtype} keys ({', '.join(expected)}), got "
+
+    def refused(got: str) -> ValueError:
+        kinds = ", ".join(expected)
+        return ValueError(
+            f"{name}: expected ids of the kind of {keys.dtype} keys ({kinds}), got {got}"
+        )
+
     if segments.dtype != object and kind(segments) not in expected:
-        raise ValueError(f"{what}{kind(segments)} ({segments.dtype})")
+        raise refused(f"{kind(segments)} ({segments.dtype})")
     if segments.dtype == object:
         for value in segments.tolist():
             if kind(value) not in expected:
-                raise ValueError(f"{what}{kind(value)} ({value!r})")
+                raise refused(f"{kind(value)} ({value!r})")
     if keys.dtype.kind in "biu" and segments.dtype.kind == "f":
         fractions = segments[segments != np.floor(segments)]
         if len(fractions):
-            raise ValueError(f"{what}{fractions[0]}")
+            raise refused(f"{fractions[0]}")
 
 
 def _bisect(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
@@ -188,7 +194,7 @@ def _table_indexer(keys: Integers, low: np.integer[Any], length: int) -> _Finder
     places: Integers = np.full(length + 1, -1)  # the last place is for ids outside the table
     places[np.subtract(keys, low, dtype=np.int64, casting="unsafe")] = np.arange(len(keys))
 
-    def find(some: NDArray[Any]) -> Integers:
+    def find(some: Integers) -> Integers:
         # Below the lowest key, the difference wraps around to a huge number.
         offsets: NDArray[np.uint64]
         offsets = np.subtract(some, low, dtype=np.int64, casting="unsafe").view(np.uint64)

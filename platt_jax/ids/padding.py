@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from platt_jax.ids.factorize import Factorized
 
+# Places of padded rows for which a function is computed at once; its arrays stay in a cache.
+_AT_ONCE = 1 << 17
+
 
 class PaddedRows(NamedTuple):
     """The rows of k segments of similar size."""
@@ -52,13 +55,20 @@ class SegmentsBySize:
         used = np.flatnonzero(sizes)
         self.keys, self.sizes = rows.named(used), sizes[used]
 
+    @property
+    def numbers(self) -> NDArray[np.intp]:
+        """(N,) the number of each row's segment."""
+        made = np.empty(len(self._order), np.intp)
+        made[self._order] = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return made
+
     def map(self, function: Callable[[PaddedRows], Any]) -> Any:
         """The results of a function of each group's rows, with the segments as leading axis (K,).
 
         The function returns a pytree of arrays with leading axis k. N is a power of two, so that
         few groups serve segments of all sizes.
         """
-        return joined((which, function(rows)) for which, rows in self.pieces())
+        return joined((which, function(rows)) for which, rows in self.pieces(_AT_ONCE))
 
     def pieces(self, most: int | None = None) -> Iterator[tuple[NDArray[np.intp], PaddedRows]]:
         """Numbers and rows of segments of similar size, with `most` places or fewer; None for any.

@@ -12,8 +12,8 @@ from platt_jax import validation
 from platt_jax.api import fit, fit_segments
 from platt_jax.arrays import Bools
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.dense_rows import DenseRows, DeviceDenseRows
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
@@ -36,6 +36,7 @@ from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.probabilities import expit, with_offset
 from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.tables import counted
 from platt_jax.status import Status
 
 # Maximum number of a band's log-odds in memory at a time.
@@ -122,6 +123,7 @@ class Bootstrap(ComparedByValue):
         lower, upper = intervals.interval(replicates, estimate, acceleration, shares, kind)
         return lower, upper
 
+    @takes_columns
     def band(
         self,
         scores: Column,
@@ -172,7 +174,7 @@ class Bootstrap(ComparedByValue):
         number, problems = len(self.A), math.prod(self.A.shape[1:])
         what = "problem" if self.keys is None else "segment"
         left_out = int(self.failed.sum())
-        text = f"Bootstrap: {number:,} replicates of {problems:,} {what}{'s' * (problems != 1)}"
+        text = f"Bootstrap: {counted(number, 'replicate')} of {counted(problems, what)}"
         if not left_out:
             return text
         one_class = int((self.one_class & (self.status == Status.CONVERGED)).sum())
@@ -180,9 +182,10 @@ class Bootstrap(ComparedByValue):
             status.name: int((self.status == status).sum()) for status in list(Status)[1:]
         }
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        return f"{text}, {left_out:,} fits left out: {named}"
+        return f"{text}, {counted(left_out, 'fit')} left out: {named}"
 
 
+@takes_columns
 def bootstrap(
     scores: Column,
     labels: Column = None,

@@ -2,21 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.api import fit_segments
+from platt_jax.api import fit_one_vs_rest, fit_segments
 from platt_jax.arrays import Floats, Integers
-from platt_jax.columns import Column
-from platt_jax.curves import Curve
-from platt_jax.curves.fitting import as_curves
+from platt_jax.columns import Column, takes_columns
+from platt_jax.curves import Curve, read_curve
+from platt_jax.curves.fitting import as_curves, smoothed
+from platt_jax.execution.class_rows import ClassRows, class_rows
+from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
+from platt_jax.population.fitting import inner_fits
 from platt_jax.results import tables
 from platt_jax.results.mixed_curves import MixedCurves
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import LEAST
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
@@ -33,13 +38,14 @@ class CurveChoice:
 
     Attributes:
         calibrator: the calibrator of all rows with the chosen curves.
-        chosen: the kind of curve that serves all segments together.
+        chosen: the kind of curve that serves all segments or classes together.
         candidates: a line per kind: `curve`, its held-out `log_loss` a row, and `difference` from
-            the best with `standard_error`, segments as clusters.
-        segments: a line per segment: `curve`, and for each kind the `loss_` a row held out.
+            the best with `standard_error`, several segments as clusters.
+        segments: a line per segment or class: `curve`, `rows`, and for each kind the `loss_` a row
+            held out.
     """
 
-    calibrator: SegmentCalibrator
+    calibrator: SegmentCalibrator | OneVsRestCalibrator
     chosen: str
     candidates: Table
     segments: Table
@@ -51,10 +57,11 @@ class CurveChoice:
         return f"CurveChoice: {self.chosen} for all segments; each: {each}\n{lines}"
 
 
+@takes_columns
 def choose_curve(
     scores: Column,
-    labels: Column,
-    segments: Column,
+    labels: Column | None = None,
+    segments: Column | None = None,
     *,
     candidates: Sequence[str | Curve] = CANDIDATES,
     weights: Column | None = None,
@@ -79,22 +86,25 @@ def choose_curve(
     all's excess loss; where all segments have one kind of curve, they added 0 to 5 %.
 
     Args:
-        scores: (N,) scores, as in `fit_segments`.
-        labels: (N,) labels, as in `fit_segments`.
-        segments: (N,) segment ids, as in `fit_segments`; one id for all rows.
+        scores: (N,) scores, as in `fit_segments`; or (N, C) or ClassRows, as in `fit_one_vs_rest`,
+            whose classes take the place of segments: each class's own log loss against the rest.
+        labels: (N,) labels, as in `fit_segments`; with (N, C) scores as in `fit_one_vs_rest`.
+        segments: (N,) segment ids, as in `fit_segments`. None for one segment of all rows, which
+            has the id 0.
         candidates: two or more kinds of curves, as `curve` of `fit_segments`, the simplest first.
-        weights: (N,) weights or None, as in `fit_segments`.
+        weights: (N,) weights or None, as in `fit_segments`. Rows of weight 0 choose nothing.
         folds: number of folds, 2 or more.
         seed: seed of the folds.
         options: as in `fit_segments`.
 
     Returns:
         A CurveChoice. Log losses are in nats, of probabilities clipped as in `metrics.log_loss`:
-        an isotonic curve that says 0 or 1 is heavily charged where it is wrong.
+        an isotonic curve that says 0 or 1 is heavily charged where it is wrong. A kind whose
+        predictions of left-out rows are not all known is not chosen.
 
     Raises:
         ValueError: an argument is not as above; a score, label or weight is not finite; there are
-            fewer than two rows.
+            fewer than two rows of positive weight; no kind predicts all left-out rows.
 
     Example:
         >>> import numpy as np
@@ -108,43 +118,76 @@ def choose_curve(
     kinds = list(candidates)
     if len(kinds) < 2:
         raise ValueError(f"candidates: expected two or more kinds of curves, got {kinds!r}")
+    of_classes = isinstance(scores, ClassRows) or np.ndim(scores) == 2
+    fitted: Any  # the calibrator of a kind of curve
+    if of_classes:
+        rows = class_rows(scores, labels, None, weights)
+        fitted = partial(fit_one_vs_rest, rows, options=options)
+        scores, labels, segments, weights, _ = row_arrays(rows, "offset", segments=segments)
     f = validation.scores(scores)
     validation.require_flat(f, "scores")
     y, w, bad = validation.labelled_rows(f, labels, weights, "scores")
     if bad.any():
         raise ValueError(f"scores, labels, weights: expected finite rows, got {bad.sum():,} others")
-    if len(f) < 2:
-        raise ValueError(f"scores: expected two or more rows, to hold some out, got {len(f)}")
-    named = ids.read_rows(segments, len(f))
-    found = {_name(x): _fitted(f, y, segments, w, x, options) for x in kinds}
+    used = np.flatnonzero(w)
+    if len(used) < 2:
+        raise ValueError(f"scores: expected two or more rows, to hold some out, got {len(used)}")
+    if not of_classes:
+        segments = np.zeros(len(f), int) if segments is None else segments
+        rows_of_all = f, np.where(w > 0, y, 0), segments
+        fitted = partial(fit_segments, *rows_of_all, weights=w, options=options)
+    found: dict[str, Any] = {}
+    told = False  # a warning of few rows is the same for each kind that has one
+    for x in kinds:
+        with inner_fits(told):
+            found[_name(x)] = fitted(curve=x)
+        told = told or _may_warn(x)
     if len(found) < len(kinds):
         raise ValueError(f"candidates: expected different kinds, got {kinds!r}")
-    keys = next(iter(found.values())).keys
-    owner = get_indexer(keys, named, "segments")
+    by_segment = [getattr(x, "by_class", x) for x in found.values()]
+    keys = by_segment[0].keys
+    at = get_indexer(keys, ids.read_rows(segments, len(f)), "segments")
+    present, owner = np.unique(at[used], return_inverse=True)
+    # A row of classes is in all of these; with one segment, its rows are the independent ones.
+    shared = of_classes or len(present) == 1
+    row = used % (len(f) // len(keys) if of_classes else len(f))
+    _, group = np.unique(row if shared else at[used], return_inverse=True)
+    f, y, w = f[used], y[used], w[used]
     part = _folds(owner, y, folds, seed)
     losses = np.stack([_held_out(f, y, owner, w, x, part, options) for x in kinds])
-    total: Floats = np.stack([np.bincount(owner, w * x, len(keys)) for x in losses], 1)
-    mass: Floats = np.bincount(owner, w, len(keys)).astype(float)
-    place, difference, error = first_as_good(total, mass)
-    variances = _variances(losses - losses[place], owner, w, mass)
-    each = _choices(total / mass[:, None], variances, place)
-    names = np.array(list(found))
-    parts = tuple(as_curves(x) for x in found.values())
-    by_kind = {f"loss_{name}": x for name, x in zip(names, (total / mass[:, None]).T, strict=True)}
+    names, number = np.array(list(found)), np.zeros(len(keys))
+    number[present] = np.bincount(owner, w)
+    w = np.ldexp(w, -np.frexp(w.max())[1])  # squares of any weights are finite
+    losses[~np.isfinite(losses).all(1)] = np.inf
+    if np.isinf(losses).all():
+        raise ValueError("candidates: expected a kind that predicts the rows left out, got none")
+    group_mass: Floats = np.bincount(group, w).astype(float)
+    place, difference, error = first_as_good(_sums(group, w, losses), group_mass)
+    mass: Floats = np.bincount(owner, w).astype(float)
+    loss = np.full((len(keys), len(kinds)), np.nan)
+    loss[present] = _sums(owner, w, losses) / mass[:, None]
+    each = np.full(len(keys), place)
+    with np.errstate(invalid="ignore"):  # infinite losses
+        variances = _variances(losses - losses[place], owner, w, mass)
+        each[present] = _choices(loss[present], variances, place)
     calibrator = found[names[place]]
     if (each != place).any():
-        mixed = MixedCurves.chosen(parts, np.append(each, place))
-        calibrator = replace(calibrator, curves=mixed)
+        mixed = MixedCurves.chosen(tuple(map(as_curves, by_segment)), np.append(each, place))
+        chosen = by_segment[place]._replaced(curves=mixed)
+        calibrator = replace(calibrator, by_class=chosen) if of_classes else chosen
+    columns = {"curve": names[each], "rows": number}
+    columns |= {f"loss_{name}": x for name, x in zip(names, loss.T, strict=True)}
+    by_key = tables.keyed("segment", keys, columns)
     return CurveChoice(
         calibrator=calibrator,
         chosen=str(names[place]),
         candidates=Table(
             curve=names,
-            log_loss=total.sum(0) / mass.sum(),
+            log_loss=_sums(np.zeros_like(owner), w, losses)[0] / w.sum(),
             difference=difference,
             standard_error=error,
         ),
-        segments=tables.keyed("segment", keys, {"curve": names[each], "rows": mass} | by_kind),
+        segments=tables.by_class(by_key) if of_classes else by_key,
     )
 
 
@@ -152,10 +195,16 @@ def _name(curve: str | Curve) -> str:
     return curve if isinstance(curve, str) else repr(curve)
 
 
-def _fitted(
-    f: NDArray[Any], y: NDArray[Any], segments: Column, w: Floats, curve: Any, options: Options
-) -> SegmentCalibrator:
-    return fit_segments(f, y, segments, weights=w, curve=curve, options=options)
+def _may_warn(curve: str | Curve) -> bool:
+    """Whether fits of this kind warn of few rows by segment."""
+    if curve in ("temperature", "shift"):
+        return False
+    return curve == "sigmoid" or smoothed(read_curve(curve))
+
+
+def _sums(owner: Integers, w: Floats, losses: Floats) -> Floats:
+    """(K, C) sums of the losses (C, N) of the rows of each owner."""
+    return np.stack([np.bincount(owner, w * x) for x in losses], 1)
 
 
 def _folds(owner: Integers, y: NDArray[Any], folds: int, seed: int) -> Integers:
@@ -181,7 +230,9 @@ def _held_out(
     p = np.empty(len(f))
     for fold in np.unique(part):
         test = part == fold
-        made = _fitted(f[~test], y[~test], owner[~test], w[~test], curve, options)
+        rows = f[~test], y[~test], owner[~test]
+        with inner_fits():
+            made = fit_segments(*rows, weights=w[~test], curve=curve, options=options)
         p[test] = made.predict_proba(f[test], owner[test])
     p = np.clip(p, LEAST, 1 - LEAST)
     return -np.where(y == 1, np.log(p), np.log1p(-p))
@@ -192,9 +243,10 @@ def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
 
     The one-standard-error rule of Breiman, Friedman, Olshen & Stone (1984, section 3.4.3), for
     losses (G, C) of C candidates in G independent groups of rows, whose weights are their mass. A
-    candidate with an infinite loss is not chosen, unless all have one: then the first is. Also
-    returns (C,) mean differences from the best candidate, and their standard errors.
+    candidate with a loss that is infinite or NaN is not chosen, unless all have one: then the first
+    is. Also returns (C,) mean differences from the best candidate, and their standard errors.
     """
+    total = np.where(np.isnan(total), np.inf, total)
     best = int(total.sum(0).argmin())
     number = max(len(mass), 2)
     with np.errstate(invalid="ignore"):  # infinite losses
@@ -224,10 +276,10 @@ def _variances(apart: Floats, owner: Integers, w: Floats, mass: Floats) -> Float
 def _choices(loss: Floats, variances: Floats, place: int) -> Integers:
     """(K,) the kind of each segment, by shrunk differences from the choice of all."""
     apart = loss - loss[:, [place]]
-    bound = np.zeros_like(apart)
+    bound = np.full_like(apart, np.inf)
     for j in range(apart.shape[1]):
         x, variance = apart[:, j], variances[:, j]
-        if j == place or len(x) < 2 or not (variance > 0).all():
+        if j == place or len(x) < 2 or not ((variance > 0) & np.isfinite(x)).all():
             continue
         # Between segments, by moments (DerSimonian & Laird 1986).
         weight = 1 / variance

@@ -14,8 +14,8 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Floats, Integers, Ints
 from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map, run_programs
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.dense_rows import DeviceDenseRows
 from platt_jax.execution.device_grouping import group_ids
 from platt_jax.execution.fitted_rows import (
@@ -27,6 +27,7 @@ from platt_jax.execution.fitted_rows import (
 from platt_jax.execution.given import shared_prior
 from platt_jax.execution.on_device import only_device
 from platt_jax.execution.segment_rows import DeviceSegmentRows
+from platt_jax.groups import order_by
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
@@ -37,16 +38,22 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
+from platt_jax.population.device_segments import fetched
+from platt_jax.results.averages import mean_probability
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.probabilities import expit, variance_of_logit
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
+# Between these log-odds, rounding of a probability moves its log-odds by at most a tenth.
+_TOLD = {"float64": (-30, 30), "float32": (-30, 15)}
 
 Made = TypeVar("Made")
 
 
+@takes_columns
 def leave_one_out(
     calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
@@ -69,7 +76,8 @@ def leave_one_out(
     Args:
         calibrator: result of `fit`, `fit_segments` or `fit_one_vs_rest` for these rows. With
             pooling="partial" a row is left out of its segment's fit, whose prior is the population
-            that was estimated with the row.
+            that was estimated with the row. The probability is the mean over the segment's
+            posterior without the row, as in `predict_proba`, to first order in what the row says.
         scores: the scores that were fitted, in the shape given to that function; for classes also
             ClassRows. SegmentRows are refused: they do not keep the order of the rows.
         labels: the labels that were fitted.
@@ -98,6 +106,7 @@ def leave_one_out(
     """
     caller = Caller()
     options = validation.options(options)
+    require_sigmoids(calibrator, "calibrator")
     if isinstance(calibrator, OneVsRestCalibrator):
         given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
         prior = given.in_key_order(prior)
@@ -125,11 +134,12 @@ def leave_one_out(
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         prior, options = _as_fitted(calibrator, prior, options)
-        segments = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
+        places = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
         one_curve = calibrator.pooling == "complete"
-        return _segments_left_out(
-            calibrator.fit, columns, segments, one_curve, prior, options, caller
+        found = _segments_left_out(
+            calibrator.fit, columns, places, one_curve, prior, options, caller
         )
+        return _averaged(calibrator, columns, places, found)
     return _columns_left_out(calibrator, columns, prior, options, caller)
 
 
@@ -153,7 +163,13 @@ def _left_out_there(
     if isinstance(calibrator, SegmentCalibrator):
         _require_as_fitted(calibrator)
         _places_among_fitted(calibrator, rows.keys)
-    return _rows_there(calibrator, rows, prior, options, caller, groups.in_given_order)
+    found = _rows_there(calibrator, rows, prior, options, caller, groups.in_given_order)
+    if not isinstance(calibrator, SegmentCalibrator) or calibrator.predictive() is None:
+        return found
+    segments, found, *held = jax.device_get((segments, found, *columns))
+    places = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)), "segments")
+    averaged = _averaged(fetched(calibrator), Columns(*held), places, found)
+    return accelerators.results(averaged, rows.dtype, rows.device)
 
 
 def _rows_there(
@@ -196,6 +212,35 @@ def _as_fitted(
     if (population := calibrator.population) is not None and population.estimated:
         return population.prior, replace(options, targets="none")
     return prior, options
+
+
+def _averaged(
+    calibrator: SegmentCalibrator, columns: Columns, places: Integers, found: NDArray[Any]
+) -> NDArray[Any]:
+    """With a population, means over the posteriors of (A, B) without each row, as predictions are.
+
+    Without the row the posterior's mean moves as far as its mode, which `found` is from, and its
+    precision lacks the row's curvature (Sherman & Morrison 1950).
+    """
+    if (normal := calibrator.predictive()) is None:
+        return found
+    A, B, *covariance = normal[places].T
+    f, offset = columns.scores.astype(float), 0.0 if columns.offset is None else columns.offset
+    weights = 1.0 if columns.weights is None else columns.weights
+    mode_A, mode_B = (np.asarray(x, float)[places] for x in (calibrator.fit.A, calibrator.fit.B))
+    kind = np.finfo(found.dtype)
+    without = np.clip(found, kind.tiny, 1 - kind.epsneg).astype(float)  # not 0 or 1
+    (least, most), nothing = _TOLD[found.dtype.name], np.zeros_like(f)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mode = offset - (mode_A * f + mode_B)
+        moved = np.log(without) - np.log1p(-without) - mode
+        p = expit(mode)
+        variance = np.maximum(variance_of_logit(f, *covariance), 0)
+        variance = variance / (1 - np.minimum(weights * p * (1 - p) * variance, 0.5))
+        mean = offset - (A * f + B) + np.where((least < mode) & (mode < most), moved, 0)
+    each = np.column_stack([nothing, -mean, nothing, nothing, variance])
+    averaged = mean_probability(nothing, each).astype(found.dtype)
+    return np.where(np.isfinite(found), averaged, np.nan).astype(found.dtype)
 
 
 def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
@@ -312,7 +357,7 @@ def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:
     numbers = codes.of(slice(None))
     counts = np.bincount(numbers, minlength=codes.numbers)
     sizes = counts[counts > 0]
-    return sizes, np.argsort(numbers, kind="stable")
+    return sizes, order_by(numbers)
 
 
 def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
@@ -341,13 +386,13 @@ def _expand(
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
 
-    def run(problems: slice) -> list[tuple[NDArray[Any], ...]]:
+    def run(problems: Ints) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
         piece_sums = [_sums(rows, tiles, center) for tiles in pieces]
         total: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *piece_sums)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
-            tile_sums = _entries(tiles.problem - problems.start, total)
+            tile_sums = _entries(np.searchsorted(problems, tiles.problem), total)
             out = leave_each_out(*_at(rows, tiles, center), tile_sums, options, tolerance)
             out = jax.tree.map(np.asarray, out)
             there = tiles.there
@@ -393,9 +438,11 @@ def _entries(problems: Ints, arrays: Made) -> Made:
 
 
 def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
-    firsts = np.flatnonzero(np.diff(tiles.problem, prepend=-1))
+    used = np.count_nonzero(tiles.size)  # unused ones would change the order of a sum
+    firsts = np.flatnonzero(np.diff(tiles.problem[:used], prepend=-1))
 
     def sum_by_problem(tile_sums: jax.Array) -> NDArray[Any]:
-        return np.add.reduceat(tile_sums, firsts, dtype=np.float64).astype(tile_sums.dtype)
+        own = np.asarray(tile_sums)[:used]
+        return np.add.reduceat(own, firsts, dtype=np.float64).astype(own.dtype)
 
     return jax.tree.map(sum_by_problem, sums(*_at(rows, tiles, center)))

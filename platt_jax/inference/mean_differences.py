@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats, Integers
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.groups import Groups
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -19,6 +19,7 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
 
 
+@takes_columns
 def compare_means(
     calibrator: SegmentCalibrator,
     scores: Column,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Integers
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.hypothesis_tests.posteriors import posteriors
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
@@ -31,6 +31,7 @@ SHRUNK_BY = 20
 _LEAST_EXPECTED = 3  # positives and negatives; with fewer expected, labels alone are used
 
 
+@takes_columns
 def estimate_means(
     calibrator: SegmentCalibrator,
     scores: Column,
@@ -176,17 +177,16 @@ def estimated(rows: MeanRows) -> Means:
     power = np.where(used, _power(rows, used, n, N), 0)
     with np.errstate(invalid="ignore"):
         error, center = errors(rows, power)
-        squares = rows.sums((error - center[rows.owner]) ** 2)
         predicted = np.where(used, power * model_mean, 0)
         mean = np.clip(predicted + center, 0, 1)
-        # What a label's variance is to p (1 - p) is about the same in all segments.
-        unit = model_mean * (1 - model_mean)
-        freedom = np.where(used, n - 1, 0)
-        common = squares[used].sum() / max((freedom * unit)[used].sum(), np.finfo(float).tiny)
-        label_variance = (squares + SHRUNK_BY * common * unit) / (n - 1 + SHRUNK_BY)
-        shrunk = (n * mean + SHRUNK_BY * model_mean) / (n + SHRUNK_BY)
+        scale = np.where(used, model_mean * (1 - model_mean), 0)
+        # Without power both are the same, so that useless predictions leave the number of labels.
+        label_variance, unit = (
+            _shrunk(np.where(used, rows.sums((x - mean_x[rows.owner]) ** 2), 0), n - 1, scale)
+            for x, mean_x in ((error, center), (rows.labels, labels_only))
+        )
     # With labels alone the number of labels is what counts, and the unit is arbitrary.
-    unit = np.where(used, shrunk * (1 - shrunk), 1.0)
+    unit = np.where(used, unit, 1.0)
     return Means(
         rows=n.astype(int),
         pool=N.astype(int),
@@ -199,6 +199,20 @@ def estimated(rows: MeanRows) -> Means:
         unit=unit,
         status=status,
     )
+
+
+def _shrunk(squares: Floats, freedom: Floats, scale: Floats) -> Floats:
+    """(S,) variances of one row, from sums of squares, shrunk to the variance of all rows.
+
+    Relative to the scale p (1 - p), which is 0 where rows are not used, variances of segments are
+    about the same. The sums are those of the rows and of one more, shared by all segments, whose
+    square is 1: where few rows had no error, the next one may have.
+    """
+    part = freedom * scale
+    total = max(part.sum(), np.finfo(float).tiny)
+    squares = squares + part / total
+    variance: Floats = squares + SHRUNK_BY * squares.sum() / total * scale
+    return variance / (np.maximum(freedom, 0) + SHRUNK_BY)
 
 
 def _status(rows: MeanRows, n: Floats, N: Floats, model_mean: Floats) -> NDArray[np.str_]:

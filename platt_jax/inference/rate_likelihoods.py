@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
-from platt_jax.execution.caller import Caller
+from platt_jax.backend.threads import ordered_map, row_slices
+from platt_jax.caller import Caller
 from platt_jax.execution.row_sums import SumTerms, row_sums
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.model.objective import Row
@@ -121,14 +122,18 @@ class LikelihoodHere(RateLikelihood):
     """
 
     def __init__(self, scores: Floats, proba: Floats, owner: NDArray[Any], base: Floats) -> None:
-        self.base, self._owner = base, owner
+        self.base, self._columns = base, (scores, proba, owner)
         self.rows = np.bincount(owner, minlength=len(base)).astype(float)
-        self._of_rows = _RatedRow.of(scores, proba, base[owner])
 
     def _sums(self, terms: _Terms, rate: Floats) -> list[Floats]:
-        row = self._of_rows._replace(rate=rate[self._owner])
-        sums: list[Any] = [np.bincount(self._owner, x, len(self.base)) for x in terms(row)]
-        return sums
+        def of_some(some: slice) -> list[Any]:
+            scores, proba, owner = (x[some] for x in self._columns)
+            row = _RatedRow.of(scores, proba, self.base[owner])._replace(rate=rate[owner])
+            return [np.bincount(owner, x, len(self.base)) for x in terms(row)]
+
+        # Not shorter than the sums.
+        slices = row_slices(len(self._columns[0]), len(self.base)) or [slice(0)]
+        return [sum(each) for each in zip(*ordered_map(of_some, slices), strict=True)]
 
 
 class RowsOnDevice:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.predicted_rows import are_there, unlabelled_rows, with_predictions
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.hypothesis_tests.posteriors import posteriors
@@ -44,6 +44,7 @@ _NOTHING = 1e-6  # differences of densities, by root mean square, that say nothi
 _TOLERANCE = 1e-10  # largest last step, relative to the rate and to its complement
 
 
+@takes_columns
 def estimate_rates(
     calibrator: SegmentCalibrator,
     scores: Column,
@@ -119,16 +120,18 @@ def estimate_rates(
         given = row_arrays(scores, "weights", "offset", segments=segments)
         scores, segments = given.scores, given.segments
     validation.require_each(scores, segments=segments)
-    scores = validation.numbers(scores, "scores").astype(float)
+    scores = validation.numbers(scores, "scores").astype(float, copy=False)
     validation.require_flat(scores, "scores")
     owner, keys = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
     place = get_indexer(calibrator.keys, split_columns(keys), "segments")
     base = _base_rates(calibrator, place, from_rate)
-    proba = calibrator.predict_proba(scores, keys[owner]).astype(float)
-    usable = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
-    here = usable[owner]
-    owner_here = (np.cumsum(usable) - 1)[owner[here]]
-    mixture = LikelihoodHere(scores[here], proba[here], owner_here, base.rate[usable])
+    proba = calibrator.predict_proba(scores, keys[owner]).astype(float, copy=False)
+    usable = np.bincount(owner[~np.isfinite(scores + proba)], minlength=len(keys)) == 0
+    columns = scores, proba, owner
+    if not usable.all():
+        here = usable[owner]
+        columns = scores[here], proba[here], (np.cumsum(usable) - 1)[owner[here]]
+    mixture = LikelihoodHere(*columns, base.rate[usable])
     found = _estimated(mixture, _joint(calibrator, keys, place, base, usable), critical)
     rows = np.bincount(owner, minlength=len(keys))
     expected: Any = np.bincount(owner, proba, len(keys))
@@ -203,10 +206,14 @@ def _base_rates(
         each = np.append(np.broadcast_to(given, number), given.mean())[place]
         return _BaseRates(each, each, np.full(len(place), np.inf))
     pooling = calibrator.pooling
-    if pooling not in ("none", "complete"):
-        raise ValueError(f"from_rate: expected rates for a calibrator with pooling={pooling!r}")
-    if (kind := one_parameter(calibrator.fit)) == "temperature":
-        raise ValueError(f"from_rate: expected rates for a calibrator of {kind}s")
+    temperatures = one_parameter(calibrator.fit) == "temperature"
+    if temperatures or pooling not in ("none", "complete"):
+        what = "of temperatures" if temperatures else f"with pooling={pooling!r}"
+        raise ValueError(
+            f"from_rate: expected shares of positives for a calibrator {what}: one number, or "
+            f"({number},) in the order of calibrator.keys, such as the mean probability of the "
+            "rows that were fitted in each segment"
+        )
     n_pos, n_neg = (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
     totals = n_pos.sum(), n_neg.sum()
     if pooling == "complete":
@@ -216,7 +223,7 @@ def _base_rates(
     )
     rows = positives + negatives
     # The sum of Platt's targets (1999, section 2.2).
-    total = positives * (positives + 1) / (positives + 2) + negatives / (negatives + 2)
+    total = positives * ((positives + 1) / (positives + 2)) + negatives / (negatives + 2)
     with np.errstate(invalid="ignore"):
         fitted = total / rows
     rate = fitted

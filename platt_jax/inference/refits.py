@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Ints
 from platt_jax.backend import accelerators
+from platt_jax.caller import Caller
 from platt_jax.execution import planning
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.problems import Context, Problems
 from platt_jax.execution.run import fit_problems
 from platt_jax.groups import Groups

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.fitted_rows import (
     fitted_columns,
     require_fitted_counts,
@@ -48,6 +48,7 @@ Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 _ROWS_AT_ONCE = 1 << 20
 
 
+@takes_columns
 def robust_covariance(
     calibrator: Calibrator,
     scores: Column,

@@ -48,12 +48,9 @@ class ProblemRows:
         self.scores, self.labels, self.weights, self.offset = columns
         self.scores = packing.bad_labels_as_nan(self.scores, self.labels)
         self.dtype, self.groups = self.scores.dtype, Groups(sizes)
-        self._length = min(_LENGTHS, key=self._cost)
-        self._tiles = _AT_ONCE // self._length  # number of tiles per call
-
-    def _cost(self, length: int) -> int:
-        """Cost of tiles of this length, in rows."""
-        return (length + _COST) * int(np.sum(-(-self.groups.sizes // length)))
+        costs = [(length + _COST) * -(-self.groups.sizes // length) for length in _LENGTHS]
+        # Each problem's own, so that the order of its sums does not depend on the others.
+        self._lengths = np.array(_LENGTHS)[np.argmin(costs, axis=0)]
 
     def at(self, where: Ints) -> Columns:
         """The columns at these positions."""
@@ -64,21 +61,25 @@ class ProblemRows:
         """The columns at these positions, with the space's length."""
         return packing.flat(self.at(where), space)
 
-    def calls(self) -> Iterator[slice]:
+    def calls(self) -> Iterator[Ints]:
         """Problems whose tiles share a call; a large problem has several calls of its own."""
-        return Groups(-(-self.groups.sizes // self._length)).slices(self._tiles)
+        for length in _LENGTHS:
+            alike = np.flatnonzero(self._lengths == length)
+            needed = Groups(-(-self.groups.sizes[alike] // length))
+            yield from (alike[some] for some in needed.slices(_AT_ONCE // length))
 
-    def tiles(self, problems: slice) -> Iterator[RowTiles]:
-        """The tiles of these problems, for one call after the other."""
-        sizes, length = self.groups.sizes[problems], self._length
+    def tiles(self, problems: Ints) -> Iterator[RowTiles]:
+        """The tiles of these problems of a call, for one call after the other."""
+        sizes, length = self.groups.sizes[problems], int(self._lengths[problems[0]])
+        at_once = _AT_ONCE // length
         needed = Groups(-(-sizes // length))
         before = length * needed.place
         starts = needed.by_row(self.groups.starts[problems]) + before
         lengths = np.minimum(needed.by_row(sizes) - before, length).astype(np.int32)
-        whole = problems.start + needed.owner, starts, lengths
-        for begin in range(0, needed.rows, self._tiles):
-            problem, first, size = (x[begin : begin + self._tiles] for x in whole)
-            left_over = 0, self._tiles - len(size)
+        whole = needed.by_row(problems), starts, lengths
+        for begin in range(0, needed.rows, at_once):
+            problem, first, size = (x[begin : begin + at_once] for x in whole)
+            left_over = 0, at_once - len(size)
             yield RowTiles(
                 np.pad(problem, left_over, mode="edge"),
                 np.pad(first, left_over),

@@ -9,8 +9,8 @@ import numpy as np
 
 from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows
 from platt_jax.options import Options
 from platt_jax.population.device_segments import segments_of
@@ -39,6 +39,7 @@ _NOT_CONVERGED = (
 )
 
 
+@takes_columns
 def profile_spreads(
     scores: Column,
     labels: Column = None,

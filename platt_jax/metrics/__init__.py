@@ -24,6 +24,8 @@ class ids (..., N) and probabilities (..., N, C). Common rules:
 - A ValueError names the argument, its value, and what was expected.
 """
 
+from typing import Any
+
 from platt_jax.metrics.curves import IsotonicCurve, SmoothCurve, isotonic_curve, smooth_curve
 from platt_jax.metrics.ece import (
     ECEInterval,
@@ -82,6 +84,7 @@ from platt_jax.metrics.significance import (
     spiegelhalter,
 )
 from platt_jax.metrics.smooth import smooth_ece
+from platt_jax.results.tables import fields_as_lines
 
 __all__ = [
     "BrierDecomposition",
@@ -136,3 +139,8 @@ __all__ = [
     "top_label",
     "top_label_ece",
 ]
+
+_public: list[Any] = [globals()[name] for name in __all__]
+for _kind in _public:
+    if hasattr(_kind, "_fields"):  # a named tuple cannot have a base class
+        _kind.__repr__ = fields_as_lines

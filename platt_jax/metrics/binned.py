@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.metrics.rows import Predictions
+from platt_jax.groups import ON_THE_EDGE
+from platt_jax.metrics.rows import MetricProblems, Predictions
 
 # Kinds of bins: of equal width, equal mass, and equal expected numbers of positives.
 STRATEGIES = ("uniform", "quantile", "positives")
-# Edge tolerance, in bin widths.
-ON_THE_EDGE = 1e-9
+# Most bins for "cube_root", lest huge weights make them.
+_MOST = 1 << 16
 
 
 class Binned:
@@ -31,6 +32,8 @@ class Binned:
     @cached_property
     def codes(self) -> NDArray[np.intp]:
         """(K, N) int, the bin of each row among the bins of all problems."""
+        if len(self.bin) == 1:
+            return self.bin
         return self.bin + self.number * np.arange(len(self.bin))[:, None]
 
     def sums(self, x: Any) -> Floats:
@@ -79,15 +82,29 @@ class Binned:
         return type(self)(self.of.some(which), self.bin[which], self.number)
 
 
-def require_bins(n_bins: int, strategy: str) -> None:
-    """Refuses what is no number of bins, or no strategy."""
-    validation.require_integer(n_bins, "n_bins", 1)
+def number_of_bins(rows: MetricProblems, n_bins: int | str, strategy: str) -> int:
+    """The number of bins of each problem; refuses what is no number of bins, or no strategy."""
     validation.require_one_of(strategy, STRATEGIES, "strategy")
+    if not isinstance(n_bins, str):
+        validation.require_integer(n_bins, "n_bins", 1)
+        return int(n_bins)
+    if n_bins != "cube_root":
+        raise ValueError(f'n_bins: expected an integer >= 1, or "cube_root", got {n_bins!r}')
+    with np.errstate(over="ignore"):
+        sizes = np.ldexp(rows.total, rows.exponent)
+    numbers = np.unique(np.ceil(np.cbrt(sizes[sizes > 0])))
+    if len(numbers) > 1:
+        raise ValueError(
+            f'n_bins: "cube_root" is {numbers[0]:.0f} to {numbers[-1]:.0f} bins for problems of '
+            f"{sizes[sizes > 0].min():g} to {sizes.max():g} rows, expected one number for all; "
+            "pass an integer, or one problem at a time"
+        )
+    return int(min(numbers.max(initial=1), _MOST))
 
 
-def binned(rows: Predictions, n_bins: int, strategy: str) -> Binned:
+def binned(rows: Predictions, n_bins: int | str, strategy: str) -> Binned:
     """The rows in bins of a strategy."""
-    require_bins(n_bins, strategy)
+    n_bins = number_of_bins(rows, n_bins, strategy)
     p, _ = rows.probabilities()
     if strategy == "uniform":
         which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")

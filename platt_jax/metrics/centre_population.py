@@ -1,5 +1,6 @@
 """What centres say together: populations of their measures of calibration, and a new centre."""
 
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -109,11 +110,23 @@ def overall_table(lines: list[_Line], segments: int) -> Table:
     )
 
 
+def overall_of_one(centre: Mapping[str, float], level: float) -> Table:
+    """What the columns of a single centre say, which is nothing of a new one."""
+    reach, lines = critical_value(level, False), []
+    for name in _PARAMETERS:
+        value = centre[name]
+        if name == "ratio":
+            lower, upper = centre["ratio_lower"], centre["ratio_upper"]
+        else:
+            error = reach * centre[f"se_{name}"]
+            lower, upper = value - error, value + error
+        lines.append(UNKNOWN._replace(value=value, lower=lower, upper=upper))
+    return overall_table(lines, 1)
+
+
 def overall(rows: CentreRows, level: float, tolerance: float) -> Table:
-    """What centres say together; NaN of fewer than two."""
+    """What several centres say together."""
     number = len(rows.groups.sizes)
-    if number < 2:
-        return overall_table([UNKNOWN] * 4, number)
     together = rows._replace(groups=Groups([rows.groups.rows]))
     center = intercepts(together, _PEAK_PRECISION)
     off = np.log(
@@ -136,7 +149,10 @@ def overall(rows: CentreRows, level: float, tolerance: float) -> Table:
 
 
 def _number_line(table: LikelihoodTable, center: float, level: float, tolerance: float) -> _Line:
-    found = population_of_numbers(table, center)
+    with np.errstate(over="ignore", invalid="ignore"):  # of huge weights: then it is None
+        found = population_of_numbers(table, center)
+    if found is None:
+        return UNKNOWN
     low, high = (1 - level) / 2, (1 + level) / 2
     return _Line(
         found.expectation,

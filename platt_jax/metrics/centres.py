@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats, Integers
-from platt_jax.columns import Column
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.groups import Groups
 from platt_jax.ids.factorize import factorize
 from platt_jax.metrics.centre_population import (
@@ -16,9 +17,10 @@ from platt_jax.metrics.centre_population import (
     expected_positives,
     intercepts,
     overall,
+    overall_of_one,
     overall_table,
 )
-from platt_jax.metrics.rows import Predictions, ratio, read_flat_predictions
+from platt_jax.metrics.rows import ratio, read_flat_predictions
 from platt_jax.metrics.segments import by_segment
 from platt_jax.metrics.significance import cox_calibration
 from platt_jax.results.probabilities import critical_value, expit
@@ -26,6 +28,11 @@ from platt_jax.results.tables import Table, keyed
 
 # Rows of the rarer class below which a centre says little of its slope.
 _FEW = 10
+_ONE_CLUSTER = (
+    "clusters: expected several in a centre with labels of both classes, found none: how much the "
+    "rows of a cluster have in common is not known, and errors are NaN. Pass ids of smaller "
+    "clusters, or no clusters if rows are independent"
+)
 _COLUMNS = (
     *("rows", "positives", "expected", "ratio", "se_log_ratio", "ratio_lower", "ratio_upper"),
     *("in_the_large", "se_in_the_large", "intercept", "se_intercept", "slope", "se_slope"),
@@ -48,6 +55,7 @@ class Centres(Table):
         self.overall, self.design_effect = overall, design_effect
 
 
+@takes_columns
 def summarize_centres(
     proba: Column,
     labels: Column,
@@ -123,8 +131,10 @@ def summarize_centres(
         "slope") and the columns `segments`, the number of centres; `value`, the mean, with the
         interval from `lower` to `upper`; `standard_deviation` of the centres, of the log for the
         ratio; `new_lower` and `new_upper`, the prediction interval for a new centre; and `within`,
-        the probability that a new centre is within the tolerance. NaN where fewer than two centres
-        count, or a population cannot be estimated. `design_effect` is 1 without clusters.
+        the probability that a new centre is within the tolerance. NaN where no centre counts, or a
+        population cannot be estimated; if one counts, its own numbers, and NaN for new ones.
+        `design_effect` is 1 without clusters. It and all errors are NaN, with a RuntimeWarning, if
+        no centre has several clusters and both classes.
 
     Raises:
         ValueError: an argument is not as above.
@@ -170,20 +180,25 @@ def summarize_centres(
     together = overall_table([UNKNOWN] * 4, 0)
     if len(used):
         read = read_flat_predictions(y[order], values[order], w[order], from_logits)
-        rows = _end_to_end(read, sizes[used])
+        rows = CentreRows(
+            Groups(sizes[used]), read.logits()[0], read.positive[0], w[order].astype(float)
+        )
         if owner is not None:
             design_effect = _design_effect(rows, owner[order])
+            if np.isnan(design_effect):
+                Caller().warn(_ONE_CLUSTER)
         for name, column in _centre_columns(rows, level, design_effect).items():
             columns[name][used] = column
         status[used] = _statuses(*(columns[x][used] for x in ("rows", "positives", "slope")))
-        rows = rows._replace(weights=rows.weights / design_effect)
-        together = overall(rows, level, tolerance)
+        if len(used) == 1:
+            together = overall_of_one({name: x[used[0]] for name, x in columns.items()}, level)
+        elif np.isfinite(design_effect):
+            rows = rows._replace(weights=rows.weights / design_effect)
+            together = overall(rows, level, tolerance)
+        else:
+            together = overall_table([UNKNOWN] * 4, len(used))
     table = keyed("segment", numbered.named(np.arange(total)), {**columns, "status": status})
     return Centres(table, together, design_effect)
-
-
-def _end_to_end(read: Predictions, sizes: NDArray[Any]) -> CentreRows:
-    return CentreRows(Groups(sizes), read.logits()[0], read.positive[0], read.weights[0])
 
 
 def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_]:
@@ -193,7 +208,10 @@ def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_
 
 
 def _design_effect(rows: CentreRows, cluster: Integers) -> float:
-    """The variance of the centres' positives by clusters (N,), over their variance by rows."""
+    """The variance of the centres' positives by clusters (N,), over their variance by rows.
+
+    1 if each row is a cluster; NaN if no centre has two clusters and both classes.
+    """
     groups, at = rows.groups, _large(rows)
     p = expit(rows.logits + groups.by_row(at))
     first, number = np.unique(
@@ -208,7 +226,9 @@ def _design_effect(rows: CentreRows, cluster: Integers) -> float:
     more = clusters / np.maximum(clusters - 1, 1)
     squares = more * np.bincount(centre, off**2, len(at))
     independent = groups.sums(rows.weights * p * (1 - p))
-    return max(float(squares[used].sum() / independent[used].sum()), 1.0) if used.any() else 1.0
+    if not used.any():
+        return 1.0 if len(first) == len(cluster) else np.nan
+    return max(float(squares[used].sum() / independent[used].sum()), 1.0)
 
 
 def _large(rows: CentreRows) -> Floats:

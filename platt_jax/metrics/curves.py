@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
 from platt_jax.metrics.rows import Predictions, documented, read_predictions
 from platt_jax.results.probabilities import critical_value, expit, log_expit
 from platt_jax.searches import newton_maximum
@@ -244,7 +244,10 @@ def fitted_spline(x: Floats, y: Bools, w: Floats) -> FittedSpline | None:
     """The spline of the most knots that can be fitted, or None if none can."""
     # Logits may be far from 0, or near each other.
     sloping = bool(x.min() < x.max())
-    middle, unit = x.mean(), (x.std() if sloping else 1.0)
+    exponent = np.frexp(np.abs(x).max())[1]
+    moderate = np.ldexp(x, -exponent)  # whose squares are finite
+    middle = np.ldexp(moderate.mean(), exponent)
+    unit = np.ldexp(moderate.std(), exponent) if sloping else 1.0
     for knots in _choices(x, y, w):
         placed = (knots - middle) / unit
         fitted = _logistic(_basis((x - middle) / unit, placed, sloping), y, w)

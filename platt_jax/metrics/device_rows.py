@@ -25,7 +25,8 @@ from platt_jax.execution.on_device import (
     require_device_weights,
     require_numbers,
 )
-from platt_jax.metrics.binned import ON_THE_EDGE, Binned, binned, require_bins
+from platt_jax.groups import ON_THE_EDGE
+from platt_jax.metrics.binned import Binned, binned, number_of_bins
 from platt_jax.metrics.rows import (
     PLACEHOLDER,
     MetricProblems,
@@ -133,13 +134,12 @@ def read_scores_there(
 
 
 def bin_sums(
-    rows: Predictions | DeviceMetricProblems, n_bins: int, strategy: str
+    rows: Predictions | DeviceMetricProblems, n_bins: int | str, strategy: str
 ) -> Binned | BinSums:
     """Sums over the rows in each bin of a strategy."""
     if isinstance(rows, Predictions):
         return binned(rows, n_bins, strategy)
-    require_bins(n_bins, strategy)
-    return rows.in_bins(n_bins, strategy)
+    return rows.in_bins(number_of_bins(rows, n_bins, strategy), strategy)
 
 
 def _read(

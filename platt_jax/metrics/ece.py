@@ -58,7 +58,7 @@ def reliability_curve(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
     level: float = 0.95,
 ) -> ReliabilityCurve:
@@ -114,7 +114,7 @@ def expected_calibration_error(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
 ) -> Any:
     """The expected calibration error (ECE), by bins.
@@ -151,7 +151,7 @@ def maximum_calibration_error(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
 ) -> Any:
     """The maximum calibration error (MCE): the largest of any bin with rows.
@@ -184,7 +184,7 @@ def ece_by_chance(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
 ) -> Any:
     """The mean of `expected_calibration_error` if the probabilities are calibrated.
@@ -238,7 +238,7 @@ def ece_interval(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
     level: float = 0.95,
 ) -> ECEInterval:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.metrics import counts
 from platt_jax.metrics.binned import Binned
 from platt_jax.metrics.rows import Predictions, pieces, ratio, read_predictions, require_flat_rows
@@ -61,6 +61,7 @@ class Expected(NamedTuple):
     positives: Expectation
 
 
+@takes_columns
 def expected(
     proba: Column,
     *,

@@ -79,12 +79,13 @@ def _coded_again(codes: NDArray[np.integer], values: NDArray[np.generic]) -> ids
 
 def grouped(rows: Predictions, field: Field) -> FieldGroups:
     """The groups of a field that have rows of positive weight, given rows (1, N)."""
-    counted = rows.weights[0] > 0
-    number = field.values.of(slice(None))[counted]
-    columns = {x: getattr(rows, x)[:, counted] for x in ("positive", "values", "weights")}
+    counted, number = rows.weights[0] > 0, field.values.of(slice(None))
+    if not counted.all():
+        columns = {x: getattr(rows, x)[:, counted] for x in ("positive", "values", "weights")}
+        rows, number = replace(rows, **columns), number[counted]
     used = np.bincount(number) > 0
-    group = (np.cumsum(used) - 1)[number]
-    each = Binned(replace(rows, **columns), group[None], int(used.sum()))
+    group = number if used.all() else (np.cumsum(used) - 1)[number]
+    each = Binned(rows, group[None], int(used.sum()))
     p, q = each.of.probabilities()
     sums = each.rows, each.p, each.q, each.positive, each.residual, each.variance
     return FieldGroups(each, *(x[0] for x in (*sums, each.sums(p * q * (q - p)))))

@@ -72,10 +72,9 @@ class _Walks(NamedTuple):
 
     def ranges(self, x: Floats) -> Floats:
         """(G,) ranges of the cumulative sums of x (N,) in each group, which start at 0."""
-        cumulative = np.concatenate([[0.0], np.cumsum(x[self.row])])
-        start, at = cumulative[self.groups.starts], cumulative[1:][self.ends]
-        highest = np.maximum(self.end_groups.maxima(at), start)
-        return highest - np.minimum(self.end_groups.minima(at), start)
+        at = self.groups.cumulated(x[self.row])[self.ends]
+        highest = np.maximum(self.end_groups.maxima(at), 0)
+        return highest - np.minimum(self.end_groups.minima(at), 0)
 
 
 class _GroupStatistics(NamedTuple):
@@ -210,7 +209,8 @@ def _groups(rows: Predictions, masks: Bools, fields: list[Field], min_rows: int)
         names = ids.as_objects(field.values.named(numbers)).tolist()
         pieces = np.split(mine, first[1:])
         found += (_Group(field.name, *pair) for pair in zip(names, pieces, strict=True))
-    return found[:1] + [group for group in found[1:] if w[group.rows].sum() >= min_rows]
+    enough = rows.unscaled(np.array([w[group.rows].sum() for group in found])) >= min_rows
+    return found[:1] + [group for group, kept in zip(found[1:], enough[1:], strict=True) if kept]
 
 
 def _walks(p: Floats, groups: list[NDArray[np.intp]]) -> _Walks:

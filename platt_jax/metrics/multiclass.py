@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Floats, Ints
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
+from platt_jax.execution.class_labels import one_class_each
 from platt_jax.metrics.ece import ECEInterval, ece_interval, expected_calibration_error
 from platt_jax.metrics.rows import documented, ratio
-from platt_jax.multiclass.rows import read_classes
 from platt_jax.results.probabilities import FARTHEST, critical_value
 
 
@@ -118,7 +119,7 @@ def top_label(labels: Column, proba: Column, *, classes: Column | None = None) -
     `plots.reliability_diagram(*top_label(labels, proba))` draws them.
 
     Args:
-        labels: (..., N) class ids.
+        labels: (..., N) class ids, or (..., N, C) with a 1 for each row's class.
         proba: (..., N, C) probabilities, a column per class.
         classes: (C,) as in `multiclass_log_loss`.
 
@@ -140,7 +141,7 @@ def top_label_ece(
     *,
     classes: Column | None = None,
     weights: Column = None,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
     level: float = 0.95,
 ) -> ECEInterval:
@@ -150,7 +151,7 @@ def top_label_ece(
     the interval of `ece_interval`.
 
     {class_rows}
-        n_bins: number of bins.
+        n_bins: number of bins, or "cube_root", as in `reliability_curve`.
         strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
         level: confidence level of the interval, in (0, 1).
 
@@ -175,7 +176,7 @@ def classwise_ece(
     *,
     classes: Column | None = None,
     weights: Column = None,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "uniform",
 ) -> Any:
     """The mean over classes of the expected calibration error of each class against the others.
@@ -185,7 +186,7 @@ def classwise_ece(
     labels == c and proba[:, c] has one for a class.
 
     {class_rows}
-        n_bins: number of bins.
+        n_bins: number of bins, or "cube_root", as in `reliability_curve`.
         strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
     Returns:
@@ -216,11 +217,17 @@ def _read(
     if p.ndim < 2 or not p.size:
         raise ValueError(f"proba: expected (..., N, C) with rows, got shape {p.shape}")
     validation.require_probabilities(p, "proba")
-    shape = p.shape[:-1]
-    given = validation.array(labels, "labels") if p.ndim > 2 else labels
+    if (doubt := validation.no_shares(p)) is not None:
+        Caller().warn_once(doubt)
+    shape, given = p.shape[:-1], labels
+    flat = int(np.prod(shape)), p.shape[-1]
     if p.ndim > 2:
-        given = validation.broadcast(given, shape, "labels", "proba's rows").reshape(-1)
-    codes = read_classes(given, int(np.prod(shape)), p.shape[-1], classes)[1].reshape(shape)
+        given = validation.array(labels, "labels")
+        if given.shape == p.shape:
+            given = given.reshape(flat)
+        else:
+            given = validation.broadcast(given, shape, "labels", "proba's rows").reshape(-1)
+    codes = one_class_each(given, flat, classes).labels.reshape(shape)
     w = validation.weights(1.0 if weights is None else weights, np.float64)
     return _LabelledClasses(codes, p, validation.broadcast(w, shape, "weights", "labels"))
 

@@ -274,7 +274,7 @@ def expected_cost(
         1.0
     """
     validation.require_fraction(level, "level")
-    false_positive, false_negative = _costs(cost)
+    unit, (false_positive, false_negative) = _costs(cost)
     if threshold is None:
         threshold = false_positive / (false_positive + false_negative)
     at, single = _thresholds(threshold, ends=True)
@@ -286,7 +286,7 @@ def expected_cost(
         *_decided(rows, called, 0.0, false_positive),
         *_decided(rows, ~called, false_negative, 0.0),
     ]
-    return Cost(*(_result(rows, x, True) for x in _sums(rows, [cells], level)))
+    return Cost(*(_result(rows, x * unit, True) for x in _sums(rows, [cells], level)))
 
 
 def _thresholds(threshold: Column, ends: bool = False) -> tuple[Floats, bool]:
@@ -298,11 +298,13 @@ def _thresholds(threshold: Column, ends: bool = False) -> tuple[Floats, bool]:
     return at.reshape(-1), at.ndim == 0
 
 
-def _costs(cost: Any) -> tuple[float, float]:
+def _costs(cost: Any) -> tuple[float, tuple[float, float]]:
+    """A power of two, and the costs in this unit, whose sums and squares are finite."""
     costs = validation.numbers(cost, "cost").astype(float)
     if costs.shape != (2,) or not ((costs >= 0) & np.isfinite(costs)).all() or not costs.any():
         raise ValueError(f"cost: expected two costs >= 0, one of them above 0, got {cost!r}")
-    return float(costs[0]), float(costs[1])
+    unit = 2.0 ** (np.frexp(costs.max())[1] - 1)
+    return unit, (float(costs[0] / unit), float(costs[1] / unit))
 
 
 def _called(rows: Predictions, values: Floats, at: Any) -> Bools:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Ints
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
-from platt_jax.results.probabilities import FARTHEST, expit, log_expit, logit
+from platt_jax.caller import Caller
+from platt_jax.columns import Arguments, Column, Result, takes_columns
+from platt_jax.results.probabilities import FARTHEST, clipped_logit, expit, log_expit
 
 # Value of rows that do not count; valid as a probability and as a logit.
 PLACEHOLDER = 0.5
@@ -33,7 +33,9 @@ _CLIPPED = (
     "the result depends on that; log-odds have no such limit: pass them with from_logits=True"
 )
 
-_OF_PROBLEMS = ("positive", "values", "weights", "total", "exponent")
+_OF_ROWS = ("positive", "values", "weights")
+_OF_PROBLEMS = (*_OF_ROWS, "total", "exponent")
+_AT_ONCE = 1 << 16  # rows whose terms are added up together, which stay in a cache
 
 # What the docstrings of metrics have in common, by what it replaces.
 _TEXTS = {
@@ -51,13 +53,14 @@ Args:
     from_logits: whether proba holds logits.""",
     "{class_rows}": """\
 Args:
-    labels: (..., N) class ids.
+    labels: (..., N) class ids, or (..., N, C) with a 1 for each row's class.
     proba: (..., N, C) probabilities, a column per class.
-    classes: (C,) class ids in the order of the columns. None means 0 ... C-1 if the labels are
-        such integers, else the distinct labels, ascending.
+    classes: (C,) class ids in the order of the columns. None means the distinct labels, ascending,
+        if there are C of them, or 0 ... C-1 if the labels are such integers and 0 is one.
     weights: counts of rows >= 0, broadcastable to labels.""",
     "{bins}": """\
-n_bins: number of bins.
+n_bins: number of bins; or "cube_root" for the cube root of the number of rows, rounded up, where
+        problems have equal numbers of rows.
     strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.""",
     "Example:": """\
 Raises:
@@ -66,16 +69,14 @@ Raises:
 Example:""",
 }
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def documented(function: _Function) -> _Function:
-    """Completes a docstring: arguments for `{rows}` and the like; and its errors."""
+def documented(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`takes_columns`, and completes a docstring: arguments for `{rows}` and the like, errors."""
     text = inspect.getdoc(function) or ""  # none under python -OO
     for placeholder, meaning in _TEXTS.items():
         text = text.replace(placeholder, meaning)
     function.__doc__ = text
-    return function
+    return takes_columns(function)
 
 
 def pieces(which: NDArray[np.intp], most: int) -> Iterator[NDArray[np.intp]]:
@@ -193,7 +194,14 @@ class MetricRows(MetricProblems):
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
         """See `MetricProblems`."""
-        return self.sum(function(self))
+        (number, length), found = self.values.shape, np.zeros(len(self.values))
+        for line in range(0, number, max(1, _AT_ONCE // length)):
+            lines = slice(line, line + max(1, _AT_ONCE // length))
+            for first in range(0, length, _AT_ONCE):
+                some = lines, slice(first, first + _AT_ONCE)
+                part = replace(self, **{name: getattr(self, name)[some] for name in _OF_ROWS})
+                found[lines] += part.sum(function(part))
+        return found
 
     def sum(self, x: NDArray[Any]) -> Floats:
         """(K,) weighted sums over the rows of x (K, N)."""
@@ -225,7 +233,7 @@ class Predictions(PredictedRows, MetricRows):
         """(K, N) finite; logits of probabilities are as by `platt_jax.logit`, with a warning."""
         if self.from_logits:
             return self.values
-        logits: Floats = logit(self.values)
+        logits: Floats = clipped_logit(self.values)
         if ((np.abs(logits) == FARTHEST) & (self.weights > 0)).any():
             Caller().warn(_CLIPPED)
         return logits
@@ -283,12 +291,14 @@ def _read(labels: Column, values: NDArray[Any], weights: Column, name: str) -> d
     class_advice = validation.a_problem_per_class(name)
     rows = validation.labelled_rows(values, labels, weights, name, class_advice=class_advice)
     y, w, spoilt = rows.flat()
-    v = values.reshape(y.shape).astype(np.float64)
+    v = values.reshape(y.shape).astype(np.float64, copy=False)
     counts = (w > 0) & ~spoilt.any(axis=-1, keepdims=True)
-    w, exponent = validation.scaled_weights(np.where(counts, w, 0))
+    if not counts.all():
+        w, v = np.where(counts, w, 0), np.where(counts, v, PLACEHOLDER)
+    w, exponent = validation.scaled_weights(w)
     return {
         "positive": counts & (y == 1),
-        "values": np.where(counts, v, PLACEHOLDER),
+        "values": v,
         "weights": w,
         "total": w.sum(axis=-1),
         "exponent": exponent,

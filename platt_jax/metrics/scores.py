@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.metrics.binned import binned, distinct, mass_below
 from platt_jax.metrics.device_rows import read_predictions_there, read_scores_there
 from platt_jax.metrics.rows import (
@@ -98,7 +98,7 @@ def brier_decomposition(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int | None = None,
+    n_bins: int | str | None = None,
     strategy: str = "uniform",
 ) -> BrierDecomposition:
     """Split the Brier score into reliability, resolution and uncertainty.
@@ -109,7 +109,8 @@ def brier_decomposition(
     Jolliffe 2008).
 
     {rows}
-        n_bins: number of bins, or None for distinct probabilities.
+        n_bins: number of bins or "cube_root", as in `reliability_curve`; None for distinct
+            probabilities.
         strategy: "uniform", "quantile" or "positives", as in `reliability_curve`.
 
     Returns:
@@ -137,6 +138,7 @@ def brier_decomposition(
     return BrierDecomposition(*(rows.result(part) for part in parts))
 
 
+@takes_columns
 def roc_auc(labels: Column, scores: Column, *, weights: Column = None) -> Any:
     """The area under the ROC curve: P(a positive outranks a negative), with ties counting 1/2.
 

@@ -1,5 +1,6 @@
 """Metrics by segment."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
+from platt_jax.execution.class_labels import one_class_each
 from platt_jax.execution.segment_rows import DeviceSegmentRows, SegmentRows, row_arrays
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize, joined, similar
-from platt_jax.multiclass.rows import read_classes
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.shapes import few_lengths
 from platt_jax.results.tables import Table, keyed
@@ -44,6 +45,7 @@ class BySegment(NamedTuple):
         return keyed("segment", self.keys, {"rows": self.rows, **flat})
 
 
+@takes_columns
 def by_segment(
     metric: Callable[..., Any],
     labels: Column,
@@ -97,7 +99,9 @@ def by_segment(
     row_ids = ids.read_rows(segments, len(p))
     y: NDArray[Any]
     if p.ndim == 2:
-        y = read_classes(labels, len(p), p.shape[1], options.pop("classes", None))[1]
+        y = one_class_each(labels, p.shape, options.pop("classes", None)).labels
+        if "classes" in inspect.signature(metric).parameters:  # some may lack class 0
+            options["classes"] = np.arange(p.shape[1])
         w = validation.broadcast(
             validation.weights(1.0 if weights is None else weights, np.float64),
             p.shape[:1],

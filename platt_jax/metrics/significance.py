@@ -172,7 +172,7 @@ def hosmer_lemeshow(
     *,
     weights: Column = None,
     from_logits: bool = False,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     in_sample: bool = False,
 ) -> ChiSquareTest:
     """The Hosmer-Lemeshow test (1980) over groups of equal mass ("deciles of risk").

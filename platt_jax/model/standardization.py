@@ -4,6 +4,7 @@ This makes the fit affine invariant: scores times 1e-8, or shifted by 1e6, give 
 probabilities. The optimum does not depend on the coordinates, so no derivative flows through them.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -32,6 +33,48 @@ def range_standardization(ranges: ScoreRanges, centered: bool = True) -> Standar
     # Halved before combining: the range of finite scores may overflow.
     middle, half = low / 2 + high / 2, high / 2 - low / 2
     return Standardization(middle, power_of_two_over(half))
+
+
+def overlap_standardization(
+    ranges: ScoreRanges, usual: Standardization, centered: bool = True
+) -> tuple[Standardization, jax.Array]:
+    """Coordinates of the scores that both classes share, if all others are far from these.
+
+    Far scores of one class, such as a code for missing values, cost nothing with a slope that
+    separates them: the other rows decide it. In the usual coordinates, in which far scores are
+    near, rounding puts the other rows at one place. Also returns the sign of A that separates the
+    far scores; 0 if the coordinates are the usual ones.
+    """
+    half, falling, rising = _overlaps(ranges, centered)
+    kind, chosen = jnp.finfo(half.dtype), (usual, jnp.zeros_like(half))
+    for sign, (start, end) in (1.0, falling), (-1.0, rising):
+        width = end / 2 - start / 2
+        # Squares of standardized scores must be finite, also times the least curvature.
+        far = (width < float(kind.eps) ** 0.4 * half) & (
+            width > 2.0 ** (8 - kind.maxexp // 2) * half
+        )
+        own = Standardization(start / 2 + end / 2, power_of_two_over(width))
+        chosen = jax.tree.map(partial(jnp.where, far), (own, jnp.full_like(half, sign)), chosen)
+    return chosen
+
+
+def far_scores_hide_others(ranges: ScoreRanges, centered: bool = True) -> jax.Array:
+    """Whether scores of one class are too far from all others for `overlap_standardization`."""
+    half, *overlaps = _overlaps(ranges, centered)
+    least = 2.0 ** (8 - jnp.finfo(half.dtype).maxexp // 2) * half
+    falling, rising = (end / 2 - start / 2 for start, end in overlaps)
+    return ((rising > 0) & (rising <= least)) | ((falling > 0) & (falling <= least))
+
+
+def _overlaps(ranges: ScoreRanges, centered: bool) -> tuple[jax.Array, Point, Point]:
+    """Half the range of the scores; where the classes overlap if A > 0, and if A < 0."""
+    low, high = ranges.overall()
+    if centered:
+        falling, rising = (ranges.low_neg, ranges.high_pos), (ranges.low_pos, ranges.high_neg)
+        return high / 2 - low / 2, falling, rising
+    wrong = jnp.maximum(-ranges.low_pos, ranges.high_neg)
+    right = jnp.maximum(ranges.high_pos, -ranges.low_neg)
+    return jnp.maximum(-low, high), (-right, right), (-wrong, wrong)
 
 
 def to_original(standardization: Standardization, A: jax.Array, B: jax.Array) -> Point:

@@ -9,6 +9,7 @@ from platt_jax.model.objective import Point, Targets
 from platt_jax.model.standardization import (
     Standardization,
     over_power_of_two,
+    overlap_standardization,
     power_of_two_over,
 )
 from platt_jax.model.statistics import Moments, ScoreRanges
@@ -94,6 +95,30 @@ def gaussian_start(
 def prior_start(n_pos: jax.Array, n_neg: jax.Array) -> Point:
     """(0, B) with the log-odds of the smoothed base rate: the start of Lin et al. (2007)."""
     return jnp.zeros_like(n_pos), jnp.log((n_neg + 1) / (n_pos + 1))
+
+
+def with_far_scores(
+    usual: Standardization,
+    point: Point,
+    line: Point | None,
+    ranges: ScoreRanges,
+    weight: jax.Array,
+    intercept: bool,
+) -> tuple[Standardization, Point, Point | None]:
+    """The usual coordinates, start and line of offsets, or others: see `overlap_standardization`.
+
+    A far score's log-odds approach the optimum from 0, as in exp(-z) + z, without rejected steps.
+    The start is where its pull on the slope is still that of all other rows.
+    """
+    own, sign = overlap_standardization(ranges, usual, intercept)
+    farthest = jnp.maximum(*(jnp.abs((end - own.center) * own.scale) for end in ranges.overall()))
+    is_far = sign != 0
+    z = jnp.log(jnp.maximum(ranges.lightest * farthest / jnp.where(weight > 0, weight, 1), 2))
+    A = jnp.where(is_far, sign * z / jnp.where(is_far, farthest, 1), point[0])
+    B = jnp.where(is_far, 0, point[1])
+    if line is not None:
+        line = jnp.where(is_far, 0, line[0]), jnp.where(is_far, 0, line[1])
+    return own, (A, B), line
 
 
 def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standardization) -> Point:

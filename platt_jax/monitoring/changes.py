@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats, Ints
 from platt_jax.monitoring.evidence import SHIFTS, SLOPES, UNIT
-from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted
+from platt_jax.monitoring.state import EvidenceState, e_q_values, lifted, start_weights
 from platt_jax.results import tables
 from platt_jax.results.probabilities import expit
 from platt_jax.results.tables import Table
@@ -16,8 +16,13 @@ from platt_jax.results.tables import Table
 # prior with the first as its standard deviation, on a grid. The second is the standard deviation of
 # the log likelihoods' errors, in nats.
 _SPREAD, _ERROR = 0.7, 0.5
+# At a shift of 0 each start has the evidence of its weight, and other starts add up to some nats.
+_ERROR_AT_0 = 3.0
 _DIFFERENCES = _SPREAD * np.linspace(-4, 4, 17)
+_SHIFTS = np.append(0.0, SHIFTS)
 _SEGMENTS_AT_ONCE = 1 << 10  # so that arrays stay in a cache
+# From this log e-value on, an interval of 95 % that does not agree with the change is none.
+_CERTAIN, _Z = np.log(20), 1.96
 _KINDS = np.array(
     [*["higher"] * len(SHIFTS), *["lower"] * len(SHIFTS)]
     + ["flatter" if slope < 1 else "steeper" for slope in SLOPES]
@@ -29,7 +34,7 @@ class Changes(NamedTuple):
 
     kind: NDArray[np.str_]  # "higher", "lower", "flatter", "steeper" than predicted, or "" for none
     since: Ints  # the night of the start, 0 for none
-    intercept: Floats  # the shift of the log-odds, NaN for none
+    intercept: Floats  # the shift of the log-odds, NaN for none or if it contradicts the change
     se_intercept: Floats
 
 
@@ -70,6 +75,11 @@ def changes(state: EvidenceState) -> Changes:
     since[some] = state.since[some, best[some]]
     for part in np.array_split(some, 1 + len(some) // _SEGMENTS_AT_ONCE):
         shift[:, part] = _shift(state.of(part))
+    side = np.where(best < len(SHIFTS), 1, -1)
+    with np.errstate(invalid="ignore"):
+        beyond_0 = side * shift[0] > _Z * shift[1]
+    contradicts = (best < 2 * len(SHIFTS)) & (state.log_e() >= _CERTAIN) & ~beyond_0
+    shift[:, contradicts] = np.nan
     return Changes(np.where(found, _KINDS[best], ""), since, *shift)
 
 
@@ -89,7 +99,13 @@ def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
     best = value.argmax(1)
     # Alternatives with one start have the same rows. Three at least are needed.
     beside = np.abs(np.arange(sizes) - np.clip(best, 1, sizes - 2)[:, None]) <= 1
-    weight = (beside | (since == since[each, best][:, None])).astype(float)[:, None]
+    start = since[each, best]
+    weight = (beside | (since == start[:, None])).astype(float)
+    at_0 = np.log(start_weights(int(start.max(initial=0)))[0][start])
+    value, weight = (
+        np.insert(x, 0, first, axis=1)[:, None]
+        for x, first in ((value, at_0), (weight, (_ERROR / _ERROR_AT_0) ** 2))
+    )
 
     rows, sign = state.rows.astype(float), np.where(side == 0, 1.0, -1.0)
     # It is a mean of numbers that were rounded to UNIT.
@@ -97,8 +113,8 @@ def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
     proba = np.clip(proba, UNIT, 1 - UNIT)
     predicted = sign * (np.log(proba) - np.log1p(-proba)) + margin
     log_odds = predicted[:, None] + _DIFFERENCES
-    cost = np.log1p(expit(log_odds)[:, :, None] * np.expm1(SHIFTS))
-    number, favoured, error = _counts(weight, value[:, None], cost, rows[:, None])
+    cost = np.log1p(expit(log_odds)[:, :, None] * np.expm1(_SHIFTS))
+    number, favoured, error = _counts(weight, value, cost, rows[:, None])
 
     penalty = error / _ERROR**2 + (_DIFFERENCES / _SPREAD) ** 2
     share = np.exp((penalty.min(1, keepdims=True) - penalty) / 2)
@@ -111,10 +127,10 @@ def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
 
 
 def _counts(weight: Floats, value: Floats, cost: Floats, rows: Floats) -> tuple[Floats, ...]:
-    """The n and O, (K, P), for which O SHIFTS - n cost is closest to the values, up to a constant.
+    """The n and O, (K, P), for which O _SHIFTS - n cost plus a constant is closest to the values.
 
-    The weight (K, 1, S) is 0 or 1, and `rows` (K, 1) the largest n. n is from 1 on, and O from 0 to
-    n. Also returns the sum of squares of what is left.
+    `rows` (K, 1) is the largest n. n is from 1 on, and O from 0 to n. Also returns the sum of
+    squares of what is left.
     """
 
     def centred(x: Floats) -> Floats:
@@ -124,7 +140,7 @@ def _counts(weight: Floats, value: Floats, cost: Floats, rows: Floats) -> tuple[
         total: Floats = (weight * x * y).sum(-1)
         return total
 
-    size, cost, value = centred(SHIFTS), centred(cost), centred(value)
+    size, cost, value = centred(_SHIFTS), centred(cost), centred(value)
     ss, cc, sc = products(size, size), products(cost, cost), products(size, cost)
     sv, cv = products(size, value), products(cost, value)
     number = np.clip((sc * sv - ss * cv) / np.maximum(ss * cc - sc**2, UNIT**2), 1, rows)

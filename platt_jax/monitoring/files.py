@@ -48,6 +48,7 @@ def save(
         **settings._asdict(),
         "night": history.night,
         "judged_by": history.judged_by,
+        "last": history.last,
         "known": known,
         "keys": layout,
     }
@@ -72,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, Evidence
         night, known = header["night"], int(header["known"])
         settings = Settings(header["against"], float(header["margin"]), float(header["night_sd"]))
         names = tuple(str(x) for x in read("named_nights"))
-        history = History(night, names, str(header["judged_by"]))
+        history = History(night, names, str(header["judged_by"]), str(header.get("last", "")))
         if settings.against not in ("fit", "predictions") or not 0 <= settings.margin < np.inf:
             raise ValueError("header")
         if not (0 <= settings.night_sd <= LARGEST and 0 <= known <= len(keys)):

@@ -19,6 +19,7 @@ class History(NamedTuple):
     night: int = 0  # their number
     names: tuple[str, ...] = ()  # of the nights that have one, in their order
     judged_by: str = ""  # the fingerprint of the last night's calibrator; empty if not known
+    last: str = ""  # a digest of the last night's rows, by which the command line knows them
 
     def named(self, night: Any) -> tuple[str, ...]:
         """The names with tonight's, if it is not None; refuses the name of a night before."""

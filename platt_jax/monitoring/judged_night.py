@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.monitoring.evidence import Night, terms_of

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend.threads import ordered_map
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, segment_rows
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.posteriors import posteriors
@@ -26,6 +26,7 @@ from platt_jax.monitoring.evidence import (
 )
 from platt_jax.monitoring.shocks import Shocks
 from platt_jax.results import tables
+from platt_jax.results.fit import inspected
 from platt_jax.results.probabilities import UPPER, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
@@ -158,18 +159,19 @@ def before_night(
 ) -> BeforeNight:
     """What a calibrator knows of these segments."""
     place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    fitted, *_ = inspected(calibrator, any_curve=True)
     n_pos, n_neg = (
         np.append(x, x.sum())[place]
-        for x in (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
+        for x in (np.asarray(x, float) for x in (fitted.n_pos, fitted.n_neg))
     )
     pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
     if calibrator.shift is not None:
         pivot -= calibrator.shift[place]
     if against == "predictions":
         return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
-    fitted = posteriors(calibrator, keys, place)
-    covariance = np.stack([fitted.curves.covariance[:, i, j] for i, j in UPPER])
-    return BeforeNight(place, fitted.usable, pivot, covariance)
+    known = posteriors(calibrator, keys, place)
+    covariance = np.stack([known.curves.covariance[:, i, j] for i, j in UPPER])
+    return BeforeNight(place, known.usable, pivot, covariance)
 
 
 def curves_at(calibrator: SegmentCalibrator, place: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -186,27 +188,27 @@ class _UnlabelledRows(NamedTuple):
     """What is known of a night's rows before their labels."""
 
     segments: BeforeNight
-    curves: tuple[Floats, Floats]  # (S,) A and B
-    proba: Floats | None  # (N,) predictions, where they do not come from the curves
+    sigmoids: Any  # (S,) A and B, where predictions are theirs; else None
+    proba: Any  # (N,) other predictions, or None
     margin: float
 
     @classmethod
     def of(
         cls, calibrator: SegmentCalibrator, rows: NightRows, settings: Settings
     ) -> "_UnlabelledRows":
-        proba = None
         segments = before_night(calibrator, rows.keys, settings.against)
-        if calibrator.predictive() is not None:
-            segments_of_rows = rows.keys[rows.owner]
-            proba = calibrator.predict_proba(rows.scores, segments_of_rows, offset=rows.offset)
-        return cls(segments, curves_at(calibrator, segments.place), proba, settings.margin)
+        if calibrator.predictive() is None and calibrator.curves is None:
+            return cls(segments, curves_at(calibrator, segments.place), None, settings.margin)
+        keys = rows.keys[rows.owner]
+        proba = calibrator.predict_proba(rows.scores, keys, offset=rows.offset)
+        return cls(segments, None, proba, settings.margin)
 
     def log_odds(self, rows: NightRows, part: slice) -> Floats:
         """The predicted log-odds of a part of the rows; NaN without a prediction."""
-        if self.proba is not None:
+        if self.sigmoids is None:
             proba = np.clip(self.proba[part].astype(float), LEAST, 1 - LEAST)
             return np.log(proba) - np.log1p(-proba)
-        A, B = (x[rows.owner[part]] for x in self.curves)
+        A, B = (x[rows.owner[part]] for x in self.sigmoids)
         log_odds = -(A * rows.scores[part] + B)
         if rows.offset is not None:
             log_odds += rows.offset[part]
@@ -230,7 +232,8 @@ def tell_left_out(
     if left_out.any():
         unusable = np.flatnonzero(left_out)
         what = (
-            f"{int(left_out.sum()):,} rows of {len(unusable):,} segments, the largest "
+            f"{tables.counted(left_out.sum(), 'row')} of "
+            f"{tables.counted(len(unusable), 'segment')}, the largest "
             f"{tables.name(keys, unusable[0])}"
         )
         if non_finite == "raise":
@@ -247,7 +250,8 @@ def tell_unusable(keys: NDArray[Any], usable: Bools, caller: Caller) -> None:
     if not usable.all():
         first = tables.name(keys, np.flatnonzero(~usable)[0])
         caller.warn(
-            f"{np.count_nonzero(~usable):,} of {len(usable):,} segments not judged, the largest "
+            f"{np.count_nonzero(~usable):,} of "
+            f"{tables.counted(len(usable), 'segment')} not judged, the largest "
             f"{first}: their fits say too little (few rows, one score, not fitted, or few "
             'segments). Monitor.start(..., against="predictions") judges what is predicted for them'
         )

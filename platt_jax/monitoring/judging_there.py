@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.predicted_rows import are_there, with_predictions
 from platt_jax.execution.row_sums import SumTerms, row_sums
 from platt_jax.execution.segment_rows import SegmentRows, segment_rows

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.hypothesis_tests.verdict import together
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring import files
@@ -143,6 +144,7 @@ class Monitor:
         """The names given to `update`, in their order."""
         return self.history.names
 
+    @takes_columns
     def update(
         self,
         scores: Column | SegmentRows,
@@ -183,6 +185,7 @@ class Monitor:
         judged = self._judged(scores, labels, segments, offset, reported, non_finite)
         return self._after(*judged, night)
 
+    @takes_columns
     def sums(
         self,
         scores: Column | SegmentRows,
@@ -351,7 +354,8 @@ class Monitor:
               when it began, or 0;
             - `intercept`, the shift of the true log-odds from the predicted since then, and its
               standard error `se_intercept`, where the change begins at an unknown night. Both are
-              NaN if there is no change;
+              NaN if there is no change, or if the evidence for it is 20 or more and an interval of
+              95 % would not exclude 0;
             - `log_e_value`: the evidence against the hypothesis, in nats: the logarithm of the
               e-value; and `highest`, its maximum over the nights;
             - `q_value_ever`: like `q_value`, for alarms until now.
@@ -404,11 +408,13 @@ class Monitor:
     def __repr__(self) -> str:
         rows, segments = int(self._before_next.rows.sum()), len(self.state.keys)
         text = (
-            f"Monitor: night {self.night:,}, {rows:,} rows of {segments:,} segments; "
+            f"Monitor: night {self.night:,}, {tables.counted(rows, 'row')} of "
+            f"{tables.counted(segments, 'segment')}; "
             f"against the {self.against}, margin {self.margin:g}"
             f"{f', night_sd {self.night_sd:g}' if self.night_sd else ''}"
         )
         if not rows:
             return text
         alarms = len(self.alarms()["rows"])
-        return f"{text}\n  alarms: {alarms:,} at a false discovery rate of {_FDR:g}"
+        counts = together(self.table(), "judged rows")
+        return f"{text}\n  {counts}\n  alarms: {alarms:,} at a false discovery rate of {_FDR:g}"

@@ -68,7 +68,7 @@ class EvidenceState:
         seen = np.flatnonzero(self.tonight.rows)
         log_sums, since, nights = self.log_sums.copy(), self.since.copy(), self.nights.copy()
         nights[seen] += 1
-        start = np.log(_weights(int(nights.max(initial=0)))[0][nights[seen]])[:, None]
+        start = np.log(start_weights(int(nights.max(initial=0)))[0][nights[seen]])[:, None]
         before = log_sums[seen]
         since[seen] = np.where(start > before, night, since[seen])
         most = np.maximum(before, start)
@@ -86,7 +86,7 @@ class EvidenceState:
 
     def log_e(self) -> Floats:
         """(K,) logarithms of the e-values before tonight."""
-        _, rest = _weights(int(self.nights.max(initial=0)))
+        _, rest = start_weights(int(self.nights.max(initial=0)))
         most = self.log_sums.max(1)
         finite = np.where(np.isfinite(most), most, 0)
         mean = np.exp(self.log_sums - finite[:, None]).mean(1)
@@ -124,7 +124,7 @@ _TOTALS = Night._fields[1:]
 
 
 @lru_cache(maxsize=4)
-def _weights(nights: int) -> tuple[Floats, Floats]:
+def start_weights(nights: int) -> tuple[Floats, Floats]:
     """(nights + 1,) the weight of each starting night, and of all that follow it."""
     weight = np.zeros(nights + 1)
     weight[1:] = np.arange(1, nights + 1) ** -_DECAY / _ALL_WEIGHTS

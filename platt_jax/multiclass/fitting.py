@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Floats, Ints
+from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend.threads import ordered_map
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize
 from platt_jax.multiclass.likelihoods import CumulativeLikelihood, SoftmaxLikelihood
-from platt_jax.multiclass.newton import least_curvature, minimize
+from platt_jax.multiclass.newton import in_own_units, minimize
 from platt_jax.multiclass.pooling import pool_temperatures
 from platt_jax.multiclass.rows import (
     MulticlassRows,
@@ -25,7 +25,7 @@ from platt_jax.multiclass.rows import (
     read_multiclass,
     read_weights,
 )
-from platt_jax.options import ClassPooling, Options
+from platt_jax.options import ClassPooling, Options, require_honoured
 from platt_jax.results import tables
 from platt_jax.results.multiclass import (
     Model,
@@ -33,12 +33,13 @@ from platt_jax.results.multiclass import (
     MulticlassFits,
     TemperaturePopulation,
 )
-from platt_jax.status import Status
+from platt_jax.status import Flag, Status
 
 _DEFAULT = Options()
 _ALL = "all"  # the id of the only segment if there are no segments
 
 
+@takes_columns
 def fit_multiclass(
     logits: Column,
     labels: Column,
@@ -59,17 +60,22 @@ def fit_multiclass(
     Args:
         logits: (N, C) log-odds or logits, a column per class: for a classifier all logits of
             its last layer; for a choice among options one for each option. -inf means that a class
-            is no option in its row: it has probability 0, and the row says nothing of it. For
+            is no option in its row: it has probability 0, and the row says nothing of it. So does
+            what lies 1,000 or more below its row's largest, in nats and in typical distances of the
+            segment's options from the largest, such as -1e9 or the least float32: see
+            `MulticlassCalibrator.farthest`. For
             model="ordinal" (N,) scores, higher for higher classes; or (N, C), whose score is the
             expected number of the class, 0 ... C-1, by their softmax.
-        labels: (N,) class ids.
+        labels: (N,) class ids; or (N, C) with a 1 for each row's class.
         segments: (N,) ids as in `fit_segments`; None for one segment, "all".
         model: P(class c) for logits f. "temperature": softmax(f_c / T), with 1 / T >= 0.
             "temperature_bias": softmax(f_c / T + bias_c). "vector": softmax(slope_c f_c + bias_c),
             with slopes of any sign. "ordinal", for classes in order, as of a Likert scale:
             P(class <= c) = expit(threshold_c - slope f), with increasing thresholds and slope >= 0.
         classes: (C,) class ids in the order of the columns, and for "ordinal" of the scale. None
-            means 0 ... C-1 if the labels are such integers, else the distinct labels, ascending.
+            means the distinct labels, ascending, if there are C of them, or 0 ... C-1 if the labels
+            are such integers and 0 is one. For "ordinal" it means the categories of an ordered
+            categorical, in their order; labels of text need the argument.
         weights: (N,) counts of rows >= 0.
         pooling: "none" fits each segment separately. "complete" gives all the parameters of all
             rows. "partial", for model="temperature", takes log(1 / T) of the segments as a sample
@@ -81,18 +87,22 @@ def fit_multiclass(
             "vector", so have the slopes' deviations from their mean, for logits whose root mean
             squared distance to the largest of the row is 1. Of "ordinal", each class gets this
             many more rows, at the segment's mean score. "temperature" needs none.
-        options: `max_iter`, `tol`, `min_step` and `non_finite` of it are used.
+        options: `max_iter`, `tol`, `min_step` and `non_finite`; others are refused.
 
     Returns:
         A MulticlassCalibrator with the distinct ids, ascending, as keys. The status of a segment is
         MAX_ITERATIONS, too, if no row's label has a smaller logit than another class: then there is
         no best temperature, and 1 / T is so large that rounding hides further improvement. So it is
-        for "vector" if no row's label has a larger logit than another class. It is NON_FINITE if a
-        logit is NaN or inf, if a row has no option, or a label that is none; EMPTY
-        without a row of positive weight. The parameters of both are NaN.
+        for "vector" if no row's label has a larger logit than another class. With pooling="partial"
+        the population bounds the temperature, and all segments have the status of the population's
+        search, or without a population that of the fit of all rows. It is NON_FINITE if a
+        logit is NaN or inf, if a row has no option, or a label that is none, or if slopes are too
+        large to be numbers; EMPTY without a row of positive weight. The parameters of both are NaN.
+        See `flags` for segments whose logits are worse than none.
 
     Warns:
-        RuntimeWarning: a segment is NON_FINITE, or no population could be estimated.
+        RuntimeWarning: a segment is NON_FINITE, no population could be estimated, or logits look
+            like probabilities.
 
     Raises:
         ValueError: an argument is not as described; or, with Options(non_finite="raise"), a row
@@ -109,7 +119,7 @@ def fit_multiclass(
     caller = Caller()
     validation.require_one_of(model, get_args(Model), "model")
     validation.require_one_of(pooling, get_args(ClassPooling), "pooling")
-    options = validation.options(options)
+    options = require_honoured(validation.options(options), "fit_multiclass")
     if pooling == "partial" and model != "temperature":
         raise ValueError(f'pooling: expected "none" or "complete" for {model=}, got "partial"')
     if pooling != "none" and segments is None:
@@ -117,18 +127,25 @@ def fit_multiclass(
     if not (isinstance(penalty, int | float | np.number) and 0 < penalty < np.inf):
         raise ValueError(f"penalty: expected a number > 0, got {penalty!r}")
     f = read_logits(logits, model)
-    names, codes = read_classes(labels, len(f), f.shape[1] if f.ndim == 2 else None, classes)
-    rows = read_multiclass(f, codes, read_weights(weights, len(f)), model, len(names))
+    names, codes = read_classes(labels, f, classes, model)
+    if (doubt := validation.probabilities_for_logits(f)) is not None:
+        caller.warn_once(doubt)
+    by_size = (
+        None if segments is None else SegmentsBySize(factorize(ids.read_rows(segments, len(f))))
+    )
+    w = read_weights(weights, len(f))
+    numbers = np.zeros(len(f), int) if by_size is None else by_size.numbers
+    rows = read_multiclass(f, codes, w, model, len(names), numbers)
     if options.non_finite == "raise" and rows.bad.any():
         raise bad_rows_error(rows)
     good = rows.without_bad()
     if options.non_finite == "omit":
         rows = good
     one = fit_rows(good, good.all, model, penalty, options)
-    if segments is None:
+    if by_size is None:
         keys, each = np.array([_ALL]), fit_rows(rows, rows.all, model, penalty, options)
-        return MulticlassCalibrator(keys, names, model, "none", MulticlassFits.joined([each, one]))
-    by_size = SegmentsBySize(factorize(ids.read_rows(segments, len(f))))
+        fits = MulticlassFits.joined([each, one])
+        return MulticlassCalibrator(keys, names, model, "none", fits, rows.farthest)
     population = None
     if pooling == "partial":
         each, population = _pooled(rows, by_size, one, caller)
@@ -142,7 +159,9 @@ def fit_multiclass(
     else:
         _warn_of_bad_rows(each.status, by_size.keys, caller)
     fits = MulticlassFits.joined([each, one])
-    return MulticlassCalibrator(by_size.keys, names, model, pooling, fits, population)
+    return MulticlassCalibrator(
+        by_size.keys, names, model, pooling, fits, rows.farthest, population
+    )
 
 
 def fit_rows(
@@ -150,47 +169,63 @@ def fit_rows(
 ) -> MulticlassFits:
     """The fits (k,) of some segments."""
     padded = rows.padded(some)
+    # In a power of 4 that suits the weights the search does not depend on their unit.
+    exponent = np.frexp(padded.weights.max(axis=1))[1] // 2 * 2
+    alike = padded._replace(weights=np.ldexp(padded.weights, -exponent[:, None]))
+    strength = np.ldexp(float(penalty), -exponent)
     likelihood: Any
     if model == "ordinal":
-        likelihood = CumulativeLikelihood(padded, rows.classes, penalty)
+        likelihood = CumulativeLikelihood(alike, rows.classes, strength)
     else:
-        likelihood = SoftmaxLikelihood(padded, model, penalty)
+        likelihood = SoftmaxLikelihood(alike, model, strength)
     found = minimize(likelihood, options)
-    hessian = found.at.hessian
-    each = np.arange(hessian.shape[1])
-    unknown = hessian[:, each, each] <= 0
-    hessian[:, each, each] += least_curvature(hessian)[:, None]
+    flat = np.diagonal(found.at.hessian, axis1=1, axis2=2) <= 0
+    units, hessian = in_own_units(found.at.hessian)
     to_given = likelihood.original
-    # Rows of one size, lest squares overflow.
-    size = np.abs(to_given).max(axis=2)
-    scaled = to_given / size[..., None]
-    covariance = scaled @ np.linalg.inv(hessian) @ np.swapaxes(scaled, 1, 2)
-    variance = np.where(unknown, np.nan, np.maximum(covariance[:, each, each], 0))
-    coefficients = (to_given @ found.theta[..., None])[..., 0]
+    unknown = ((to_given != 0) & flat[:, None]).any(axis=2)
+    with np.errstate(over="ignore", invalid="ignore"):  # a slope may be no number: NON_FINITE
+        # Rows of one size, lest squares overflow.
+        size = np.abs(to_given).max(axis=2)
+        scaled = to_given / size[..., None] * units[:, None]
+        covariance = scaled @ np.linalg.inv(hessian) @ np.swapaxes(scaled, 1, 2)
+        variance = np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0)
+        errors = np.ldexp(np.sqrt(variance) * size, -exponent[:, None] // 2)
+        coefficients = (to_given @ found.theta[..., None])[..., 0]
+    turned = found.held
+    if model == "vector":
+        turned = coefficients[:, : rows.classes].mean(axis=1) < 0
     status = np.where(likelihood.unbounded, Status.MAX_ITERATIONS, found.status)
     return _with_failures(
         padded,
         MulticlassFits(
             coefficients,
-            np.sqrt(variance) * size,
+            np.where(unknown, np.nan, errors),
             status.astype(np.int32),
+            _flags(turned, likelihood.unbounded),
             found.iterations,
-            found.at.loss,
+            np.ldexp(found.at.loss, exponent),
             padded.weights.sum(axis=1),
         ),
     )
 
 
+def _flags(turned: Bools, unbounded: Bools) -> NDArray[np.int32]:
+    return (turned * Flag.REVERSED + unbounded * Flag.SEPARABLE).astype(np.int32)
+
+
 def _with_failures(padded: Padded, fits: MulticlassFits) -> MulticlassFits:
     """The fits, with NaN where a segment is NON_FINITE or EMPTY."""
-    failed = padded.status != Status.CONVERGED
+    finite = np.isfinite(fits.coefficients).all(axis=1)
+    ends = np.where((padded.status == Status.CONVERGED) & ~finite, Status.NON_FINITE, padded.status)
+    failed = ends != Status.CONVERGED
     columns: dict[str, Floats] = {
         name: np.where(failed.reshape(-1, *(1,) * (x.ndim - 1)), np.nan, x)
         for name in ("coefficients", "standard_errors", "nll")
         for x in [getattr(fits, name)]
     }
-    status = np.where(failed, padded.status, fits.status)
-    return replace(fits, status=status, iterations=np.where(failed, 0, fits.iterations), **columns)
+    status = np.where(failed, ends, fits.status).astype(np.int32)
+    flags, iterations = (np.where(failed, 0, x) for x in (fits.flags, fits.iterations))
+    return replace(fits, status=status, flags=flags, iterations=iterations, **columns)
 
 
 def _pooled(
@@ -203,7 +238,9 @@ def _pooled(
         return which, rows.padded(some)
 
     padded = list(ordered_map(prepared, rows.pieces(by_size)))
-    parts = [(which, SoftmaxLikelihood(x, "temperature", 1.0)) for which, x in padded]
+    parts = [
+        (which, SoftmaxLikelihood(x, "temperature", np.ones(len(which)))) for which, x in padded
+    ]
     pooled = float(one.coefficients[0, 0]) if one.status[0] == Status.CONVERGED else np.nan
     found = pool_temperatures(parts, pooled)
     status = int(found.population.status)
@@ -213,16 +250,19 @@ def _pooled(
     error = found.standard_error
     if status in (Status.NOT_ESTIMATED, Status.BOUNDARY):
         b, error = (np.full(len(b), x[0, 0]) for x in (one.coefficients, one.standard_errors))
+        status = one.status[0]
     made: list[MulticlassFits] = []
     for (which, x), (_, likelihood) in zip(padded, parts, strict=True):
         unit = 1 / likelihood.original[:, 0, 0]
+        rises = likelihood.sums(likelihood.start).gradient[:, 0] > 0  # the loss, with 1 / T
         made.append(
             _with_failures(
                 x,
                 MulticlassFits(
                     b[which, None],
                     error[which, None],
-                    np.full(len(which), Status.CONVERGED, np.int32),
+                    np.full(len(which), status, np.int32),
+                    _flags(rises, likelihood.unbounded),
                     np.zeros(len(which), np.int32),
                     likelihood.losses((b[which] * unit)[:, None]),
                     x.weights.sum(axis=1),
@@ -241,6 +281,6 @@ def _warn_of_bad_rows(status: NDArray[Any], keys: NDArray[Any], caller: Caller) 
     if len(bad):
         caller.warn(
             f"NaN or infinite numbers, or labels that are no option, in {len(bad):,} of "
-            f"{len(keys):,} segments, first in {tables.name(keys, bad[0])}: their parameters are "
-            'NaN. Options(non_finite="omit") fits them without these rows'
+            f"{tables.counted(len(keys), 'segment')}, first in {tables.name(keys, bad[0])}: their "
+            'parameters are NaN. Options(non_finite="omit") fits them without these rows'
         )

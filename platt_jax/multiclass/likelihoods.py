@@ -21,8 +21,8 @@ class SoftmaxLikelihood:
     biases, and "vector" also a slope for each class, of any sign. Guo, Pleiss, Sun & Weinberger
     (2017, "On calibration of modern neural networks", section 4.2).
 
-    Biases have a normal prior with mean 0 and this precision, which also makes their sum 0. So have
-    the slopes' deviations from their mean, in units where logits vary by 1.
+    Biases have a normal prior with mean 0 and the precision `penalty` (k,), which also makes their
+    sum 0. So have the slopes' deviations from their mean, in units where logits vary by 1.
 
     Attributes:
         start: (k, P) where the search begins.
@@ -31,23 +31,30 @@ class SoftmaxLikelihood:
         unbounded: (k,) whether there is no optimum, because no row's label is beaten.
     """
 
-    def __init__(self, rows: Padded, model: Model, penalty: float) -> None:
+    def __init__(self, rows: Padded, model: Model, penalty: Floats) -> None:
         self._rows, self._has_biases = rows, model != "temperature"
         own_slopes = model == "vector"
         classes, problems, _ = rows.logits.shape
         self._slopes = classes if own_slopes else 1
-        self._set_coordinates(rows, centred=own_slopes)
-        number = self._slopes + self._has_biases * classes
+        to_given = self._set_coordinates(rows, centred=own_slopes)
+        # Parameters are coordinates of slopes and biases: of several slopes the mean and the
+        # contrasts, which alone have a prior, and of biases contrasts, as the sum is 0.
+        slopes, biases = _orthonormal(self._slopes), _orthonormal(classes)[:, 1:]
+        free = 1 + own_slopes * (classes - 1)
+        number = free + self._has_biases * (classes - 1)
+        self._basis = np.zeros((to_given.shape[1], number))
+        self._basis[: self._slopes, :free] = slopes
+        if self._has_biases:
+            self._basis[self._slopes :, free:] = biases
+        with np.errstate(invalid="ignore"):
+            self.original: Floats = to_given @ self._basis
         self.start = np.zeros((problems, number))
         self.bounded: Bools = np.arange(number) < (0 if own_slopes else 1)
         self._observed = self._observed_sums()
-        self._precision = np.zeros((number, number))
-        if own_slopes:
-            self._precision[:classes, :classes] = penalty * _centring(classes)
-        if self._has_biases:
-            self._precision[self._slopes :, self._slopes :] = penalty * np.eye(classes)
+        self._precision = penalty[:, None] * (np.arange(number) > 0)
 
-    def _set_coordinates(self, rows: Padded, centred: bool) -> None:
+    def _set_coordinates(self, rows: Padded, centred: bool) -> Floats:
+        """Chooses a unit; (k, P, P) from slopes and biases in it to those of the logits."""
         f, absent, w = rows.logits, rows.absent, rows.weights
         present = 1.0 if absent is None else ~absent
         below = f - (f if absent is None else np.where(absent, -np.inf, f)).max(axis=0)
@@ -67,13 +74,14 @@ class SoftmaxLikelihood:
         center = (share * f).sum(axis=(0, 2)) if centred else np.zeros_like(unit)
         self._x = (f - center[:, None]) * present if centred else below
         self._x /= unit[:, None]
-        self.original = self._to_given(center, unit)
+        return self._to_given(center, unit)
 
     def _to_given(self, center: Floats, unit: Floats) -> Floats:
         slopes, classes = self._slopes, len(self._x)
         number = slopes + self._has_biases * classes
         made = np.zeros((len(unit), number, number))
-        made[:, range(slopes), range(slopes)] = 1 / unit[:, None]
+        with np.errstate(over="ignore"):
+            made[:, range(slopes), range(slopes)] = 1 / unit[:, None]
         if self._has_biases:
             centring = _centring(classes)
             made[:, slopes:, slopes:] = centring
@@ -94,16 +102,16 @@ class SoftmaxLikelihood:
 
     def sums(self, theta: Floats) -> LossSums:
         """See `Likelihood`."""
-        pull = theta @ self._precision
-        loss = (theta * (pull / 2 - self._observed)).sum(axis=1)
+        pull, given = theta * self._precision, _each(theta, self._basis.T)
+        loss = (theta * pull).sum(axis=1) / 2 - (given * self._observed).sum(axis=1)
         size = np.abs(loss)
-        gradient = pull - self._observed
-        hessian = np.broadcast_to(self._precision, (*theta.shape, theta.shape[1])).copy()
+        gradient = -self._observed
+        hessian = np.zeros((*given.shape, given.shape[1]))
         some, every = slice(self._slopes), slice(self._slopes, None)
-        diagonal = np.arange(theta.shape[1])
+        diagonal = np.arange(given.shape[1])
         for part in _parts(self._x.shape):
             w, x = self._rows.weights[:, part], self._x[..., part]
-            logs, p = self._probabilities(theta, part)
+            logs, p = self._probabilities(given, part)
             loss += (w * logs).sum(axis=1)
             px = p * x
             by_slope = px.sum(axis=0, keepdims=True) if self._slopes == 1 else px
@@ -128,10 +136,15 @@ class SoftmaxLikelihood:
                 else:
                     hessian[:, diagonal[some], diagonal[every]] += sums[:, some]
                     hessian[:, diagonal[every], diagonal[some]] += sums[:, some]
+        gradient = _each(gradient, self._basis) + pull
+        hessian = self._basis.T @ hessian @ self._basis
+        own = np.arange(theta.shape[1])
+        hessian[:, own, own] += self._precision
         return LossSums(loss, gradient, hessian, np.maximum(size, np.abs(loss)))
 
     def losses(self, theta: Floats) -> Floats:
         """(k,) the losses alone, without penalty."""
+        theta = _each(theta, self._basis.T)
         loss: Floats = -(theta * self._observed).sum(axis=1)
         for part in _parts(self._x.shape):
             loss += (self._rows.weights[:, part] * self._log_sums(theta, part)[0]).sum(axis=1)
@@ -162,13 +175,13 @@ class CumulativeLikelihood:
     """P(class <= c) = expit(t_c - a x) with a >= 0 and increasing thresholds t_c.
 
     McCullagh (1980, "Regression models for ordinal data"). The loss is convex (Pratt 1981). Each
-    class has `penalty` more rows at the mean score, so that thresholds are distinct and finite
+    class has `penalty` (k,) more rows at the mean score, so that thresholds are distinct and finite
     where a class has no row.
 
     Attributes: see `SoftmaxLikelihood`.
     """
 
-    def __init__(self, rows: Padded, classes: int, penalty: float) -> None:
+    def __init__(self, rows: Padded, classes: int, penalty: Floats) -> None:
         f, w = rows.logits[0], rows.weights
         total = w.sum(axis=1)
         share = w / np.where(total > 0, total, 1)[:, None]
@@ -179,7 +192,7 @@ class CumulativeLikelihood:
         unit = np.where(unit > 0, unit, 1)
         more = len(f), classes
         self._x = np.hstack([np.where(w > 0, off / unit[:, None], 0), np.zeros(more)])
-        self._w = np.hstack([w, np.full(more, penalty)])
+        self._w = np.hstack([w, np.broadcast_to(penalty[:, None], more)])
         self._codes = np.hstack([rows.codes, np.broadcast_to(np.arange(classes), more)])
         self._classes = classes
         # Other rows would need thresholds that grow with the slope, against the penalty.
@@ -193,7 +206,8 @@ class CumulativeLikelihood:
         self.start = np.hstack([np.zeros((len(f), 1)), thresholds])
         self.bounded: Bools = np.arange(classes) < 1
         self.original = np.tile(np.eye(classes), (len(f), 1, 1))
-        self.original[:, 0, 0] = 1 / unit
+        with np.errstate(over="ignore"):
+            self.original[:, 0, 0] = 1 / unit
         self.original[:, 1:, 0] = (center / unit)[:, None]
 
     def sums(self, theta: Floats) -> LossSums:
@@ -254,9 +268,24 @@ class CumulativeLikelihood:
                 made.hessian[:, c + 1, c] -= between
 
 
+def _orthonormal(number: int) -> Floats:
+    """An orthonormal basis of which the first vector is constant."""
+    basis = np.triu(np.ones((number, number)))
+    basis[:, 0] = 1
+    each = np.arange(1, number)
+    basis[each, each] = -each
+    return basis / np.linalg.norm(basis, axis=0)
+
+
 def _centring(number: int) -> Floats:
     """The matrix that subtracts the mean."""
     return np.eye(number) - 1 / number
+
+
+def _each(x: Floats, matrix: Floats) -> Floats:
+    """(k, Q) the products of vectors (k, P) and a matrix (P, Q), each the same for any k."""
+    product: Floats = (x[:, None] @ matrix)[:, 0]
+    return product
 
 
 def _parts(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -12,8 +12,7 @@ from platt_jax.status import Status
 _RUNNING = -1
 _ARMIJO = 1e-4  # the sufficient-decrease constant
 _ROUNDING = 64 * np.finfo(np.float64).eps  # of a loss, relative to its largest term
-# Added to the diagonal, relative to its largest entry: parameters that the rows do not determine
-# stay where they are.
+# Added to the diagonal, relative to its entries: directions that the rows do not determine stay.
 _RIDGE = 1e-13
 
 
@@ -43,14 +42,16 @@ class MulticlassOptimum(NamedTuple):
     at: LossSums
     status: NDArray[np.int32]  # (k,)
     iterations: NDArray[np.int32]  # (k,)
+    held: Bools  # (k,) whether a parameter is held at its bound
 
 
 def minimize(likelihood: Likelihood, options: Options) -> MulticlassOptimum:
     """The minima, by projected Newton steps (Bertsekas 1982, "Projected Newton methods").
 
     A problem stops when the Newton decrement, its distance to the optimum in standard errors, is at
-    most `options.tol`. Backtracking is state: in each evaluation a problem makes a new step, or
-    tries half of its last one again.
+    most `options.tol`. Its last step is taken without another evaluation, as in `solver.newton`.
+    Backtracking is state: in each evaluation a problem makes a new step, or tries half of its last
+    one again.
     """
     tol = options.with_tol(np.float64).tol
     theta, bounded = likelihood.start, likelihood.bounded
@@ -58,7 +59,7 @@ def minimize(likelihood: Likelihood, options: Options) -> MulticlassOptimum:
     status = np.full(len(theta), _RUNNING, np.int32)
     iterations, length = np.zeros(len(theta), np.int32), np.ones(len(theta))
     while True:
-        held = bounded & (theta <= 0) & (at.gradient > 0)
+        held: Bools = bounded & (theta <= 0) & (at.gradient > 0)
         step = _newton_step(at, held)
         downhill = -(at.gradient * step).sum(axis=1)
         near = np.sqrt(np.maximum(downhill, 0)) <= tol
@@ -68,7 +69,9 @@ def minimize(likelihood: Likelihood, options: Options) -> MulticlassOptimum:
         status[running & near] = Status.CONVERGED
         running = status == _RUNNING
         if not running.any():
-            return MulticlassOptimum(theta, at, status, iterations)
+            last = np.where((status == Status.CONVERGED)[:, None], step, 0)
+            theta = np.where(bounded, np.maximum(theta + last, 0), theta + last)
+            return MulticlassOptimum(theta, at, status, iterations, np.any(held, axis=1))
         trial = theta + length[:, None] * step
         trial[:, bounded] = np.maximum(trial[:, bounded], 0)
         new = likelihood.sums(trial)
@@ -91,15 +94,17 @@ def _newton_step(at: LossSums, held: Bools) -> Floats:
     """-H^-1 g (k, P), with parameters that are held at their bounds."""
     free = ~held
     hessian = np.where(free[:, :, None] & free[:, None, :], at.hessian, 0)
-    each = np.arange(hessian.shape[1])
-    hessian[:, each, each] += held + least_curvature(hessian)[:, None]
-    gradient = np.where(free, at.gradient, 0)
-    step: Floats = -np.linalg.solve(hessian, gradient[..., None])[..., 0]
+    scale, scaled = in_own_units(hessian)
+    gradient = np.where(free, at.gradient, 0) * scale
+    step: Floats = -scale * np.linalg.solve(scaled, gradient[..., None])[..., 0]
     return step
 
 
-def least_curvature(hessian: Floats) -> Floats:
-    """(k,) what makes Hessians (k, P, P) invertible."""
+def in_own_units(hessian: Floats) -> tuple[Floats, Floats]:
+    """Units (k, P) of parameters, and Hessians (k, P, P) in them, which are invertible."""
     diagonal = np.diagonal(hessian, axis1=1, axis2=2)
-    largest: Floats = diagonal.max(axis=1)
-    return np.where(largest > 0, _RIDGE * largest, 1)
+    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1))
+    scaled = hessian * scale[:, :, None] * scale[:, None, :]
+    each = np.arange(hessian.shape[1])
+    scaled[:, each, each] += np.where(diagonal > 0, _RIDGE, 1)
+    return scale, scaled

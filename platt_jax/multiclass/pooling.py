@@ -40,12 +40,14 @@ class _TemperatureNormal(NamedTuple):
 
 
 class _TemperatureSegments:
-    """The likelihoods of K segments at values t of log(1 / T)."""
+    """The likelihoods of K segments at values t of log(1 / T), with 1 / T in units of `pooled`."""
 
-    def __init__(self, parts: Sequence[tuple[Ints, SoftmaxLikelihood]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Ints, SoftmaxLikelihood]], pooled: float) -> None:
         self._parts = parts
         self.number = sum(len(which) for which, _ in parts)
-        self._unit = self._each(lambda x, _: 1 / x.original[:, 0, 0], np.zeros((self.number, 0)))
+        self._unit = self._each(
+            lambda x, _: pooled / x.original[:, 0, 0], np.zeros((self.number, 0))
+        )
 
     def _each(self, function: Callable[[SoftmaxLikelihood, Floats], Floats], t: Floats) -> Floats:
         """(K, ...) results of a function of likelihoods and their t (k, ...)."""
@@ -103,10 +105,10 @@ def pool_temperatures(
     parts: Sequence[tuple[Ints, SoftmaxLikelihood]], pooled: float
 ) -> TemperaturePosterior:
     """The population and the posteriors; `pooled` is the inverse temperature of all rows."""
-    segments = _TemperatureSegments(parts)
+    segments = _TemperatureSegments(parts, pooled)
     if segments.number < 2 or not (np.isfinite(pooled) and pooled > 0):
         return _without_spread(segments.number, pooled, Status.NOT_ESTIMATED)
-    population = _TemperatureNormal(float(np.log(pooled)), _START_SD)
+    population = _TemperatureNormal(0.0, _START_SD)
     mode = np.full(segments.number, population.mean)
     status = Status.MAX_ITERATIONS
     for _ in range(_MAX_ITERATIONS):
@@ -125,15 +127,15 @@ def pool_temperatures(
     mean = (found.weights * nodes.t).sum(axis=1)
     variance = (found.weights * (nodes.t - mean[:, None]) ** 2).sum(axis=1)
     unseen = population.mean + population.sd * _Z
-    b = _inverse_temperatures(mean)
+    b = pooled * _inverse_temperatures(mean)
     return TemperaturePosterior(
         TemperaturePopulation(
-            mean=np.array(population.mean),
+            mean=np.array(population.mean + np.log(pooled)),
             sd=np.array(population.sd),
             mean_error=np.array(errors[0]),
             log_sd_error=np.array(errors[1]),
             status=np.array(status, np.int32),
-            nodes=_inverse_temperatures(np.vstack([nodes.t, unseen])),
+            nodes=pooled * _inverse_temperatures(np.vstack([nodes.t, unseen])),
             node_weights=np.vstack([found.weights, np.exp(_LOG_WEIGHT)]),
         ),
         b,

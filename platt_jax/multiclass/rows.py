@@ -7,18 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax import ids, validation
+from platt_jax import columns, validation
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.columns import Column
-from platt_jax.ids.factorize import ascending, factorize
-from platt_jax.ids.indexing import get_indexer
+from platt_jax.execution.class_labels import Classes, one_class_each
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize
-from platt_jax.results import tables
-from platt_jax.results.multiclass import Model, expected_class
+from platt_jax.results.multiclass import Model, expected_class, no_options
 from platt_jax.status import Status
 
 # Logits of the segments that are fitted together: few, so that they stay in a cache.
 _ENTRIES_AT_ONCE = 1 << 16
+# How far below its row's largest a logit is no option: times the segment's typical distance, and at
+# least in nats. So are the numbers that mask options, from -1e4 to the least of float32.
+_FAR = 1e3
 
 
 class Padded(NamedTuple):
@@ -36,6 +37,7 @@ class MulticlassRows:
     """The rows of a call."""
 
     logits: NDArray[Any]  # (N, C) logits, -inf where a class is no option; or (N,) ordinal scores
+    farthest: Floats  # (K + 1,) see `MulticlassCalibrator`
     codes: Ints  # (N,) numbers of the labels' classes
     weights: Floats  # (N,) float64, 0 for rows that are left out
     bad: Bools  # (N,) whether a row makes its segment NON_FINITE
@@ -71,42 +73,71 @@ class MulticlassRows:
 
 
 def read_multiclass(
-    logits: NDArray[Any], codes: Ints, weights: Floats, model: Model, classes: int
+    logits: NDArray[Any],
+    codes: Ints,
+    weights: Floats,
+    model: Model,
+    classes: int,
+    segments: Ints,
 ) -> MulticlassRows:
-    """The rows of logits (N, C), codes (N,) and weights (N,) >= 0. A code of -1 omits its row."""
+    """The rows of logits (N, C), codes (N,) and weights (N,) >= 0. A code of -1 omits its row.
+
+    The segments (N,) are numbers from 0 to K - 1.
+    """
     weights = np.where(codes >= 0, weights, 0)
+    farthest = np.full(segments.max() + 2, np.inf)
     if model == "ordinal":
-        scores = logits if logits.ndim == 1 else expected_class(logits)
-        finite = np.isfinite(scores)
-        logits = scores
+        logits = logits if logits.ndim == 1 else expected_class(logits)
+        finite = np.isfinite(logits)
     else:
-        absent = logits == -np.inf
         with np.errstate(invalid="ignore", over="ignore"):
-            highest = logits.max(axis=1)
-            lowest = np.where(absent, np.inf, logits).min(axis=1)
-            finite = np.isfinite(highest - lowest)
-        finite &= ~absent[np.arange(len(codes)), np.maximum(codes, 0)]
+            top = logits.max(axis=1, keepdims=True)
+            farthest = _FAR * np.fmax(_typical_distances(top - logits, weights, segments), 1)
+        absent = no_options(logits, farthest[segments])
+        finite = np.isfinite(top[:, 0]) & ~absent[np.arange(len(codes)), np.maximum(codes, 0)]
+        if (absent & (logits > -np.inf)).any():
+            logits = np.where(absent, -np.inf, logits)
     finite &= np.isfinite(weights)
     bad = ~finite & (weights != 0)
     left_out = ~finite | (weights == 0)
     if left_out.any():
         logits, weights = logits.copy(), np.where(left_out, 0, weights)
         logits[left_out] = 0
-    return MulticlassRows(logits, np.maximum(codes, 0), weights, bad, classes)
+    return MulticlassRows(logits, farthest, np.maximum(codes, 0), weights, bad, classes)
+
+
+def _typical_distances(below: NDArray[Any], weights: Floats, segments: Ints) -> Floats:
+    """(K + 1,) of each segment and of all rows, how far options (N, C) are below the largest one.
+
+    It is the power mean with exponent -1/2, to which distances of masks add next to nothing: where
+    a hundredth of the others is an option, it is 10,000 times theirs.
+    """
+    counted = np.isfinite(weights) & (weights > 0)
+    w = np.where(counted, weights, 0)
+    w = np.ldexp(w, -int(np.frexp(w.max())[1]))  # lest sums overflow
+    with np.errstate(invalid="ignore", divide="ignore"):
+        roots = 1 / np.sqrt(below)
+    roots[~(roots < np.inf)] = 0
+    one = np.ones(below.shape[1])
+    sums = roots @ one, np.sign(roots) @ one
+    totals = [np.append(np.bincount(segments, w * x), w @ x) for x in sums]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        typical: Floats = (totals[1] / totals[0]) ** 2
+    return typical
 
 
 def bad_rows_error(rows: MulticlassRows) -> ValueError:
     """The error for rows that are not finite, with Options(non_finite="raise")."""
     first = int(np.flatnonzero(rows.bad)[0])
     return ValueError(
-        "logits, labels, weights: expected finite weights, and in each row logits that are finite "
-        f"or -inf and the label's finite; row {first} is not so"
+        "logits, labels, weights: expected finite weights, and in each row a largest logit that is "
+        f"finite and a label that is an option; row {first} is not so"
     )
 
 
 def read_logits(logits: Column, model: Model) -> NDArray[Any]:
     """Logits (N, C) with rows, or ordinal scores (N,)."""
-    read = validation.floating(logits, "logits")
+    read = validation.scores_to_fit(logits, "logits")
     if model == "ordinal" and read.ndim == 1 and len(read):
         return read
     if read.ndim != 2 or not read.size:
@@ -126,38 +157,19 @@ def read_weights(weights: Column | None, rows: int) -> Floats:
 
 
 def read_classes(
-    labels: Column, rows: int, number: int | None, classes: Column | None
-) -> tuple[NDArray[Any], Ints]:
-    """The ids of the classes (C,), and the number of each row's class (N,).
+    labels: Column, logits: NDArray[Any], classes: Column | None, model: Model
+) -> Classes:
+    """The classes of logits (N, C), or of ordinal scores (N,), and the number of each row's class.
 
-    Without `classes` they are 0 ... C-1 if the labels are such integers, else the distinct labels,
-    ascending. The number of columns is None if there are none.
+    Those of "ordinal" are in order: of labels that are no numbers or times only the user knows it.
     """
-    given = ids.read_rows(labels, rows, "labels")
-    if classes is None:
-        if (
-            number is not None
-            and isinstance(given, np.ndarray)
-            and given.dtype.kind in "iu"
-            and given.min() >= 0
-            and given.max() < number
-        ):
-            return np.arange(number), given.astype(np.int64)
-        found = factorize(given)
-        names = found.named(np.unique(found.of(slice(None))))
-    else:
-        names = ids.single_column(ids.read(classes, "classes"), "classes")
-    if number is None:
-        number = max(len(names), 2)
-    if len(names) != number or len(set(names.tolist())) != number:
-        what = "found labels of" if classes is None else "got"
+    if model == "ordinal" and classes is None:
+        classes = columns.ordered_categories(labels)
+    shape = len(logits), logits.shape[1] if logits.ndim == 2 else None
+    found = one_class_each(labels, shape, classes)
+    if model == "ordinal" and classes is None and found.names.dtype.kind not in "biufmM":
         raise ValueError(
-            f"classes: expected {number} distinct ids, one per column of logits, {what} "
-            f"{names[:10].tolist()}"
+            'classes: expected for model="ordinal" the ids in the order of the scale, lowest '
+            f"first, because labels are no numbers; got {found.names[:10].tolist()}"
         )
-    keys, place = ascending(names)
-    found_places = get_indexer(keys, given, "labels")
-    if (found_places < 0).any():
-        odd = ids.single_column(given, "labels")[found_places < 0]
-        raise ValueError(f"labels: {tables.name(odd, 0)} is not among classes")
-    return names, np.argsort(place)[found_places]
+    return found

@@ -2,7 +2,8 @@
 
 The rows come from memory once, and then from a cache. A program uses nothing but loads of vectors
 and scalars, arithmetic, loops, and reductions of a vector. Pallas's Mosaic compiles it for a GPU,
-and its interpreter runs it anywhere.
+and its interpreter runs it anywhere. Pallas is imported where a
+kernel is made: that takes a tenth of the time of `import jax`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import pallas as pl
 
 from platt_jax.passes.columns import Columns
 from platt_jax.passes.folded import Fold, FoldedRows, Terms
@@ -39,6 +39,8 @@ class KernelRows(FoldedRows):
 
     def _fold(self, fold: Fold) -> Terms:
         """See `FoldedRows`."""
+        from jax.experimental import pallas as pl
+
         lanes, length, load = self.reading
         combine = fold.reduction.combine
 
@@ -122,6 +124,8 @@ def _kinds(results: Callable[..., Any], columns: Columns, flat: Any) -> Any:
 def _interpreted(
     body: Callable[..., None], refs: Any, shapes: list[jax.ShapeDtypeStruct], reading: Reading
 ) -> Any:
+    from jax.experimental import pallas as pl
+
     def run(refs: Any, *out: Any) -> None:
         body(pl.program_id(0), reading, refs, out)
 

@@ -87,10 +87,13 @@ def mixed(words: Any) -> Any:
 
     For arrays of NumPy or of JAX.
     """
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    words = words + np.uint64(0x9E3779B97F4A7C15)  # an array of its own, which NumPy changes
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
 
 
 def _random_bits(stream: Stream, row: jax.Array) -> jax.Array:

@@ -22,6 +22,7 @@ def scan_groups(
     more: Any,
     most: int,
     draw: Callable[..., jax.Array] | None = None,
+    then: Callable[..., Any] | None = None,
 ) -> Any:
     """The results of the function for each group of problems, computed in turn, [S, G, ...].
 
@@ -38,6 +39,8 @@ def scan_groups(
         most: the maximum number of rows of a problem among problems side by side.
         draw: takes the part of `more` and row numbers, [128] or [], and returns factors for the
             weights, [128]; None for no factors.
+        then: takes the results of a group. Its own results are computed in a loop after the one of
+            the function, whose last digits they do not change, and returned behind the others.
     """
     groups, group = size.shape
     alone = group == 1
@@ -75,7 +78,18 @@ def scan_groups(
         _, shapes = jax.eval_shape(fold_group, scratch, 0, *arguments)
         made = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)
         used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
-        return lax.fori_loop(0, used, next_group, (scratch, made))[1]
+        made = lax.fori_loop(0, used, next_group, (scratch, made))[1]
+        if then is None:
+            return made
+
+        def last_of_group(number: jax.Array, so_far: Any) -> Any:
+            place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
+            return jax.tree.map(place, so_far, then(jax.tree.map(lambda x: x[number], made)))
+
+        last = jax.tree.map(
+            lambda x: jnp.zeros((groups, *x.shape), x.dtype), jax.eval_shape(then, shapes)
+        )
+        return made, lax.fori_loop(0, used, last_of_group, last)
 
     made = each(columns, start, size, more)
     return jax.tree.map(lambda x: x[:, None], made) if alone else made

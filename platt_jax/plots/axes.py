@@ -74,15 +74,17 @@ def framed(
     labels: list[str],
     left_out: Mapping[str, Bools],
     marked: Bools | bool = False,
+    lines: Any = ((), ()),
 ) -> Iterator[Window]:
     """Axes, with scales set, to draw points in. They get a legend, and a note on what is not drawn.
 
     The window, ((left, right), (bottom, top)), reaches further up or down where a marked point or
-    more than a few others would be behind the legend. `left_out` is as in `style.note_undrawn`.
+    more than a few others would be behind the legend, or of `lines`, given by points (x, y).
+    `left_out` is as in `style.note_undrawn`.
     """
     from matplotlib.collections import PathCollection
 
-    place, window = _room_for_legend(ax, x, y, window, labels, marked)
+    place, window = room_for_legend(ax, x, y, window, labels, marked, lines)
     (left, right), (bottom, top) = window
     ax.set(xlim=(left, right), ylim=(bottom, top))
     yield window
@@ -97,8 +99,14 @@ def framed(
             handle.set_alpha(1)
 
 
-def _room_for_legend(
-    ax: Axes, x: Any, y: Any, window: Window, labels: list[str], marked: Bools | bool = False
+def room_for_legend(
+    ax: Axes,
+    x: Any,
+    y: Any,
+    window: Window,
+    labels: list[str],
+    marked: Bools | bool = False,
+    lines: Any = ((), ()),
 ) -> tuple[str, Window]:
     """The corner for a legend, and the window with room for it; arguments as of `framed`."""
     figure: Any = ax.figure
@@ -107,6 +115,8 @@ def _room_for_legend(
     across = min((_LETTER * max(map(len, labels), default=0) + _HANDLE) / width, 1)
     up = min(_LINE * (len(labels) + 1) / height, 0.5)
     most = max(_HIDDEN * np.size(x), 1)
+    marked = np.append(np.broadcast_to(marked, np.shape(x)), np.zeros(np.shape(lines[0]), bool))
+    x, y = np.append(x, lines[0]), np.append(y, lines[1])
     for room in (0, up / 3, 2 * up / 3, up):
         made = {}
         for place in _CORNERS:

@@ -9,13 +9,14 @@ import numpy as np
 from platt_jax import ids
 from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.metrics.centre_population import over_centres
 from platt_jax.metrics.centres import Centres
 from platt_jax.plots import axes, names, style
+from platt_jax.plots.points import central
 from platt_jax.plots.rows import ids_in_table, predicted
-from platt_jax.results.probabilities import critical_value, expit, logit
+from platt_jax.results.probabilities import clipped_logit, critical_value, expit
 from platt_jax.results.tables import Table
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _TEXTS = {
 }
 
 
+@takes_columns
 def centre_curves(
     proba: Column,
     labels: Column,
@@ -50,7 +52,8 @@ def centre_curves(
     """Plot calibration curves of centres, of the average centre, and where a new one may be.
 
     The log-odds of a centre are a line in the logits of the probabilities, with an intercept and a
-    slope that are normal over centres, as in `summarize_centres`. The inner band is of the average
+    slope that are normal over centres, as in `summarize_centres`. The axis covers the middle 99.8 %
+    of the probabilities. The inner band is of the average
     centre, the outer one of a new centre; thin lines are the centres' own curves, drawn towards the
     average. Each point of a band has this level. Rows are taken to be independent; curves of other
     shapes are not seen (see `reliability_diagram` with method="smooth").
@@ -82,25 +85,26 @@ def centre_curves(
         raise ValueError("segments: expected two centres or more, got one")
     if weights is not None:
         codes = codes[np.broadcast_to(weights, codes.shape) != 0]
-    x = logit(rows.values)
+    x = clipped_logit(rows.values)
     pooled = fit_segments(x, rows.labels, codes, weights=rows.weights, pooling="partial")
     population = pooled.population
     if population is None or not population.estimated:
         raise ValueError("segments: expected centres that say what a new one may be")
     ax = style.axes_or_new(ax)
-    grid = np.linspace(x.min(), x.max(), _CURVE_POINTS)
+    grid = np.linspace(*central(x, share=0.998, pad=0), _CURVE_POINTS)
     at, average = (
         expit(grid),
         over_centres(population, -np.column_stack([grid, np.ones_like(grid)])),
     )
     blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)
     reach = critical_value(level, simultaneous=False)
+    shown = [at]
     for deviation, color, alpha, label in (
         (average.new, style.VERMILLION, 0.15, "a new centre"),
         (average.error, blue, 0.35, "the average centre"),
     ):
-        ends = (expit(average.value + sign * reach * deviation) for sign in (-1, 1))
-        ax.fill_between(at, *ends, color=color, alpha=alpha, linewidth=0, label=label)
+        shown += [expit(average.value + sign * reach * deviation) for sign in (-1, 1)]
+        ax.fill_between(at, *shown[-2:], color=color, alpha=alpha, linewidth=0, label=label)
     order = np.argsort(pooled.fit.n_pos + pooled.fit.n_neg)[::-1][:_MOST]
     own = "centres" if len(order) == len(pooled) else f"the {len(order)} largest centres"
     curves = pooled.fit.sigmoid.predict_proba(grid)[order]
@@ -109,7 +113,12 @@ def centre_curves(
         ax.plot(at, curve, label=own if number == 0 else None, **looks)
     ax.plot(at, expit(average.value), color=blue, linewidth=1.5)
     ax.plot(at, at, ":", color=black, linewidth=1, label="right")
+    # The band of a new centre may be much wider than all curves: it is shown where most rows are.
+    middle = np.abs(grid - np.median(x)).argmin()
+    shown = [*(end[[middle]] for end in shown[1:3]), at, *shown[3:], *curves]
+    drawn = np.concatenate(shown)
     ax.set(xlabel="predicted probability", ylabel="P(y = 1)")
+    ax.set_ylim(*axes.probability_limits(float(drawn.min()), float(drawn.max())))
     style.legend(ax)
     return style.titled(ax, title)
 
@@ -207,10 +216,13 @@ def _draw(
     blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)
     y = np.arange(len(texts)) + 2.0
     known = np.isfinite(overall["new_lower"])
-    shown = [*ends.value, _RIGHT[parameter]]
+    log = parameter == "ratio"
+    # The typical interval of a centre has room.
+    value, lower, upper = map(np.log, np.maximum(ends, 1e-3)) if log else ends
+    low, high = value - np.median(value - lower), value + np.median(upper - value)
+    shown = [*(np.exp([*low, *high]) if log else [*low, *high]), _RIGHT[parameter]]
     if known:
         shown += [overall["new_lower"], overall["new_upper"]]
-    log = parameter == "ratio"
     low, high = _limits(np.array(shown), log)
     ax.axvline(_RIGHT[parameter], color=style.GREY, linewidth=1, label="right")
     clipped = np.clip([ends.lower, ends.upper], low, high)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax import metrics, validation
-from platt_jax.columns import Column
-from platt_jax.multiclass.rows import read_classes
+from platt_jax.columns import Column, takes_columns
+from platt_jax.execution.class_labels import one_class_each
 from platt_jax.plots import style
 from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.reliability import ReliabilityDisplay
+from platt_jax.results.tables import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,13 +21,14 @@ _SIZE = 5.0, 5.0  # of a new figure, in inches
 _MOST = 5  # classes drawn
 
 
+@takes_columns
 def class_reliability(
     labels: Column,
     proba: Column,
     *,
     classes: Column | None = None,
     weights: Column = None,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "quantile",
     level: float = 0.95,
     title: str | None = None,
@@ -38,11 +40,11 @@ def class_reliability(
     calibration errors are drawn. Intervals are Wilson's, by `metrics.reliability_curve`.
 
     Args:
-        labels: (N,) class ids.
+        labels: (N,) class ids, or (N, C) with a 1 for each row's class.
         proba: (N, C) probabilities, a column per class.
         classes: (C,) the classes of the columns, as in `metrics.multiclass_log_loss`.
         weights: (N,) counts of rows >= 0.
-        n_bins: number of bins of each curve.
+        n_bins: number of bins of each curve, or "cube_root", as in `metrics.reliability_curve`.
         strategy: "quantile", "uniform" or "positives", as in `metrics.reliability_curve`.
         level: confidence level of the intervals, in (0, 1).
         title: title of the axes; None for none.
@@ -65,7 +67,7 @@ def class_reliability(
         raise ValueError(f"proba: expected (N, C), got shape {p.shape}")
     named = None if classes is None else list(classes)
     correct, largest = metrics.top_label(labels, p, classes=named)
-    ids, codes = read_classes(labels, len(p), p.shape[1], named)
+    ids, codes = one_class_each(labels, p.shape, named)
     bins: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy, "weights": weights}
     errors = [
         metrics.expected_calibration_error(codes == c, p[:, c], **bins) for c in range(len(ids))
@@ -82,6 +84,6 @@ def class_reliability(
     ax.set(xlim=limits, ylim=limits)
     ax.set_box_aspect(1)
     if len(ids) > _MOST:
-        style.note(ax, [f"{len(ids) - _MOST} classes with smaller errors not drawn"])
+        style.note(ax, [f"{counted(len(ids) - _MOST, 'class')} with smaller errors not drawn"])
     style.legend(ax)
     return style.titled(ax, title)

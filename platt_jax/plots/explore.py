@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.extras import install_hint
@@ -14,6 +14,7 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 
 
+@takes_columns
 def explore(
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,

@@ -13,6 +13,7 @@ from platt_jax.hypothesis_tests.triage import q_values
 from platt_jax.plots import axes, names, style
 from platt_jax.plots.points import points
 from platt_jax.plots.style import Window
+from platt_jax.results import tables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,13 +77,15 @@ def draw(
     """Draw the funnel on axes whose scales are set; window and left_out as in `axes.framed`."""
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
-    some = style.counted(np.count_nonzero(~off), f"other {funnel.kind}")
+    some = tables.counted(np.count_nonzero(~off), f"other {funnel.kind}")
     if not off.any():
-        some = f"{style.counted(len(off), funnel.kind)}, none {funnel.marks}"
+        some = f"{tables.counted(len(off), funnel.kind)}, none {funnel.marks}"
     beyond = [_beyond(funnel.p_value, level) for level in LEVELS]
     texts = [*beyond, limits.label, some, *([marked] if off.any() else [])]
     ax.set_xlabel(funnel.about)
-    with axes.framed(ax, sizes, values, window, texts, left_out, off) as window:
+    ends = np.concatenate([end for pair in limits.ends for end in pair])
+    lines = np.tile(limits.sizes, len(ends) // len(limits.sizes)), ends
+    with axes.framed(ax, sizes, values, window, texts, left_out, off, lines) as window:
         _draw_limits(ax, limits, beyond)
         points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
         if off.any():

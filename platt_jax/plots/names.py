@@ -30,9 +30,17 @@ def kind_of_curve(calibrator: SegmentCalibrator) -> str:
 
 
 def printable(whole: str) -> str:
-    """The text with a mark for each character that cannot be drawn, spaces for line ends."""
-    spaced = " ".join(whole.split())
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in spaced)
+    """The text as `drawable`, with spaces for line ends."""
+    return drawable(" ".join(whole.split()))
+
+
+def drawable(whole: str) -> str:
+    """The text with the Unicode number of each character that cannot be drawn.
+
+    It is not printable, or no installed font has it. So different ids stay different.
+    """
+    lacking = _fonts(whole)[1] | {ord(x) for x in whole if not x.isprintable() and x != "\n"}
+    return "".join(ascii(each)[1:-1] if ord(each) in lacking else each for each in whole)
 
 
 def width(characters: str) -> int:
@@ -87,7 +95,7 @@ def _shared(texts: Sequence[str]) -> int:
 
 def in_legend(whole: str) -> str:
     """The text as the label of an artist: drawn as it is, without formulas, and never left out."""
-    plain = whole.replace("$", r"\$")
+    plain = drawable(whole).replace("$", r"\$")
     return _HAIR_SPACE + plain if plain.startswith("_") else plain  # "_" hides it from legends
 
 
@@ -109,15 +117,17 @@ def _fitting(whole: str, columns: int) -> str:
 
 
 def families(texts: Iterable[str]) -> list[str]:
-    """Font families for these texts: the user's, and families with what the user's lacks.
+    """Font families for these texts: the user's, and families with what the user's lacks."""
+    return _fonts("".join(texts))[0]
 
-    A character that no installed font has stays without, and matplotlib warns of it.
-    """
+
+def _fonts(whole: str) -> tuple[list[str], set[int]]:
+    """Font families for a text, and the characters that none of the installed fonts has."""
     from matplotlib import font_manager, rcParams
 
     chosen = list(rcParams["font.family"])
     own = font_manager.findfont(font_manager.FontProperties(family=chosen))
-    lacking = {ord(each) for each in set("".join(texts)) - {"\n"}} - _characters(own)
+    lacking = {ord(each) for each in set(whole) - {"\n"}} - _characters(own)
     installed = [each for each in font_manager.fontManager.ttflist if _BOXES not in each.name]
     for entry in sorted(installed, key=_by_plainness) if lacking else ():
         if found := lacking & _characters(entry.fname):
@@ -125,7 +135,7 @@ def families(texts: Iterable[str]) -> list[str]:
             lacking -= found
         if not lacking:
             break
-    return chosen
+    return chosen, lacking
 
 
 def _by_plainness(entry: Any) -> tuple[bool, bool, str]:

@@ -15,7 +15,7 @@ from platt_jax.ids.factorize import ascending, split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.plots import names, style
 from platt_jax.plots.rows import ids_in_table
-from platt_jax.results.tables import Table
+from platt_jax.results.tables import Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,12 +126,19 @@ def _lines(ax: Axes, history: _SegmentHistories) -> None:
     texts = _texts(history.keys)
     for i, (evidence, alarms) in enumerate(zip(history.evidence, history.alarms, strict=True)):
         looks: dict[str, Any] = {"color": style.cycle(ax, i), "label": names.in_legend(texts[i])}
-        ax.plot(at, evidence, linewidth=1.3, **looks)
+        alone = np.isfinite(evidence).sum() == 1  # no line would be seen
+        ax.plot(at, evidence, "." if alone else "-", linewidth=1.3, **looks)
         marks: dict[str, Any] = {"linestyle": "none", "marker": style.MARKERS[i], "markersize": 5}
         ax.plot(at[alarms], evidence[alarms], color=style.cycle(ax, i), **marks)
     ax.set_ylabel(_EVIDENCE)
-    ax.locator_params(axis="x", integer=True)
+    _count_nights(ax, len(at))
     style.legend(ax, title="marked: with an alarm", title_fontsize=style.SMALL)
+
+
+def _count_nights(ax: Axes, number: int) -> None:
+    """Whole numbers on the axis of so many nights."""
+    ax.set_xlim(0.5, number + 0.5)
+    ax.locator_params(axis="x", integer=True, min_n_ticks=1)
 
 
 def _image(ax: Axes, history: _SegmentHistories) -> None:
@@ -156,12 +163,12 @@ def _image(ax: Axes, history: _SegmentHistories) -> None:
         ax.scatter(night[begins] + 1, line[begins], label="first alarm", **looks)
         style.legend(ax, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     ax.figure.colorbar(drawn, ax=ax, label=_EVIDENCE, extend="max")
-    ax.locator_params(axis="x", integer=True)
+    _count_nights(ax, number)
     _name_lines(ax, shown.keys, len(history.keys))
 
 
 def _name_lines(ax: Axes, keys: NDArray[Any], of: int) -> None:
-    which = "segments" if len(keys) == of else f"{len(keys)} of {of:,} segments"
+    which = "segments" if len(keys) == of else f"{len(keys)} of {counted(of, 'segment')}"
     if len(keys) > _MOST_NAMES:
         ax.set_yticks([])
     else:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Ints
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.plots import axes, style
 from platt_jax.plots.points import central, points
 from platt_jax.plots.rates import rate_funnel
 from platt_jax.plots.reliability import reliability_diagram
 from platt_jax.plots.slopes import slope_funnel
+from platt_jax.results import tables
 from platt_jax.results.fit import Inspectable, inspected
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.status import Flag, Status
@@ -85,7 +86,7 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
         ax.locator_params(nbins=6)
         ax.set(xlabel="A", ylabel="B")
         ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
-        some = f"{style.counted(np.count_nonzero(plain), kind)}, no flag"
+        some = f"{tables.counted(np.count_nonzero(plain), kind)}, no flag"
         points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE))
         for text, mine, (color, marker) in flagged:
             looks: dict[str, Any] = {"color": style.shade(ax, color), "marker": marker, "s": 14}
@@ -166,7 +167,7 @@ def convergence(fits: Inspectable, *, title: str | None = None, ax: Axes | None 
         ax.bar(place, counts, width, label=label, **looks)
     _set_heights(ax, highest, len(columns))
     ax.set(xlim=(-0.6, longest + 0.6))
-    ax.set(xlabel="Newton steps or passes of a fit", ylabel=style.plural(kind))
+    ax.set(xlabel="Newton steps or passes of a fit", ylabel=tables.plural(kind))
     locator: Any = ax.xaxis.get_major_locator()
     locator.set_params(integer=True)
     style.legend(ax, loc="upper left")
@@ -186,6 +187,7 @@ def _set_heights(ax: Axes, highest: int, lines: int) -> None:
     axes.log_axis(ax.yaxis, limits)
 
 
+@takes_columns
 def summary(
     calibrator: SegmentCalibrator,
     scores: Column,
@@ -237,7 +239,7 @@ def summary(
     slope_funnel(calibrator, label=label, ax=panels[1, 0])
     parameter_map(calibrator, ax=panels[1, 1])
     titles = ["Reliability"]
-    titles += [f"{what} of {style.plural(label)}" for what in ("Rates", "Slopes", "Parameters")]
+    titles += [f"{what} of {tables.plural(label)}" for what in ("Rates", "Slopes", "Parameters")]
     for ax, text in zip(panels.flat, titles, strict=True):
         style.titled(ax, text)
     if title is not None:

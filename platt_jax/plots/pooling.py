@@ -13,6 +13,7 @@ from platt_jax import ids
 from platt_jax.arrays import Bools, Floats
 from platt_jax.plots import axes, style
 from platt_jax.plots.points import central, points
+from platt_jax.results import tables
 from platt_jax.results.levels import Level, Levels
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
@@ -76,6 +77,8 @@ def shrinkage(
     require_segment_calibrator(calibrator, "calibrator")
     if calibrator.population is None:
         raise ValueError('calibrator: expected one with pooling="partial", got one without')
+    if unpooled is not None:
+        require_segment_calibrator(unpooled, "unpooled")
     if unpooled is not None and not np.array_equal(unpooled.keys, calibrator.keys):
         raise ValueError("unpooled: expected a calibrator of the same segments, got other keys")
     rows = np.asarray(calibrator.fit.n_pos, float) + calibrator.fit.n_neg
@@ -88,7 +91,7 @@ def shrinkage(
     if unpooled is None:
         all_shares: Any = calibrator.shrinkage  # not None with a population
         rows, share = rows[rows > 0], all_shares[rows > 0]
-        some = style.counted(len(rows), label)
+        some = tables.counted(len(rows), label)
         ax.set_ylabel("shrinkage")
         with axes.framed(ax, rows, share, (across, (-0.02, 1.02)), [some], left_out) as window:
             looks: dict[str, Any] = {"color": style.shade(ax, style.BLUE), "alpha": 0.4}
@@ -116,7 +119,7 @@ def _draw_moves(
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
     some = by_rows[_evenly(len(by_rows), _MOST_MOVES)]
     x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
-    total = style.counted(len(by_rows), label)
+    total = tables.counted(len(by_rows), label)
     which = "" if len(some) == len(by_rows) else f", {len(some)} of {total}"
     texts = ["mean of the population", "unpooled", f"partially pooled{which}"]
     ax.set_ylabel("slope, $-A$")
@@ -268,7 +271,9 @@ def _level_text(level: Level) -> str:
     if len(lines) > _NAME_LINES:
         lines[_NAME_LINES - 1] = lines[_NAME_LINES - 1][: _NAME_WIDTH - 1] + "…"
     lines = lines[:_NAME_LINES]
-    return "\n".join([*lines, f"{len(level.keys):,} values, {100 * level.share:.0f} %"])
+    return "\n".join(
+        [*lines, f"{tables.counted(len(level.keys), 'value')}, {100 * level.share:.0f} %"]
+    )
 
 
 def _level_effects(by_level: Levels, number: int) -> NDArray[Any]:

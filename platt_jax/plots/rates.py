@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.arrays import Bools, Floats
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import places
 from platt_jax.metrics.counts import Counts, GroupedPredictions, count_p_values, counts
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _NO_POSITIVES = 0.08  # how far below the smallest ratio the zeros are, as a share of the axis
 
 
+@takes_columns
 def rate_funnel(
     labels: Column,
     proba: Column,
@@ -123,8 +124,13 @@ def limits_of(by_segment: Counts, rows: GroupedPredictions) -> ControlLimits:
         z = critical_value(level, False)
         skew = (z**2 - 1) / 6 * third_moment / total / variance if variance else 0.0
         reach = z * np.sqrt(variance * grid)
-        low, high = ((grid + skew + side * reach) / grid for side in (-1, 1))
-        ends.append((np.where((low > 0) & (low < 1), low, np.nan), high))
+        pair = []
+        for side in (-1, 1):
+            limit = (grid + skew + side * reach) / grid
+            # With fewer positives the correction is the larger part, and the limit turns back.
+            valid = (limit > 0) & (reach + 2 * side * skew > 0)
+            pair.append(np.where(valid, limit, np.nan))
+        ends.append((pair[0], pair[1]))
     return ControlLimits(grid, tuple(ends), 1.0, "as expected")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from platt_jax import metrics, validation
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.plots import names, reliability_parts, style
 from platt_jax.plots.axes import probability_limits
 from platt_jax.plots.points import intervals
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SIZE = 5.0, 5.6  # of a new figure, in inches
 _RARE = 0.05  # largest share of positives that calls for logarithmic axes
 _LEAST = 1e-300  # where the diagonal of logarithmic axes begins
+_DIAGONAL = "perfectly calibrated"
 _NAME_WIDTH = 30  # of a line of a model's name, in letters
 _Curve: TypeAlias = metrics.ReliabilityCurve | metrics.IsotonicCurve | metrics.SmoothCurve
 _METHODS = "binned", "smooth", "isotonic"
@@ -54,6 +55,7 @@ class ReliabilityDisplay:
         self.level = level
 
     @classmethod
+    @takes_columns
     def from_predictions(
         cls,
         labels: Column,
@@ -62,7 +64,7 @@ class ReliabilityDisplay:
         weights: Column = None,
         from_logits: bool = False,
         method: str = "binned",
-        n_bins: int = 10,
+        n_bins: int | str = 10,
         strategy: str = "quantile",
         level: float = 0.95,
         name: str | None = None,
@@ -89,6 +91,7 @@ class ReliabilityDisplay:
         return cls(curve, name=name, level=level).plot(ax, **line)
 
     @classmethod
+    @takes_columns
     def from_estimator(
         cls,
         estimator: Any,
@@ -124,7 +127,7 @@ class ReliabilityDisplay:
         return cls.from_predictions(np.asarray(y) == pos_label, proba, name=name, **options)
 
     def plot(self, ax: Axes | None = None, **line: Any) -> Self:
-        """Draw the curve.
+        """Draw the curve, the diagonal if the axes have none yet, and a legend.
 
         Args:
             ax: matplotlib axes; None to make a new figure.
@@ -132,6 +135,9 @@ class ReliabilityDisplay:
         """
         self.ax_ = ax = style.axes_or_new(ax)
         self.figure_ = ax.figure
+        if _DIAGONAL not in ax.get_legend_handles_labels()[1]:
+            ends = [_LEAST if ax.get_xscale() == "log" else 0, 1]
+            ax.plot(ends, ends, color=style.GREY, linestyle="--", label=_DIAGONAL)
         line = {"label": None if self.name is None else names.in_legend(self.name)} | line
         if isinstance(self.curve, metrics.ReliabilityCurve):
             curve = self.curve
@@ -150,6 +156,7 @@ class ReliabilityDisplay:
         limits = _limits(ax, [self.curve])
         ax.set(xlim=limits, ylim=limits)
         ax.set(xlabel="predicted probability", ylabel="observed frequency")
+        style.legend(ax)
         return self
 
     def _draw_band_by_chance(self, ax: Axes, color: Any) -> Any:
@@ -185,6 +192,7 @@ def _drawn(curve: _Curve) -> tuple[float, float]:
     else:
         low, high = np.quantile(curve.prob_pred, [0.01, 0.99])
         middle = (curve.prob_pred >= low) & (curve.prob_pred <= high)
+        middle |= not middle.any()  # two points are both ends
         drawn = np.concatenate([x[middle] for x in curve[:2]])
     return float(drawn.min()), float(drawn.max())
 
@@ -207,6 +215,7 @@ def _limits(
     return max(low, least / 10) / 1.3, min(1.3 * float(drawn.max()), 1.0)
 
 
+@takes_columns
 def reliability_diagram(
     labels: Column,
     proba: Column,
@@ -214,7 +223,7 @@ def reliability_diagram(
     weights: Column = None,
     from_logits: bool = False,
     method: str = "binned",
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str | None = None,
     level: float = 0.95,
     histogram: bool = True,
@@ -239,7 +248,7 @@ def reliability_diagram(
             `metrics.smooth_curve`; or "isotonic", a curve without bins, over the grey band
             where it lies by chance if the predictions are right (the CORP diagram), by
             `metrics.isotonic_curve`.
-        n_bins: number of bins.
+        n_bins: number of bins, or "cube_root", as in `metrics.reliability_curve`.
         strategy: "quantile", bins with equal numbers of rows; "uniform", bins of equal width; or
             "positives", bins with equal expected numbers of positives. None for "positives" where
             at most one row in 20 is positive and the method is "binned", else "quantile".
@@ -278,8 +287,6 @@ def reliability_diagram(
     ax = style.axes_or_new(ax, _SIZE)
     if rare:
         ax.set(xscale="log", yscale="log")
-    ends = [_LEAST if rare else 0, 1]
-    ax.plot(ends, ends, color=style.GREY, linestyle="--", label="perfectly calibrated")
     curves = []
     for i, (name, each) in enumerate(zip(models, rows, strict=True)):
         color = style.cycle(ax, i)
@@ -313,7 +320,8 @@ def reliability_diagram(
     if histogram:
         ax.set_anchor("S")
         reliability_parts.draw_histograms(ax, rows, limits)
-    style.legend(ax, loc="upper left" if numbers else "best")
+    # A search of the best place among many points is slow.
+    style.legend(ax, loc="upper left" if numbers and method == "isotonic" else "best")
     return style.titled(ax, title)
 
 

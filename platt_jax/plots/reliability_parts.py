@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _HISTOGRAM_BINS = 50
 _SHARE = 0.2  # of the histograms in the height of the axes
 _NAME_WIDTH = 24  # of a model's, in letters
+_BESIDE, _BELOW = 0.45, 0.16  # where numbers begin and end, as shares of the axes
+_LEGEND_LINE = 0.055  # height of a line of the legend
 _ABOVE_DATA = 4  # zorder
 
 
@@ -62,9 +64,12 @@ def note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) 
 
 
 def write_numbers(
-    ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int, level: float
+    ax: Axes, rows: dict[Any, PlottedRows], strategy: str, n_bins: int | str, level: float
 ) -> None:
-    """Write log loss and calibration errors below the diagonal; of several models a line each."""
+    """Write log loss and calibration errors; of several models a line each.
+
+    They are below the diagonal, or above it where a curve would be behind them.
+    """
     percent = style.percent(level)
     lines = [f"log loss, ECE ({percent} interval)"] if len(rows) > 1 else []
     for name, each in rows.items():
@@ -80,11 +85,17 @@ def write_numbers(
         smooth = metrics.smooth_ece(each.labels, each.values, **shared)
         lines += [f"log loss {loss}", f"ECE {error} ({percent}: {low} to {high})"]
         lines.append(f"smECE {_short(smooth)}")
-    looks: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": style.SMALL}
+    points = np.concatenate([line.get_xydata() for line in ax.lines[1:]])  # without the diagonal
+    x, y = ax.transAxes.inverted().transform(ax.transData.transform(points)).T
+    above = ((x > _BESIDE) & (y < _BELOW)).any()
+    at, ha, va = (0.98, 0.02), "right", "bottom"
+    if above:
+        at, ha, va = (0.02, 0.96 - _LEGEND_LINE * (len(rows) + 1)), "left", "top"
+    looks: dict[str, Any] = {"ha": ha, "va": va, "fontsize": style.SMALL}
     looks |= {"color": style.muted(ax), "parse_math": False, "transform": ax.transAxes}
     looks |= {"fontfamily": names.families(lines), "zorder": _ABOVE_DATA}
     background = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.7, "pad": 1}
-    ax.text(0.98, 0.02, "\n".join(lines), bbox=background, **looks)
+    ax.text(*at, "\n".join(lines), bbox=background, **looks)
 
 
 def _short(number: float) -> str:

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.decisions.risk_coverage import KnownLabels, RiskCoverage, accepted_in_turn, read_rows
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.means import wilson
 from platt_jax.metrics import ReliabilityCurve
 from platt_jax.plots import names, style
+from platt_jax.plots.axes import probability_limits, room_for_legend
 from platt_jax.plots.points import intervals
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import critical_value
@@ -27,9 +28,11 @@ _LEAST = 5  # rows before which none is drawn
 _NAME_LENGTH = 18
 _POINTS = 400  # of a curve
 _APART = 0.008  # between the points of segments
+_HALF = 0.6  # of an axis that ends above it, all is shown up to 1
 _ROOM = 0.03  # below and above what is drawn
 
 
+@takes_columns
 def risk_coverage(
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
     scores: Column,
@@ -100,22 +103,32 @@ def risk_coverage(
     if not drawn:
         raise ValueError("segments: expected some whose curves accept rows, see gate, got none")
     ax = style.axes_or_new(ax)
-    lowest = [
-        _draw(ax, accepted_in_turn(rows, some, level), text, number - (len(drawn) - 1) / 2, number)
-        for number, (text, some) in enumerate(drawn)
-    ]
+    curves = [accepted_in_turn(rows, some, level) for _, some in drawn]
+    shown: list[tuple[float, float]] = []
+    for number, ((text, _), curve) in enumerate(zip(drawn, curves, strict=True)):
+        shown += _draw(ax, curve, text, number - (len(drawn) - 1) / 2, number)
     if precision is not None:
         looks: dict[str, Any] = {"color": style.GREY, "linewidth": 1, "linestyle": "--"}
-        ax.axhline(precision, label=style.percent(precision), zorder=0, **looks)
-        lowest.append(precision)
-    low = max(min(lowest), 0.0)
-    room = _ROOM * (1 - low)
-    ax.set(xlim=(0, 1.02), ylim=(low - room, 1 + room))
+        text = style.percent(precision)
+        if not any((curve.lower >= precision).any() for curve in curves):
+            text += ", reached by no bound"
+        ax.axhline(precision, label=text, zorder=0, **looks)
+    # An axis of a part of the probabilities does not reach the precision.
+    least, most = np.min(shown, 0)[1], np.max(shown, 0)[1]
+    low, high = probability_limits(least, most)
+    if high > _HALF:
+        low = max(least, 0.0)
+        low, high = low - _ROOM * (1 - low), 1 + _ROOM * (1 - low)
+    labels = ax.get_legend_handles_labels()[1]
+    across = 0.0, 1.02
+    x, y = np.array(shown).T
+    place, window = room_for_legend(ax, x, y, (across, (low, high)), labels)
+    ax.set(xlim=across, ylim=window[1])
     ax.set(xlabel="share of rows accepted", ylabel="share of them that is right")
     status = rows.known.status
     reasons = {str(x): left_out & (status == x) for x in np.unique(status[left_out])}
     style.note_undrawn(ax, np.zeros(1, bool), reasons)
-    style.legend(ax)
+    style.legend(ax, loc=place)
     return style.titled(ax, title)
 
 
@@ -135,8 +148,10 @@ def _lines(rows: KnownLabels, chosen: Any) -> list[tuple[str, NDArray[np.bool_]]
     return [(text, np.arange(number) == i) for text, i in zip(texts, place, strict=True)]
 
 
-def _draw(ax: Axes, curve: RiskCoverage, text: str, offset: float, number: int) -> float:
-    """Draw a curve with its bound and what labels say; the lowest number drawn."""
+def _draw(
+    ax: Axes, curve: RiskCoverage, text: str, offset: float, number: int
+) -> list[tuple[float, float]]:
+    """Draw a curve with its bound and what labels say; some of the points drawn."""
     color, before = style.cycle(ax, number), f"{names.in_legend(text)}, " if text else ""
     rows = len(curve.share)
     first = min(_LEAST, rows) - 1
@@ -150,4 +165,6 @@ def _draw(ax: Axes, curve: RiskCoverage, text: str, offset: float, number: int) 
     seen = ReliabilityCurve(curve.share[ends] + _APART * offset, right, low, high, worth)
     looks: dict[str, Any] = {"marker": style.MARKERS[number], "label": f"{before}seen"}
     intervals(ax, seen, color=style.shade(ax, style.BLACK) if not text else color, **looks)
-    return float(min(lower.min(), low.min()))
+    ends_of_bars = (zip(seen.prob_pred, y, strict=True) for y in (low, right, high))
+    ends_of_band = (zip(share, y, strict=True) for y in (lower, expected))
+    return [point for points in (*ends_of_bars, *ends_of_band) for point in points]

@@ -19,7 +19,7 @@ class PlottedRows(NamedTuple):
     labels: NDArray[np.int8]  # (N,) 0 or 1
     weights: Floats  # (N,) > 0
 
-    def rates(self, n_bins: int, strategy: str, level: float) -> metrics.ReliabilityCurve:
+    def rates(self, n_bins: int | str, strategy: str, level: float) -> metrics.ReliabilityCurve:
         """The frequency of class 1 in bins of the values, against each bin's mean value."""
         low = self.values.min()
         # Bins of equal width or equal mass do not change under an increasing linear map.

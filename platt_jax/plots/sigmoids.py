@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Floats
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.plots import names, style
 from platt_jax.plots.axes import panel_below, probability_limits
@@ -31,13 +31,14 @@ _LETTER = 0.56  # width of a letter, relative to the font size
 _ROWS_PER_BIN = 10
 
 
+@takes_columns
 def sigmoid(
     fit: Fit,
     scores: Column,
     labels: Column,
     *,
     weights: Column = None,
-    n_bins: int = 10,
+    n_bins: int | str = 10,
     strategy: str = "quantile",
     level: float = 0.95,
     densities: bool = True,
@@ -134,18 +135,19 @@ def _draw_sigmoid(
     fit: Fit | _SegmentCurve,
     rows: PlottedRows,
     grid: Floats,
-    n_bins: int,
+    n_bins: int | str,
     strategy: str,
     level: float,
     label: str = "sigmoid",
 ) -> tuple[float, float]:
     """Draw the sigmoid at the scores of the grid, its band, and the rates of the rows.
 
-    Returns the smallest and the largest probability drawn.
+    Returns the smallest and the largest probability to show: of the band where the rates are.
     """
     color, percent = style.shade(ax, style.BLUE), style.percent(level)
     lower, upper = fit.band(grid, level)
-    p = fit.predict_proba(grid)
+    # The scores of a grid are no rows, of which `Fit.predict_proba` would warn.
+    p = (fit.sigmoid if isinstance(fit, Fit) else fit).predict_proba(grid)
     if np.isfinite(lower).any():
         ax.fill_between(grid, lower, upper, color=color, alpha=0.2, linewidth=0)
         label = f"{label}, {percent} band"
@@ -154,10 +156,13 @@ def _draw_sigmoid(
     ink = style.shade(ax, style.BLACK)
     intervals(ax, rates, color=ink, label=f"observed, {percent} interval")
     ax.set_xlim(*grid[[0, -1]])
-    drawn = np.concatenate([p, lower, upper, rates.lower, rates.upper])
+    at = rates.prob_pred[rates.rows > 0]
+    beside = (grid >= at.min()) & (grid <= at.max())
+    drawn = np.concatenate([p, lower[beside], upper[beside], rates.lower, rates.upper])
     return float(np.nanmin(drawn)), float(np.nanmax(drawn))
 
 
+@takes_columns
 def segment_sigmoids(
     calibrator: SegmentCalibrator,
     scores: Column,

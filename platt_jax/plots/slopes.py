@@ -11,6 +11,7 @@ from platt_jax.arrays import Bools, Floats
 from platt_jax.plots import axes, funnels, style
 from platt_jax.plots.funnels import ControlLimits, Funnel
 from platt_jax.plots.points import central, points
+from platt_jax.results import tables
 from platt_jax.results.fit import Fit, Inspectable, inspected
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -155,7 +156,7 @@ def _draw_pooled(
     else:
         mean, label = -float(population.mean[0]), "mean of the population"
         reach = critical_value(0.95, False) * float(np.sqrt(population.covariance[0, 0]))
-    some, band = style.counted(len(rows), kind), "95 % of the population"
+    some, band = tables.counted(len(rows), kind), "95 % of the population"
     window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
     ax.set(xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
     with axes.framed(ax, rows, slope, window, [label, some, band], left_out) as window:

@@ -50,7 +50,8 @@ def titled(ax: Axes, title: str | None) -> Axes:
     if title is not None:
         # All titles of axes have the same base line.
         lines = len(ax.get_title(loc="right").splitlines())
-        ax.set_title(title + "\n" * lines, loc="left")
+        title = names.drawable(title)
+        ax.set_title(title + "\n" * lines, loc="left", fontfamily=names.families([title]))
     return ax
 
 
@@ -109,16 +110,6 @@ def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, Bools]) -> None
 def note(ax: Axes, lines: list[str]) -> None:
     """Write these lines above the axes, on the right."""
     ax.set_title("\n".join(lines), loc="right", fontsize=SMALL, color=muted(ax))
-
-
-def plural(kind: str) -> str:
-    """The plural of the name of an `Inspectable` result's problems."""
-    return kind + ("es" if kind.endswith("s") else "s")
-
-
-def counted(number: int | np.integer[Any], kind: str) -> str:
-    """A number of problems as text: 1 segment, 2,000 segments."""
-    return f"{number:,} {kind if number == 1 else plural(kind)}"
 
 
 def percent(share: float) -> str:

@@ -3,26 +3,30 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from platt_jax.backend import xla
 from platt_jax.backend.threads import run_concurrently
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint
 from platt_jax.execution.problems import Context
 from platt_jax.execution.progress import SILENT, Stage
-from platt_jax.execution.run import fit_problems, run_problems
+from platt_jax.execution.run import fit_problems, fit_task, run_problems
 from platt_jax.execution.segment_rows import SegmentRows
+from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.statistics import quartiles
 from platt_jax.options import Options
-from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
+
+if TYPE_CHECKING:
+    from platt_jax.population.quadrature import Grid, Nodes
 
 # Scores sampled to find coordinates.
 SAMPLED_ROWS = 100_000
@@ -68,6 +72,19 @@ class ChunkedSegments(Segments):
         one: Fit = jax.tree.map(lambda x: x[0, ...], fit)
         return one
 
+    def pooled_first(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
+        """See `Segments`. The fits' program is compiled at the same time."""
+        if self._mesh is not None or not xla.fused_cpu_supported():
+            return self.pooled(given, options, stage)
+        zero: Any = np.broadcast_to(np.zeros((), self.dtype), len(self.keys))
+        under = ProblemInputs(CenteredPrior(*[zero] * 6), (zero, zero))
+        context = self._context(replace(options, targets="none"), SILENT)._replace(ahead=True)
+        _, pooled = run_concurrently(
+            lambda: run_problems(fit_task(True), self._rows.problems, under, context),
+            lambda: self.pooled(given, options, stage),
+        )
+        return pooled
+
     def both(
         self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
     ) -> tuple[Fit, Fit]:
@@ -81,7 +98,9 @@ class ChunkedSegments(Segments):
         """See `Segments`."""
         return coordinates_of(self._rows.sampled_scores(SAMPLED_ROWS), self.dtype)
 
-    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
+    def node_losses(
+        self, grid: "Grid", nodes: "Nodes", options: Options, stage: Stage
+    ) -> NDArray[Any]:
         """See `Segments`."""
         context = self._context(options, stage)
         losses: NDArray[Any] = run_problems(grid.losses, self._rows.problems, nodes, context)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from platt_jax import validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.execution.run import run_there
 from platt_jax.execution.segment_rows import SegmentRows
@@ -20,12 +20,14 @@ from platt_jax.options import Options
 from platt_jax.passes import shapes
 from platt_jax.population.chunked import MIDDLE_HALF, SAMPLED_ROWS, ChunkedSegments
 from platt_jax.population.places import is_there
-from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.population.segments import Coordinates, finite
 from platt_jax.results.fit import Fit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.solver.solution import ProblemInputs
+
+if TYPE_CHECKING:
+    from platt_jax.population.quadrature import Grid, Nodes
 
 
 class DeviceSegments(ChunkedSegments):
@@ -45,7 +47,7 @@ class DeviceSegments(ChunkedSegments):
         return Coordinates.from_center_and_width(middle, width, self.dtype)
 
     def node_losses_there(
-        self, grid: Grid, nodes: Nodes, options: Options, stage: Stage
+        self, grid: "Grid", nodes: "Nodes", options: Options, stage: Stage
     ) -> jax.Array:
         """See `Segments`."""
         problems, length = self._rows.problems, len(nodes.posterior.mean_A)
@@ -97,7 +99,9 @@ def where_rows_are(rows: SegmentRows, fit: Callable[[], SegmentCalibrator]) -> S
 
 
 def fetched(calibrator: SegmentCalibrator) -> SegmentCalibrator:
-    """The calibrator with its fits on the host; the same one if they are there."""
+    """The calibrator with its fits on the host; the same one if they are there, as curves are."""
+    if calibrator.curves is not None:
+        return calibrator
     parts = calibrator.fit, calibrator.fallback, calibrator.fallback_covariance
     return _with_fits(calibrator, jax.device_get) if is_there(parts) else calibrator
 

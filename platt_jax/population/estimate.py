@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +21,7 @@ from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Square, Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Flag, Status
 
 # Standard deviations of the population at the start.
@@ -32,8 +34,13 @@ _MOST_WIDENINGS = 3
 
 def estimable(pooled: Fit) -> bool:
     """Whether the fit of all rows is one that segments can differ from."""
+    return bool(pooled.status == Status.CONVERGED and _varies(pooled))
+
+
+def _varies(pooled: Fit) -> bool:
+    """Whether all rows have finite scores and labels of several values."""
     flagged = pooled.flags & (Flag.ONE_CLASS | Flag.CONSTANT_SCORES)
-    return bool(pooled.status == Status.CONVERGED and not flagged)
+    return bool(np.isfinite(pooled.A) and not flagged)
 
 
 def estimate_population(
@@ -48,12 +55,13 @@ def estimate_population(
     The search starts from the population `near`, if it is given and has converged. The fit is None
     if there is no population to estimate, or if the search did not converge and
     its population says less of the rows than the curve of all rows, `pooled`. Labels are
-    the targets; `options.targets` is not used.
+    the targets. Segments that are left out, see `StandardizedSegments.without_far_scores`, are
+    fitted alone, with `options.targets`: they have flat likelihoods and Flag.OUTLIER.
     """
     number = segments.total(np.array([len(segments.keys)], float))[0]
-    if number < 2 or not estimable(pooled):
+    if number < 2 or not _varies(pooled):
         return None, Population.not_estimated(len(segments.keys))
-    options = replace(options, targets="none").with_tol(segments.dtype)
+    given, options = options, replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
     to = coordinates.matrix
@@ -61,8 +69,16 @@ def estimate_population(
     start = normals(mean, START_SPREAD**2 * np.eye(2))
     if near is not None and near.status == Status.CONVERGED:
         start = normals(to @ near.mean, to @ near.covariance @ to.T)
-    fit = standardized.modes(start, None, Stage.of(progress, "first fit", last=False))
-    nodes = places.placed(standardized.around(fit, start))
+    stage = Stage.of(progress, "first fit", last=False)
+    fit = standardized.modes(start, None, stage)
+    standardized = standardized.without_far_scores(fit)
+    around = standardized.around(fit, start)
+    if standardized.left_out is not None:
+        mean = standardized.curve_of_others(around, start)
+        alone = segments.fit(ProblemInputs(), given, stage)
+    elif not estimable(pooled):
+        return None, Population.not_estimated(len(segments.keys))
+    nodes = places.placed(around)
     found = estimated(standardized, mean, start, nodes, progress)
     if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
         standardized, mean, found.at.log_likelihood
@@ -72,7 +88,31 @@ def estimate_population(
     means = _means(own, found.population, len(segments.keys))
     known = _integrated(standardized, found, own, means, mean, progress)
     fit = standardized.modes(found.population, means, Stage.of(progress))
-    return fit, _result(found, known, coordinates, len(segments.keys))
+    population = _result(found, known, coordinates, len(segments.keys))
+    if standardized.left_out is None:
+        return fit, population
+    return with_left_out(fit, population, alone, standardized.left_out)
+
+
+def with_left_out(
+    fit: Fit, population: Population, alone: Fit, out: NDArray[np.bool_]
+) -> tuple[Fit, Population]:
+    """Segments that are left out have their fit alone, without pooling, and a flag."""
+    alone = replace(alone, flags=alone.flags | Flag.OUTLIER)
+    fit = jax.tree.map(
+        lambda x, y: np.where(out.reshape(-1, *[1] * (x.ndim - 1)), x, y), alone, fit
+    )
+    mean = np.stack([fit.A, fit.B], -1).astype(float)
+    some, matrices = out[:, None], out[:, None, None]
+    return fit, replace(
+        population,
+        likelihood_precision=np.where(matrices, 0, population.likelihood_precision),
+        likelihood_pull=np.where(some, 0, population.likelihood_pull),
+        posterior_mean=np.where(some, mean, population.posterior_mean),
+        posterior_covariance=np.where(
+            matrices, fit.covariance.astype(float), population.posterior_covariance
+        ),
+    )
 
 
 class _Known(NamedTuple):

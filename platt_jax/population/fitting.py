@@ -1,28 +1,37 @@
 """The fit of all segments, for rows in any place: the code behind every `fit_segments`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
-from platt_jax.execution.caller import ARE_NAN, Caller, report_non_finite
+from platt_jax.execution.caller import ARE_NAN, report_non_finite
 from platt_jax.execution.given import problem_inputs, shared_prior
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
-from platt_jax.population.estimate import estimable, estimate_population
-from platt_jax.population.level_fitting import fit_levels, levels_of
 from platt_jax.population.segments import Segments
+from platt_jax.results import tables
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator, with_posterior_covariance
-from platt_jax.status import Status
+from platt_jax.status import Flag, Status
 
 _ONE_CURVE = "all segments have the curve of all rows"
 _WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
+# Below so many segments chance alone may tip a sum of targets. From here on partial pooling had
+# the smaller log loss in over 9 of 10 simulated calls that are warned of.
+_ENOUGH_SEGMENTS = 20
+_EXCESS = 0.1
+_INNER = ContextVar("inner", default=False)
 
 
 def fit_by_segment(
@@ -42,9 +51,15 @@ def fit_by_segment(
     each: Any = None
     population = by_level = None
     if levelled := pooling in ("nested", "crossed"):
+        from platt_jax.population.level_fitting import fit_levels, levels_of
+
         values = levels_of(segments.keys, pooling)
     if pooling == "partial" or levelled:
-        pooled = segments.pooled(shared, options, Stage.of(progress, "pooled fit", last=False))
+        from platt_jax.population.estimate import estimable, estimate_population
+
+        pooled = segments.pooled_first(
+            shared, options, Stage.of(progress, "pooled fit", last=False)
+        )
         if not levelled:
             each, population = estimate_population(segments, pooled, options, progress)
         elif estimable(pooled):
@@ -57,11 +72,14 @@ def fit_by_segment(
     if each is None:
         each, pooled = segments.both(given, shared, options, Stage.of(progress))
     consequence = _WITHOUT_BAD_ROWS if one_curve else ARE_NAN
-    report_non_finite(each, options, "segments", segments.keys, caller, consequence)
+    report_non_finite(each, options, "segment", segments.keys, caller, consequence)
     if one_curve:
         each = with_pooled_curve(each, pooled)
     if population is not None:
         report_search(population, caller)
+        report_left_out(segments.keys, each.flags, population.likelihood_precision, caller)
+    if pooling == "none":
+        report_few_rows(smoothing(each), options, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(
         segments.keys,
@@ -85,6 +103,55 @@ def report_search(population: Population, caller: Caller) -> None:
             f"pooling: the search for the population did not converge: {instead}. "
             "Use more rows, or fewer segments"
         )
+
+
+def report_left_out(
+    keys: NDArray[Any], flags: Any, precision: NDArray[np.float64], caller: Caller
+) -> None:
+    """Warns of segments (K,) with rows that are left out of the population."""
+    out = np.flatnonzero(((np.asarray(flags) & Flag.OUTLIER) != 0) & ~precision.any((1, 2)))
+    if len(out):
+        caller.warn(
+            f"pooling: scores lie over 100 times as far out as all others in {len(out):,} of "
+            f"{tables.counted(len(keys), 'segment')}, first in {tables.name(keys, out[0])}: these "
+            "are fitted alone. Drop rows with codes for missing values"
+        )
+
+
+@contextmanager
+def inner_fits(inner: bool = True) -> Iterator[None]:
+    """Fits within are steps of another function, if `inner`: `report_few_rows` is silent."""
+    token = _INNER.set(inner or _INNER.get())
+    try:
+        yield
+    finally:
+        _INNER.reset(token)
+
+
+def smoothing(each: Fit) -> NDArray[np.float64]:
+    """(4,): segments, positives, negatives, and how many positives Platt's targets add to these."""
+    n_pos, n_neg = (np.asarray(x, np.float64) for x in jax.device_get((each.n_pos, each.n_neg)))
+    added = n_neg / (n_neg + 2) - n_pos / (n_pos + 2)
+    return np.array([n_pos.size, *map(np.nansum, (n_pos, n_neg, added))])
+
+
+def report_few_rows(
+    smoothing: NDArray[np.float64], options: Options, caller: Caller, of: str = "segments"
+) -> None:
+    """Warns where the sum of Platt's targets is too far from the count of a class.
+
+    A curve with an intercept predicts as many positives as its targets add up to. Segments with
+    many rows and few positives, or few rows of any kind, each add up to one more.
+    """
+    segments, n_pos, n_neg, added = smoothing.tolist()
+    if options.targets != "platt" or segments < _ENOUGH_SEGMENTS or _INNER.get():
+        return
+    for kind, seen, more in (("positives", n_pos, added), ("negatives", n_neg, -added)):
+        if more > _EXCESS * seen:
+            caller.warn(
+                f"{of}: {seen:,.0f} {kind}, but Platt's targets of so few rows by segment add up "
+                f'to {seen + more:,.0f}, and predictions to as many or more: see pooling="partial"'
+            )
 
 
 def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:

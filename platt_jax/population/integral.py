@@ -17,15 +17,21 @@ from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
 from platt_jax.population.quadrature import Total, by_blocks, joined
 from platt_jax.population.symmetric import Square, Symmetric
 
-# Maximum and minimum number of sampled covariances. More segments need fewer: they say more.
-_MOST_DRAWS, _LEAST_DRAWS = 256, 32
-# Numbers per array.
-_AT_ONCE = 1 << 20
+# Maximum and minimum number of sampled covariances, each with a correlation of either sign. More
+# segments need fewer: they say more.
+_MOST_DRAWS, _LEAST_DRAWS = 256, 64
+# Draws times segments.
+_AT_ONCE = 1 << 18
 
-# Standard deviations evaluated first.
-_FIRST = np.geomspace(0.01, 10, 24)
-# Rounds of sampling. Each adapts to the posterior's moments in the round before.
-_ROUNDS = 3
+# Standard deviations and angles that are evaluated first, one after the other, and their gaps.
+_FIRST = np.array([*[np.geomspace(0.01, 10, 24)] * 2, np.linspace(-3, 3, 24)])
+_FIRST_GAPS = np.gradient(_FIRST, axis=1)
+# Rounds of sampling, each with a part of the draws, one over these numbers. Each adapts to the
+# posterior's moments in the round before.
+_ROUNDS = 4, 2, 1
+# Each point is drawn with either sign of the correlation: scores with the other sign, and labels
+# changed, have the same spreads.
+_OTHER_SIGN = 1, 1, -1
 
 
 class _Spreads(NamedTuple):
@@ -120,19 +126,22 @@ def _drawn(
     number = int(total(np.array([len(likelihoods.pull_A)], float))[0])
     deviations = np.sqrt(np.diag(covariance))
     angle = np.arctanh(np.clip(covariance[0, 1] / deviations.prod(), -0.9, 0.9))
-    middle, scale = np.array([*deviations, angle]), np.ones(3)
-    first = np.broadcast_to(middle, (2, len(_FIRST), 3)).copy()
-    first[0, :, 0] = first[1, :, 1] = _FIRST
-    spreads = _Spreads(*first.reshape(-1, 3).T)
+    middle, scale = np.array([*deviations, angle]), np.empty(3)
+    lines = np.tile(middle, (3, len(_FIRST[0]), 1))
+    lines[range(3), :, range(3)] = _FIRST
+    spreads = _Spreads(*lines.reshape(-1, 3).T)
     under = _under(likelihoods, spreads.covariance, center, total)
-    logs = (under.log_likelihood + spreads.log_prior).reshape(2, -1) + np.log(_FIRST)
-    for i in range(2):
+    logs = (under.log_likelihood + spreads.log_prior).reshape(3, -1) + np.log(_FIRST_GAPS)
+    for i in range(3):
         weights = _normalized(logs[i])
-        middle[i] = weights @ _FIRST
-        scale[i] = max(np.sqrt(weights @ (_FIRST - middle[i]) ** 2), middle[i] / 8)
+        middle[i] = weights @ _FIRST[i]
+        scale[i] = max(
+            np.sqrt(weights @ (_FIRST[i] - middle[i]) ** 2), weights @ _FIRST_GAPS[i] / 2
+        )
     t = _students_t(_even_points(_draws(number)))
-    for _ in range(_ROUNDS):
-        point = middle + scale * t
+    for share in _ROUNDS:
+        some = t[: len(t) // share]
+        point = middle + scale * np.concatenate([some, some * _OTHER_SIGN])
         point[:, :2] = np.abs(point[:, :2])
         away = _log_density((point - middle) / scale)
         mirrored = _log_density((point[:, :2] + middle[:2]) / scale[:2])
@@ -146,7 +155,7 @@ def _drawn(
 
 
 def _draws(segments: int) -> int:
-    """The number of covariances to draw.
+    """The number of covariances to draw, each with either sign of the correlation.
 
     It is the same for slightly more or fewer segments, such as those that `places.sent` adds.
     """

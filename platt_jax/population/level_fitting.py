@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids
-from platt_jax.execution.progress import Listener
+from platt_jax.execution.progress import Listener, Stage
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.options import Options
 from platt_jax.population.crossed import Crossed
+from platt_jax.population.estimate import with_left_out
 from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.level_search import EstimatedLevels, estimate_levels
 from platt_jax.population.levels import Design, Scoring
@@ -21,6 +22,7 @@ from platt_jax.population.segments import Segments
 from platt_jax.results.fit import Fit
 from platt_jax.results.levels import Level, Levels
 from platt_jax.results.population import Population
+from platt_jax.solver.solution import ProblemInputs
 from platt_jax.status import Status
 
 _Array: TypeAlias = NDArray[Any]
@@ -104,7 +106,11 @@ def fit_levels(
         status = Status.MAX_ITERATIONS
         return None, Population.not_estimated(len(segments.keys), status), None
     fit, found = made
-    return fit, *_assembled(found, values, kind, fit)
+    population, levels = _assembled(found, values, kind, fit)
+    if found.left_out is not None:
+        alone = segments.fit(ProblemInputs(), options, Stage.of(progress))
+        fit, population = with_left_out(fit, population, alone, found.left_out)
+    return fit, population, levels
 
 
 def _assembled(

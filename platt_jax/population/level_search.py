@@ -64,6 +64,7 @@ class EstimatedLevels(NamedTuple):
     cavity: Normals  # the cavity: what all other segments say about each segment's (A, B)
     status: Status
     coordinates: Coordinates
+    left_out: NDArray[np.bool_] | None  # see `StandardizedSegments`
 
 
 def estimate_levels(
@@ -85,7 +86,10 @@ def estimate_levels(
     mean = coordinates.matrix @ np.array([pooled.A, pooled.B], float)
     start = normals(mean, START_SPREAD**2 * np.eye(2))
     first = standardized.modes(start, None, Stage.of(progress, "first fit", last=False))
+    standardized = standardized.without_far_scores(first)
     nodes = standardized.around(first, start)
+    if standardized.left_out is not None:
+        mean = standardized.curve_of_others(nodes, start)
     cavity = Normals(*(np.full_like(nodes.mean_A, x) for x in start))
     grid, passes, fine_passes = COARSE, 0, 0
     while True:
@@ -116,7 +120,8 @@ def estimate_levels(
     fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))
     _, cavity = _around(posteriors, likelihoods)
     status = _status(steps) if design.settled else Status.MAX_ITERATIONS
-    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, cavity, status, coordinates)
+    more = status, coordinates, standardized.left_out
+    return fit, EstimatedLevels(posteriors, unseen, steps, likelihoods, cavity, *more)
 
 
 def _likelihoods(

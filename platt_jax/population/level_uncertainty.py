@@ -61,9 +61,9 @@ def with_joint_errors(
 
     if not free.any():
         return steps
-    at = gradient(np.zeros(len(free)))
     directions = _CHANGE * np.eye(len(free))[free]
-    information = np.stack([at - gradient(change) for change in directions]) / _CHANGE
+    rise = [gradient(-change) - gradient(change) for change in directions]
+    information = np.stack(rise) / (2 * _CHANGE)
     errors = np.sqrt(np.concatenate([np.diag(step.spread) for step in steps])[free])
     values, vectors = np.linalg.eigh(errors[:, None] * (information + information.T) / 2 * errors)
     factor = errors[:, None] * vectors

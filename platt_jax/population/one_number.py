@@ -113,8 +113,11 @@ class NumberPopulation(NamedTuple):
         return float(newton_roots(function, middle, middle - far, middle + far).or_nan())
 
 
-def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopulation:
-    """The population, given the segments' likelihoods and the mean of the prior of its mean."""
+def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopulation | None:
+    """The population, given the segments' likelihoods and the mean of the prior of its mean.
+
+    None if the likelihoods overflow.
+    """
     spread, log_density = _FIRST, np.empty(0)
     for _ in range(2):
         found = _with_spreads(table, center, spread)
@@ -122,6 +125,8 @@ def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopula
         # The grid is of logarithms.
         log_weight = log_density + np.log(spread)
         plausible = np.flatnonzero(log_weight > log_weight.max() - _PLAUSIBLE)
+        if not len(plausible):
+            return None
         if len(spread) == _AGAIN:
             break
         least, most = max(plausible[0] - 1, 0), min(plausible[-1] + 1, len(spread) - 1)

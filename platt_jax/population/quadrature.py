@@ -119,6 +119,7 @@ def _prepared(rows: AnyRows, nodes: Nodes, options: Options) -> tuple[objective.
 
 
 COARSE, _FINE, _FINE_OF_MANY = _grid(5), _grid(13), _grid(9)
+EXACT = _grid(3)  # exact for normal likelihoods, at their posteriors
 MANY = 10_000  # smallest number of segments that are called many
 
 

@@ -44,6 +44,7 @@ _NEAR_ON_PLATEAU, _LITTLE_GAIN, _PLATEAU = 0.35, 0.02, 6
 _LONGEST = 0.7
 # Smallest spread, in log-odds over the usual range of scores. A spread below it counts as none.
 _NO_SPREAD = 1e-2
+_LEAST = (1 + 1e-6) * _NO_SPREAD  # up to rounding
 # Maximum relative error of spreads that are treated as known.
 _CERTAIN = 0.05
 
@@ -52,6 +53,8 @@ _CERTAIN = 0.05
 _FEW_PASSES = 4
 _MOST_STEPS = 8  # maximum number of steps
 _SHORT = 0.3  # maximum length of all steps
+# Largest change of the logarithm of a spread that is called vanishing, and largest such spread.
+_SHRINKING, _SMALL = -0.25, 0.2
 # Minimum curvature, relative to the score products. Less is not reliable.
 _LEAST_CURVATURE = 1e-2
 
@@ -221,7 +224,10 @@ def _most_probable(
             best = -np.inf
             continue
         short = np.abs(way).max() <= _SHORT
-        trial = origin.under(segments, at.grid, _moved(origin, way), stage)
+        end = _moved(origin, way)
+        if part == 1 and not many and _is_vanishing(way, end):
+            end = _by_normal_likelihoods(origin, center)
+        trial = origin.under(segments, at.grid, end, stage)
         after = _newton_step(trial, center)
         # The gain of a short step may be lost in the errors of the quadrature.
         lost = _LOST[at.grid is not COARSE] if short else 0
@@ -275,6 +281,31 @@ def _polished(
     return at, step
 
 
+def _is_vanishing(step: NDArray[np.float64], end: Normals) -> bool:
+    """Whether a spread that is small at the end of a step shrinks by much."""
+    spreads = np.array([end.factor_AA, end.factor_BB])
+    return bool(((step[[_a, _c]] < _SHRINKING) & (spreads < _SMALL)).any())
+
+
+def _by_normal_likelihoods(at: Position, center: NDArray[np.float64]) -> Normals:
+    """The most probable population if the likelihoods at a position were normal, without a pass.
+
+    Newton's method in the logarithm of a spread only halves a spread that tends to 0. Here such
+    steps read no rows.
+    """
+    likelihoods, grid = at.likelihoods, quadrature.EXACT
+    for _ in range(_MOST_PASSES):
+        nodes = likelihoods.under(at.population)
+        losses = likelihoods.losses(grid, nodes)
+        made = posteriors(grid, losses, nodes, at.population, at.total)
+        at = Position(at.population, grid, nodes, losses, made, at.total)
+        step = _newton_step(at, center)
+        at = at._replace(population=_moved(at, step.parameters))
+        if step.decrement <= _TOLERANCE:
+            break
+    return at.population
+
+
 def _newton_step(at: Position, center: NDArray[np.float64]) -> _Step:
     """The step of the population's parameters, and its length in standard errors.
 
@@ -284,10 +315,9 @@ def _newton_step(at: Position, center: NDArray[np.float64]) -> _Step:
     prior, population = at.prior(center), at.population
     gradient = at.posteriors.gradient + prior.gradient
     free = np.ones(5, bool)
-    # Spreads at the minimum, up to rounding, are held if smaller ones would be more likely.
-    least = (1 + 1e-6) * _NO_SPREAD
-    free[_a] = population.factor_AA > least or gradient[_a] > 0
-    free[_c] = population.factor_BB > least or gradient[_c] > 0
+    # Spreads at the minimum are held if smaller ones would be more likely.
+    free[_a] = population.factor_AA > _LEAST or gradient[_a] > 0
+    free[_c] = population.factor_BB > _LEAST or gradient[_c] > 0
     free[_b] = free[_a]
     among, information = np.ix_(free, free), at.posteriors.information + prior.information
     products = (at.posteriors.score_products + prior.positive_information)[among]
@@ -309,7 +339,10 @@ def _moved(at: Position, step: NDArray[np.float64]) -> Normals:
     """The population after a step."""
     root = at.population.factor
     changed = root @ np.array([[np.exp(step[2]), 0], [step[3], np.exp(step[4])]])
-    return normals(at.population.mean + root @ step[:2], changed @ changed.T)
+    covariance = changed @ changed.T
+    if changed[0, 0] <= _LEAST:  # a correlation is held there, and would hold up the spread of B
+        covariance = np.diag(np.diag(covariance))
+    return normals(at.population.mean + root @ step[:2], covariance)
 
 
 def _spread(

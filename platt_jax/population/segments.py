@@ -1,7 +1,7 @@
 """The interface of segments, whose rows may be in memory, on disk, in an engine or elsewhere."""
 
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -9,15 +9,17 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.places import fetched, namespace, sent
-from platt_jax.population.quadrature import Grid, Nodes
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
+
+if TYPE_CHECKING:
+    from platt_jax.population.quadrature import Grid, Nodes
 
 # Widths of scores for which a population can be represented. Errors of covariances of A in float64,
 # and covariances of A in float32, are fourth and second powers of 1 / width.
@@ -110,6 +112,10 @@ class Segments(Protocol):
         cost unseen segments their calibration.
         """
 
+    def pooled_first(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
+        """`pooled`, before fits of the segments with a population as prior."""
+        return self.pooled(given, options, stage)
+
     def both(
         self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
     ) -> tuple[Fit, Fit]:
@@ -126,11 +132,13 @@ class Segments(Protocol):
     def coordinates(self, options: Options) -> Coordinates:
         """Coordinates in which most scores are about as wide as N(0, 1), outliers aside."""
 
-    def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
+    def node_losses(
+        self, grid: "Grid", nodes: "Nodes", options: Options, stage: Stage
+    ) -> NDArray[Any]:
         """The loss (K, J) of each segment at each of its nodes; NaN if a row is not finite."""
 
     def node_losses_there(
-        self, grid: Grid, nodes: Nodes, options: Options, stage: Stage
+        self, grid: "Grid", nodes: "Nodes", options: Options, stage: Stage
     ) -> jax.Array:
         """`finite` losses at nodes on a device, there too; NaN for segments added.
 

@@ -13,12 +13,17 @@ from platt_jax.options import Options
 from platt_jax.population import quadrature
 from platt_jax.population.gaussians import Normals
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.places import is_there
-from platt_jax.population.quadrature import Grid, Nodes, fine
+from platt_jax.population.places import is_there, namespace, program, sent
+from platt_jax.population.quadrature import COARSE, Grid, Nodes, fine
 from platt_jax.population.segments import Coordinates, Segments, finite
 from platt_jax.population.symmetric import Square, Symmetric
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
+from platt_jax.status import Status
+
+# How far out a segment's scores lie, relative to the width of all, where the segment is left out:
+# its slope is below 0.02 or so in the population's unit.
+_FAR = 100
 
 
 class StandardizedSegments(NamedTuple):
@@ -27,6 +32,43 @@ class StandardizedSegments(NamedTuple):
     segments: Segments
     coordinates: Coordinates
     options: Options
+    left_out: NDArray[np.bool_] | None = None  # (K,), segments that say nothing of the population
+
+    def without_far_scores(self, fit: Fit) -> "StandardizedSegments":
+        """Leaves out the segments whose scores are far from all others, given a first fit.
+
+        Codes for missing values in rows of both classes make a segment's slope 0, with a standard
+        error of nearly 0. That is in the unit of the codes, and says nothing of other segments. The
+        standard deviation of the scores, weighted by information, is the standard error of B given
+        A over that of A. Where half of the segments are as far out, none is left out.
+        """
+        own = Square.of(self.coordinates.matrix).congruent(
+            Symmetric.of(fit.covariance.astype(float))
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):  # of what has no factor
+            AA, _, BB = own.factor()
+        far = (BB > _FAR * AA) | ~(AA > 0)
+        wide, number = self.total(np.array([far.sum(), len(far)], float))
+        if not wide:
+            return self
+        # Not for lack of rows, nor for a row that is not finite.
+        flat = Normals(*np.zeros((5, len(far))))
+        far &= np.asarray(self.losses(COARSE, flat))[:, 0] > 0
+        far &= self.segments.fit(ProblemInputs(), self.options, SILENT).status != Status.NON_FINITE
+        (wide,) = self.total(np.array([far.sum()], float))
+        return self._replace(left_out=far) if 0 < 2 * wide < number else self
+
+    def curve_of_others(self, nodes: Normals, prior: Normals) -> NDArray[np.float64]:
+        """(2,), the curve of all rows but those left out, by a Newton step.
+
+        The nodes are normal approximations of the posteriors under the prior.
+        """
+        kept = np.full(len(nodes.mean_A), True) if self.left_out is None else ~self.left_out
+        precision = np.linalg.inv(nodes.covariance[kept])
+        before = np.linalg.inv(prior.covariance)
+        pull = np.einsum("kij,kj->ki", precision, nodes.mean[kept]) - before @ prior.mean
+        sums = self.total(np.append((precision - before).sum(0).ravel(), pull.sum(0)))
+        return np.linalg.lstsq(sums[:4].reshape(2, 2), sums[4:])[0].astype(float)
 
     def modes(
         self, population: Normals, start: NDArray[np.float64] | None = None, stage: Stage = SILENT
@@ -49,7 +91,10 @@ class StandardizedSegments(NamedTuple):
         return segments.fit(ProblemInputs(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
-        """Normal approximations at the modes, or the population where a fit has none."""
+        """Normal approximations at the modes.
+
+        They are the population where a fit has none, or where the segment is left out.
+        """
         to = self.coordinates.matrix
         mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
         own = Square.of(to).congruent(Symmetric.of(fit.covariance.astype(float)))
@@ -57,6 +102,8 @@ class StandardizedSegments(NamedTuple):
             own_normals = Normals(mean[:, 0], mean[:, 1], *own.factor())
         usable: Any = np.isfinite(own_normals).all(0)
         usable &= (own_normals.factor_AA > 0) & (own_normals.factor_BB > 0)
+        if self.left_out is not None:
+            usable &= ~self.left_out
         return Normals(
             *(np.where(usable, x, y) for x, y in zip(own_normals, population, strict=True))
         )
@@ -84,6 +131,16 @@ class StandardizedSegments(NamedTuple):
         coordinates: Any = (np.full(length, x, segments.dtype) for x in self.coordinates)
         placed = Nodes(nodes, Standardization(*coordinates))
         if is_there(nodes):
-            return segments.node_losses_there(grid, placed, self.options, stage)
-        placed = jax.tree.map(lambda x: x.astype(segments.dtype), placed)
-        return finite(segments.node_losses(grid, placed, self.options, stage))
+            losses: Any = segments.node_losses_there(grid, placed, self.options, stage)
+        else:
+            placed = jax.tree.map(lambda x: x.astype(segments.dtype), placed)
+            losses = finite(segments.node_losses(grid, placed, self.options, stage))
+        if self.left_out is None:
+            return losses
+        return _flat(losses, sent(self.left_out, False) if is_there(nodes) else self.left_out)
+
+
+@program
+def _flat(losses: Any, some: Any) -> Any:
+    """Losses (K, J), flat for some segments (K,)."""
+    return namespace(losses).where(some[:, None], 0, losses)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.fitted_rows import rows_of_classes
 from platt_jax.execution.segment_rows import row_arrays
 from platt_jax.extras import install_hint
@@ -22,8 +22,12 @@ from platt_jax.report.rows import Judgement, Measure, ReportRows
 from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.fit import inspected
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
-from platt_jax.results.tables import flag_counts, status_counts
+from platt_jax.results.segment_calibrator import (
+    SegmentCalibrator,
+    pooled_proba,
+    require_segment_calibrator,
+)
+from platt_jax.results.tables import counted, flag_counts, status_counts
 from platt_jax.status import Flag, Status
 from platt_jax.version import __version__
 
@@ -31,6 +35,7 @@ from platt_jax.version import __version__
 _FDR = 0.05
 
 
+@takes_columns
 def to_html(
     path: str | os.PathLike[str],
     calibrator: SegmentCalibrator | OneVsRestCalibrator,
@@ -162,7 +167,7 @@ def _drawn(calibrator: SegmentCalibrator) -> str:
 
 def _dashed(calibrator: SegmentCalibrator) -> str:
     """What the dashed line beside it is, where it is drawn: classes have none."""
-    if np.isnan(calibrator.fallback.B):
+    if np.isnan(pooled_proba(calibrator, np.zeros(1))).all():
         return ""
     return f" Dashed: the {rows.pooled_name(calibrator)} pooled."
 
@@ -183,7 +188,7 @@ def _worst(calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedS
         name = escape(explorer.shortened(names.text(judged.keys[i])))
         made.append(
             f'<figure class="chart"><figcaption><bdi title="{name}">{name}</bdi>'
-            f"<span>{judged.table['rows'][i]:,} rows, q = {judged.table['q_value'][i]:.2g}"
+            f"<span>{counted(judged.table['rows'][i], 'row')}, q = {judged.table['q_value'][i]:.2g}"
             f"{', off' if judged.table['flagged'][i] else ''}</span></figcaption>"
             f"{svg}</figure>"
         )
@@ -216,7 +221,7 @@ def _summary(
         "rows of this report": f"{len(usable):,}",
         "rows left out": f"{np.count_nonzero(~usable):,}",
         "segments fitted": f"{len(calibrator.keys):,}",
-        "with a flag": f"{np.count_nonzero(calibrator.fit.flags):,}",
+        "with a flag": f"{np.count_nonzero(inspected(calibrator, any_curve=True)[0].flags):,}",
         "pooling": calibrator.pooling,
         "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
         "segments not fitted": f"{np.count_nonzero(~seen):,}",

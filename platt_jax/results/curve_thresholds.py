@@ -54,13 +54,12 @@ def curve_thresholds(
     monotone = curves.only(some).is_monotone[place.reshape(-1)]
     if isinstance(curves, LogOddsCurves):
         at, error = _smooth(curves, target, which, critical)
-    elif isinstance(curves, RaggedCurves):
+    else:
+        assert isinstance(curves, RaggedCurves)
         # A probability that comes back from its log-odds may be rounded up.
         lost = _ROUNDED * (1 + np.abs(np.clip(target, -_FARTHEST, _FARTHEST)))
         at = _ragged(curves, expit(target) * (1 - lost), which)
         error = np.full(len(target), np.nan)
-    else:
-        raise ValueError(f"calibrator: expected curves with thresholds, got {curves.label!r}")
     known = np.isfinite(curves.proba(np.asarray(curves.low[which], float), which))
     status = np.select(
         [~known, ~monotone, at == np.inf, at == -np.inf],
@@ -95,8 +94,8 @@ def _smooth(
     center, unit = (low + high) / 2, np.where(high > low, (high - low) / 2, 1.0)
 
     def log_odds(angle: Floats) -> Floats:
-        score = center + unit * np.tan(angle)
         with np.errstate(over="ignore", invalid="ignore"):
+            score = center + unit * np.tan(angle)
             made = np.asarray(curves.log_odds(score, which), float)
             if critical is not None:
                 made = made - critical * np.sqrt(curves.variance(score, which))

@@ -16,7 +16,7 @@ from platt_jax.results.probabilities import (
     expit,
     variance_of_logit,
 )
-from platt_jax.results.tables import Table
+from platt_jax.results.tables import Table, counted
 from platt_jax.status import Status
 
 _WIDTH, _HEIGHT = 72, 24  # pixels
@@ -42,10 +42,11 @@ def fit_table(fit: Any, kind: str, names: NDArray[Any]) -> Table:
     return tables.keyed(kind, names, columns)
 
 
-def describe(kind: str, fit: Any, shared_rows: bool) -> str:
+def describe(kind: str, curve: str, fit: Any, shared_rows: bool) -> str:
     """Lines of text: what was fitted, how the fits ended, and their flags; of one fit A and B too.
 
-    `kind` is the class name of the result, `shared_rows` whether all problems have the same rows.
+    `kind` is the class name of the result, `curve` the noun for its curves, and `shared_rows`
+    whether all problems have the same rows.
     """
     if not isinstance(fit.status, np.ndarray | np.generic | jax.Array) or isinstance(
         fit.status, jax.core.Tracer
@@ -53,10 +54,10 @@ def describe(kind: str, fit: Any, shared_rows: bool) -> str:
         return f"{kind}: traced, of {fit.status}"
     fit = jax.device_get(fit)
     lines = [*_parameters(fit), *_outcome(fit)]
-    return "\n".join([_headline(kind, fit, shared_rows), *("  " + x for x in lines)])
+    return "\n".join([_headline(kind, curve, fit, shared_rows), *("  " + x for x in lines)])
 
 
-def describe_html(kind: str, fit: Any, shared_rows: bool, table: Table) -> str:
+def describe_html(kind: str, curve: str, fit: Any, shared_rows: bool, table: Table) -> str:
     """The three lines, and a table of the first rows: failed fits first, then flagged ones."""
     fit = jax.device_get(fit)
     urgency = np.lexsort([-np.ravel(fit.flags), -np.ravel(fit.status)])
@@ -70,18 +71,18 @@ def describe_html(kind: str, fit: Any, shared_rows: bool, table: Table) -> str:
         notes.insert(0, f"and {rest:,} more; see <code>table()</code>")
     note = f"<div>{'<br>'.join(notes)}</div>" if notes else ""
     return (
-        f"<div><b>{escape(_headline(kind, fit, shared_rows))}</b><br>{lines}</div>"
+        f"<div><b>{escape(_headline(kind, curve, fit, shared_rows))}</b><br>{lines}</div>"
         f"{tables.html_rows(table, shown, more)}{note}"
     )
 
 
-def _headline(kind: str, fit: Any, shared_rows: bool) -> str:
+def _headline(kind: str, curve: str, fit: Any, shared_rows: bool) -> str:
     n = np.size(fit.A)
     row_counts = np.asarray(fit.n_pos, float) + fit.n_neg
     # A class with non-finite scores has fewer rows.
     rows = float(np.max(row_counts, initial=0) if shared_rows else np.sum(row_counts))
-    count = f"{rows:,.0f}" if float(rows).is_integer() else f"{rows:,.6g} (weighted)"
-    return f"{kind}: {n:,} sigmoid{'' if n == 1 else 's'} from {count} rows in all, {fit.A.dtype}"
+    count = counted(rows, "row") if rows.is_integer() else f"{rows:,.6g} (weighted) rows"
+    return f"{kind}: {counted(n, curve)} from {count} in all, {fit.A.dtype}"
 
 
 def _parameters(fit: Any) -> list[str]:

@@ -14,7 +14,7 @@ class ComparedByValue:
         if type(self) is not type(other):
             return NotImplemented
         return all(
-            _equal(getattr(self, field.name), getattr(other, field.name))
+            _equal(vars(self)[field.name], vars(other)[field.name])
             for field in fields(self)  # type: ignore[arg-type]  # of a dataclass
             if field.compare
         )

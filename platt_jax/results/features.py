@@ -66,7 +66,7 @@ class Sides(NamedTuple):
 class ScoreFeatures(Features):
     """Functions of the scores as they are, minus their values at the problem's center.
 
-    The center is the one number in the constants of `values`, 0 if there are none.
+    The constants of `values` are the center and a factor of all functions, 0 and 1 without any.
     """
 
     @abstractmethod
@@ -88,6 +88,9 @@ class ScoreFeatures(Features):
         )
 
 
+_AS_THEY_ARE = 0.0, 1.0
+
+
 @dataclass(frozen=True)
 class LinearFeatures(ScoreFeatures):
     """1, f: a sigmoid."""
@@ -97,7 +100,8 @@ class LinearFeatures(ScoreFeatures):
 
     def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
         """See `Features`."""
-        return [u - _center(constants)]
+        center, factor = constants or _AS_THEY_ARE
+        return [(u - center) * factor]
 
     def sides(self, coefficients: Floats, center: Floats) -> Sides:
         """See `ScoreFeatures`."""
@@ -118,7 +122,7 @@ class BetaFeatures(ScoreFeatures):
 
     def values(self, u: Any, constants: Sequence[Any] | None = None) -> list[Any]:
         """See `Features`."""
-        xp, center = jnp if isinstance(u, jax.Array) else np, _center(constants)
+        xp, (center, factor) = jnp if isinstance(u, jax.Array) else np, constants or _AS_THEY_ARE
         # Both functions are (u -+ 2 log cosh(u / 2)) / 2 - log 2, and +-min(+-u, 0) -+ tail. The
         # first form keeps the digits of small scores, and the second the digits of large ones,
         # where one of both functions is nearly constant.
@@ -128,8 +132,8 @@ class BetaFeatures(ScoreFeatures):
         bend, tail = log_cosh - log_cosh_center, tail - tail_center
         below, above = (x(u, 0) - x(center, 0) for x in (xp.minimum, xp.maximum))
         return [
-            xp.where(near, rise - bend, below - tail),
-            xp.where(near, rise + bend, above + tail),
+            xp.where(near, rise - bend, below - tail) * factor,
+            xp.where(near, rise + bend, above + tail) * factor,
         ]
 
     def sides(self, coefficients: Floats, center: Floats) -> Sides:
@@ -139,10 +143,6 @@ class BetaFeatures(ScoreFeatures):
         below, above = np.minimum(center, 0), np.maximum(center, 0)
         constants = np.hstack([level + (a - b) * above, level + (b - a) * below])
         return Sides(constants, coefficients[:, 1:], b - a)
-
-
-def _center(constants: Sequence[Any] | None) -> Any:
-    return 0.0 if constants is None else constants[0]
 
 
 def _parts(u: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -234,7 +234,7 @@ class QuadraticFeatures(StandardizedFeatures):
 
 @dataclass(frozen=True)
 class SplineFeatures(StandardizedFeatures):
-    """The natural cubic spline with these knots, in u of all rows (Harrell 2015, equation 2.24).
+    """The natural cubic spline with these knots, in u (Harrell 2015, equation 2.24).
 
     Beyond the outer knots it is linear.
     """
@@ -251,6 +251,9 @@ class SplineFeatures(StandardizedFeatures):
         """See `Features`."""
         xp = jnp if isinstance(u, jax.Array) else np
         first, *_ = *inner, before, last = self.knots if constants is None else constants
+        # The log-odds of a far score do not depend on how far it is, and its square is finite.
+        reach = float(xp.finfo(u.dtype).max) ** 0.25
+        u = xp.clip(u, -reach, reach)
 
         def cube(x: Any) -> Any:
             positive = xp.maximum(x, 0)
@@ -294,6 +297,18 @@ class SplineFeatures(StandardizedFeatures):
         made[:, 1, 0] = origins
         made[:, 2:] = np.einsum("fk,mkd->mfd", weights, cubes) / (last - first) ** 2
         return Polynomials(origins, made)
+
+    @property
+    def roughness(self) -> Floats:
+        """(P - 2, P - 2): integrals of products of the curved functions' second derivatives."""
+        _, made = self.polynomials()
+        gaps = np.diff(self.knots)
+        # The second derivative is 2 c2 + 6 c3 x, for which Simpson's rule is exact.
+        below = 2 * made[:, 2:, 2].T
+        middle, above = (below + 6 * made[:, 2:, 3].T * gaps * part for part in (0.5, 1))
+        each = below[:, None] * below + 4 * middle[:, None] * middle + above[:, None] * above
+        found: Floats = each @ gaps / 6
+        return found
 
     @property
     def constants(self) -> tuple[float, ...]:

@@ -73,8 +73,20 @@ def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
         >>> float(load(path).A)
         -2.0
     """
+    write(path, calibrator)
+
+
+def write(path: str | os.PathLike[str], calibrator: Calibrator, **more: Any) -> None:
+    """`save` with more entries in the header, which `load` skips."""
     about, arrays = described(calibrator)
-    write_archive(path, about, arrays)
+    write_archive(path, about | more, arrays)
+
+
+def header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The header of a file that `save` wrote; errors as of `load`."""
+    path = to_path(path)
+    with read_archive(path, _FORMAT, str(path), REFUSAL, _HEADER_BYTES) as (about, _, _):
+        return about
 
 
 def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -254,12 +266,12 @@ def _to_arrays(calibrator: Sigmoid | Fit | SegmentCalibrator) -> dict[str, NDArr
     if isinstance(calibrator, Sigmoid):
         arrays = {"A": calibrator.A, "B": calibrator.B}
     else:
-        fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
-        arrays = fit_arrays(fit)
+        arrays = fit_arrays(vars(calibrator).get("fit", calibrator))
     if isinstance(calibrator, SegmentCalibrator):
-        fallback = calibrator.fallback
+        stored = vars(calibrator)  # of sigmoids that were fitted beside other curves, too
+        fallback = stored["fallback"]
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
-        arrays["fallback_covariance"] = calibrator.fallback_covariance
+        arrays["fallback_covariance"] = stored["fallback_covariance"]
         if (population := calibrator.population) is not None:
             arrays |= {f"population_{name}": getattr(population, name) for name in SHAPES}
         if calibrator.shift is not None:

@@ -11,10 +11,11 @@ from platt_jax.backend import accelerators
 def fingerprint(calibrator: Any) -> str:
     """A text that two calibrators share only if their curves are the same, with their errors."""
     calibrator = getattr(calibrator, "by_class", calibrator)
-    fit = getattr(calibrator, "fit", calibrator)
+    fields = vars(calibrator)  # of sigmoids that were fitted beside other curves, too
+    fit = fields.get("fit", calibrator)
     found = [fit.A, fit.B, getattr(fit, "covariance", None)]
-    if (fallback := getattr(calibrator, "fallback", None)) is not None:
-        found += [fallback.A, fallback.B, calibrator.fallback_covariance, calibrator.predictive()]
+    if (fallback := fields.get("fallback")) is not None:
+        found += [fallback.A, fallback.B, fields["fallback_covariance"], calibrator.predictive()]
         if calibrator.curves is not None:
             found += calibrator.curves.arrays().values()
     return digest(found)

@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import jax
@@ -12,7 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.columns import Column
+from platt_jax import validation
+from platt_jax.backend import accelerators
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.model.objective import Array
 from platt_jax.options import Options
 from platt_jax.results import descriptions, tables
@@ -35,6 +39,11 @@ class Inspectable:
     """Methods that every result of a fit has."""
 
     _shared_rows: ClassVar[bool] = False  # whether all problems have the same rows
+
+    @property
+    def _curve(self) -> str:
+        """The noun for its curves."""
+        return "sigmoid"
 
     def _inspected(self) -> tuple["Fit", str, NDArray[Any]]:
         """The fit, the noun for its problems, and their names."""
@@ -60,11 +69,12 @@ class Inspectable:
 
     def __repr__(self) -> str:
         fit, *_ = self._inspected()
-        return descriptions.describe(type(self).__name__, fit, self._shared_rows)
+        return descriptions.describe(type(self).__name__, self._curve, fit, self._shared_rows)
 
     def _repr_html_(self) -> str:
         fit, *_ = self._inspected()
-        return descriptions.describe_html(type(self).__name__, fit, self._shared_rows, self.table())
+        about = type(self).__name__, self._curve, fit, self._shared_rows
+        return descriptions.describe_html(*about, self.table())
 
 
 def inspected(fits: Any, *, any_curve: bool = False) -> tuple["Fit", str, NDArray[Any]]:
@@ -86,11 +96,21 @@ def inspected(fits: Any, *, any_curve: bool = False) -> tuple["Fit", str, NDArra
     )
 
 
+def warn_if_unlike(scores: Any, proba: Any, fitted: validation.FittedScores) -> None:
+    """Warns if many scores are probabilities and the fitted ones were not, or the reverse."""
+    if len(proba) >= validation.FEW:
+        is_read = isinstance(scores, np.ndarray) and scores.dtype.kind == "f"
+        f = scores if is_read else validation.numbers(scores, "scores")
+        if f.shape == proba.shape and (doubt := fitted.unlike(f, proba)) is not None:
+            Caller().warn_once(doubt)
+
+
 # Attributes of results and classifiers that are calibrators.
 _PARTS = {
     "by_class": "its by_class, whose segments are the classes",
     "calibrators_": "one of its calibrators_",
     "calibrator_": "its calibrator_",
+    "batch": "the calibrator of `fit_segments`, whose segments are the problems",
 }
 
 
@@ -121,7 +141,8 @@ class Fit(ComparedByValue, Inspectable):
             Hessian come from the last pass. A converged fit takes one more step, of at most
             `Options.tol` standard errors; the gradient is updated for it to first order.
         covariance: (..., 2, 2), inverse of the Hessian, the approximate covariance of (A, B); NaN
-            if constant scores leave it undefined. In a `SegmentCalibrator` with a population it is
+            if constant scores leave it undefined, or scores are so large that its entry for A is
+            below the numbers of the dtype. In a `SegmentCalibrator` with a population it is
             the posterior's.
         n_pos: (...), weighted count of the finite rows with y = 1.
         n_neg: (...), weighted count of the finite rows with y = 0.
@@ -162,7 +183,16 @@ class Fit(ComparedByValue, Inspectable):
 
     def predict_proba(self, scores: Column, *, offset: Column | None = None) -> Any:
         """P(y=1 | score) by the fitted sigmoids, as `Sigmoid.predict_proba`."""
-        return self.sigmoid.predict_proba(scores, offset=offset)
+        if offset is None and not accelerators.holds(scores):
+            scores = validation.plain(scores)
+        proba = self.sigmoid.predict_proba(scores, offset=offset)
+        if isinstance(proba, np.ndarray) and np.ndim(self.A) == 0 and proba.ndim == 1:
+            warn_if_unlike(scores, proba, self._fitted_scores)
+        return proba
+
+    @cached_property
+    def _fitted_scores(self) -> validation.FittedScores:
+        return validation.FittedScores.of(self.covariance, (self.n_pos, self.n_neg))
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "Fit":
         """The fits for rows with another rate of positives, as `Sigmoid.shift_prior`.
@@ -186,6 +216,7 @@ class Fit(ComparedByValue, Inspectable):
         """
         return replace(self, B=self.sigmoid.shift_prior(from_rate, to_rate).B)
 
+    @takes_columns
     def band(
         self,
         scores: Column,

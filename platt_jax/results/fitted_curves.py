@@ -4,7 +4,7 @@ A `SegmentCalibrator` whose `curves` are not None predicts by them. Every kind o
 subclass of `FittedCurves`, here; how each is fitted is in `platt_jax.curves`.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -16,8 +16,9 @@ from platt_jax.arrays import Bools, Integers
 from platt_jax.columns import Column
 from platt_jax.results import tables
 from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.fit import problem_names
 from platt_jax.results.pieces import Pieces
-from platt_jax.results.probabilities import expit, logit
+from platt_jax.results.probabilities import band, clipped_logit, critical_value, expit
 from platt_jax.status import Status
 
 # Scores per curve at which is checked whether it is monotone.
@@ -55,7 +56,7 @@ class FittedCurves(ComparedByValue, ABC):
 
     def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """The log-odds of class 1, by `platt_jax.logit` where a curve has probabilities."""
-        return logit(self.proba(scores, which))
+        return clipped_logit(self.proba(scores, which))
 
     def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """The variance of the log-odds (N,).
@@ -77,20 +78,18 @@ class FittedCurves(ComparedByValue, ABC):
             p = self.proba(scores.ravel(), which).reshape(scores.shape)
             return np.asarray((np.diff(p, axis=1) >= -1e-12).all(axis=1))
 
+    @abstractmethod
     def pieces(self) -> Pieces:
-        """The curves in pieces, for programs without platt_jax.
-
-        Raises:
-            ValueError: curves of this kind consist of no polynomials.
-        """
-        raise ValueError(
-            f"calibrator: curves of the kind {self.label!r} have no formula in SQL or Python; "
-            "use export.to_json"
-        )
+        """The curves in pieces, for programs without platt_jax."""
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Columns (K,) of a table."""
         return {"status": self.status}
+
+    def named_columns(self) -> dict[str, NDArray[Any]]:
+        """The columns, with the names of statuses, and whether each curve is monotone."""
+        named = {"status": tables.texts(self.status, lambda code: Status(code).name)}
+        return self.columns() | named | {"monotone": self.is_monotone}
 
     def only(self, which: Any) -> Self:
         """The curves of some problems, by their numbers or a mask."""
@@ -104,6 +103,16 @@ class FittedCurves(ComparedByValue, ABC):
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
         return replace(self, **all_of_them)
+
+    def with_unknown(self) -> Self:
+        """These curves and last one that is not known: its probabilities are NaN."""
+        one = self.only([0])
+        unknown: dict[str, Any] = {
+            name: np.full_like(x, np.nan) for name, x in one.arrays().items() if x.dtype.kind == "f"
+        }
+        return self.joined(
+            replace(one, **unknown | {"status": np.full_like(one.status, Status.EMPTY)})
+        )
 
     @property
     def about(self) -> dict[str, Any]:
@@ -149,19 +158,63 @@ class CurveBatch(ComparedByValue):
             >>> fitted.predict_proba([0.0, 1.5, 2.5, 3.5])
             array([[0.  , 0.25, 0.5 , 0.75]])
         """
+        shape, *rows = self._rows(scores)
+        return self.curves.proba(*rows).reshape(shape)
+
+    def band(self, scores: Column, level: float = 0.95) -> tuple[NDArray[Any], NDArray[Any]]:
+        """A confidence band for P(y=1 | score) at each score, as `Fit.band`.
+
+        Args:
+            scores: (..., N) or (N,), as in `predict_proba`.
+            level: the confidence level, between 0 and 1.
+
+        Returns:
+            Lower and upper probabilities, each (..., N).
+
+        Raises:
+            ValueError: the curves have no standard errors, as isotonic ones, bins and Venn-Abers
+                predictors; the level is not between 0 and 1; or see `predict_proba`.
+
+        Example:
+            >>> from platt_jax import fit
+            >>> fitted = fit([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], curve="quadratic")
+            >>> [x.round(2).tolist() for x in fitted.band([1.0, 4.0])]
+            [[0.01, 0.03], [0.97, 0.99]]
+        """
+        critical = critical_value(level, False)
+        shape, *rows = self._rows(scores)
+        ends = band(self.curves.log_odds(*rows), self.curves.variance(*rows), critical)
+        lower, upper = (x.reshape(shape) for x in ends)
+        return lower, upper
+
+    def raise_if_failed(self) -> Self:
+        """Returns the curves if every fit converged.
+
+        Raises:
+            RuntimeError: a fit failed. The message names the first ones, and says what to do.
+        """
+        tables.raise_if_failed(self.status, problem_names(self.batch))
+        return self
+
+    def table(self) -> tables.Table:
+        """One line per problem: its name, the numbers of its curve, and how its fit ended."""
+        return tables.keyed("problem", problem_names(self.batch), self.curves.named_columns())
+
+    def _rows(self, scores: Column) -> tuple[tuple[int, ...], NDArray[Any], Integers]:
+        """The shape (..., N) of results, and the rows, flat: their scores and curves."""
         f = validation.floating(scores, "scores")
         if not f.ndim or f.shape[:-1] not in ((), self.batch):
             raise ValueError(
                 f"scores: expected (..., N) for problems of shape {self.batch}, got {f.shape}"
             )
         rows = np.broadcast_to(f, (*self.batch, f.shape[-1]))
-        which = np.repeat(np.arange(len(self.curves)), f.shape[-1])
-        return self.curves.proba(rows.ravel(), which).reshape(rows.shape)
+        return rows.shape, rows.ravel(), np.repeat(np.arange(len(self.curves)), f.shape[-1])
 
     def __repr__(self) -> str:
         counts = tables.status_counts(self.status)
         statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-        return f"{type(self).__name__}: {len(self.curves):,} {self.curves.label}: {statuses}"
+        curves = tables.counted(len(self.curves), f"{self.curves.label} curve")
+        return f"{type(self).__name__}: {curves}: {statuses}"
 
 
 def array_fields(kind: type[FittedCurves]) -> list[str]:

@@ -11,7 +11,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import normal_parameters
-from platt_jax.results.tables import Table
+from platt_jax.results.tables import Table, counted
 
 _Array: TypeAlias = NDArray[Any]
 
@@ -183,7 +183,7 @@ class Levels(ComparedByValue):
         table = self.table()
         columns = (table[name] for name in ("level", "values", "slope_sd", "intercept_sd"))
         return [
-            f"level {name}: {values:,} values, standard deviation {slope:.3g} of the slope, "
-            f"{intercept:.3g} of the intercept"
+            f"level {name}: {counted(values, 'value')}, standard deviation {slope:.3g} of the "
+            f"slope, {intercept:.3g} of the intercept"
             for name, values, slope, intercept in zip(*columns, strict=True)
         ]

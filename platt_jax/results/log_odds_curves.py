@@ -15,7 +15,6 @@ from platt_jax.results.features import (
 )
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.pieces import Pieces
-from platt_jax.results.probabilities import nearer_scores
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,19 +101,29 @@ class LogOddsCurves(FittedCurves):
         log-odds and their standard error grow alike, so these have the same probabilities.
         """
         center, scale = self.center[which], self.scale[which]
-        if isinstance(self.features, LinearFeatures):
-            # The reach follows the unit of the scores.
-            variance = self.covariance[:, 1, 1]
-            known = np.where(np.isfinite(variance), variance, 0)
-            return self.features.values(nearer_scores(scores, known, which), (center,)), [], 0
         most = np.finfo(center.dtype).max ** 0.25
         if not isinstance(self.features, StandardizedFeatures):
-            nearer = np.clip(scores, center - most, center + most)
-            return self.features.values(nearer, (center,)), [], 0
+            nearer = np.clip(scores, *(x[which] for x in self._reach))
+            return self.features.values(nearer, (center, 1.0)), [], 0
         ends = self.features.ends(*((x[which] - center) * scale for x in (self.low, self.high)))
         u = np.clip((scores - center) * scale, -most, most)
         inside = np.clip(u, *ends)
         return self.features.values(inside), self.features.slopes(inside), u - inside
+
+    @property
+    def _reach(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """(K,) the farthest scores of functions of scores, below 0 and above.
+
+        They follow the unit of the scores, and lie beyond those fitted. Of two functions the first
+        is nearly constant at large scores, and the second at small ones.
+        """
+        largest = np.finfo(self.center.dtype).max
+        errors = np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2)[:, 1:])
+        size = np.fmax(np.abs(self.coefficients[:, 1:]), np.where(errors < np.inf, errors, 0))
+        with np.errstate(divide="ignore", over="ignore"):
+            far = largest**0.25 / size
+        low, high = np.fmax(far[:, 0], -self.low), np.fmax(far[:, -1], self.high)
+        return -np.minimum(low, largest / 4), np.minimum(high, largest / 4)
 
     def pieces(self) -> Pieces:
         """See `FittedCurves`."""

@@ -9,12 +9,6 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Integers
 from platt_jax.results.features import FEATURES
 from platt_jax.results.fitted_curves import FittedCurves, array_fields
-from platt_jax.results.historical_curves import (
-    BetaScalingCurves,
-    CosineCurves,
-    ParabolaCurves,
-    SigmoidCurves,
-)
 from platt_jax.results.log_odds_curves import LogOddsCurves
 from platt_jax.results.pieces import Pieces, joined
 from platt_jax.results.ragged_curves import (
@@ -110,11 +104,7 @@ class MixedCurves(FittedCurves):
 
 
 _KINDS: dict[str, type[FittedCurves]] = {
-    x.kind: x
-    for x in (
-        *(LogOddsCurves, CornerCurves, StepCurves, VennAbersCurves, MixedCurves),
-        *(SigmoidCurves, ParabolaCurves, CosineCurves, BetaScalingCurves),
-    )
+    x.kind: x for x in (LogOddsCurves, CornerCurves, StepCurves, VennAbersCurves, MixedCurves)
 }
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Floats, Integers
-from platt_jax.columns import Column
+from platt_jax.arrays import Bools, Floats, Integers
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import ClassPooling
 from platt_jax.results import tables
@@ -34,6 +35,7 @@ class MulticlassFits(ComparedByValue):
         coefficients: (K + 1, P) parameters; see `MulticlassCalibrator`.
         standard_errors: (K + 1, P) their standard errors; NaN where the rows say nothing of one.
         status: (K + 1,) `Status` of each fit.
+        flags: (K + 1,) `Flag` values combined by bitwise or: REVERSED and SEPARABLE.
         iterations: (K + 1,) numbers of Newton steps.
         nll: (K + 1,) negative log-likelihoods in nats, summed over weighted rows, with the penalty.
         rows: (K + 1,) weighted numbers of rows that were fitted.
@@ -42,6 +44,7 @@ class MulticlassFits(ComparedByValue):
     coefficients: Floats
     standard_errors: Floats
     status: NDArray[np.int32]
+    flags: NDArray[np.int32]
     iterations: NDArray[np.int32]
     nll: Floats
     rows: Floats
@@ -114,6 +117,7 @@ class MulticlassCalibrator(ComparedByValue):
         pooling: "none", "partial" or "complete".
         fits: parameters and statuses of the segments, and last of all rows. Parameters are the
             inverse temperature or slopes, followed by biases, whose sum is 0, or by thresholds.
+        farthest: (K + 1,) how far below its row's largest a logit is no option, as -inf is none.
         population: the population of log(1 / T) with pooling="partial", else None.
     """
 
@@ -122,12 +126,23 @@ class MulticlassCalibrator(ComparedByValue):
     model: Model
     pooling: ClassPooling
     fits: MulticlassFits
+    farthest: Floats
     population: TemperaturePopulation | None = None
 
     @property
     def status(self) -> NDArray[np.int32]:
         """(K,) `Status` of each segment's fit."""
         return self.fits.status[:-1]
+
+    @property
+    def flags(self) -> NDArray[np.int32]:
+        """(K,) `Flag` values of each segment's fit, combined by bitwise or.
+
+        REVERSED: the classes with the larger logits are less frequent than without the logits, so
+        that the slope or 1 / T is held at 0, or the mean slope of "vector" is negative. SEPARABLE:
+        the rows alone have no best temperature or slope.
+        """
+        return self.fits.flags[:-1]
 
     @property
     def coefficients(self) -> Floats:
@@ -180,9 +195,12 @@ class MulticlassCalibrator(ComparedByValue):
         counts = tables.status_counts(self.status)
         statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
         lines = [
-            f"MulticlassCalibrator: {len(self.keys):,} segments, {len(self.classes):,} classes, "
+            f"MulticlassCalibrator: {tables.counted(len(self.keys), 'segment')}, "
+            f"{tables.counted(len(self.classes), 'class')}, "
             f"{self.model}, {statuses or 'none'}"
         ]
+        if flags := tables.flag_counts(self.flags):
+            lines.append("flags: " + ", ".join(f"{n:,} {name}" for name, n in flags.items()))
         if self.population is not None:
             of = self.population
             lines.append(
@@ -192,7 +210,7 @@ class MulticlassCalibrator(ComparedByValue):
         return "\n  ".join(lines)
 
     def table(self) -> Table:
-        """One line per segment: parameters, standard errors, status and counts."""
+        """One line per segment: parameters, standard errors, status, flags and counts."""
         names = ["slope"] if self.model != "vector" else self._named("slope", self.classes)
         if self.model == "ordinal":
             names += self._named("threshold", self.classes[:-1])
@@ -204,6 +222,7 @@ class MulticlassCalibrator(ComparedByValue):
         columns |= dict(zip(names, self.coefficients.T, strict=True))
         columns |= {f"se_{name}": x for name, x in zip(names, self.standard_errors.T, strict=True)}
         columns["status"] = tables.texts(self.status, lambda code: Status(code).name)
+        columns["flags"] = tables.texts(self.flags, tables.flag_names)
         columns |= {name: getattr(self.fits, name)[:-1] for name in ("rows", "nll", "iterations")}
         return tables.keyed("segment", self.keys, columns)
 
@@ -243,9 +262,11 @@ class MulticlassCalibrator(ComparedByValue):
             self.model,
             self.pooling,
             self.fits.only(kept),
+            self.farthest[kept],
             population,
         )
 
+    @takes_columns
     def predict_proba(self, logits: Column, segments: Column | None = None) -> NDArray[Any]:
         """Probabilities of the classes.
 
@@ -253,14 +274,16 @@ class MulticlassCalibrator(ComparedByValue):
 
         Args:
             logits: (N, C) as in `fit_multiclass`, -inf where a class is no option; or (N,) scores
-                for model="ordinal".
+                for model="ordinal". What lies farther than `farthest` below its row's largest is no
+                option, too.
             segments: (N,) ids, or one id for all. Segments not among keys get the parameters of
                 all rows, or with pooling="partial" the mean over the population. None means the
                 parameters of all rows.
 
         Returns:
             (N, C) in the dtype of the logits. A row's probabilities are NaN if a logit is NaN or
-            inf, if it has no option, or if its segment's fit is NON_FINITE or EMPTY.
+            inf, if it has no option, or if its segment's fit is NON_FINITE or EMPTY. At infinite
+            scores (N,) of "ordinal" they are limits.
 
         Raises:
             ValueError: logits have another shape, or an id is missing or has a type that no key can
@@ -280,6 +303,9 @@ class MulticlassCalibrator(ComparedByValue):
                 f"logits: expected shape (N, {len(self.classes)}), a column per class, "
                 f"got {read.shape}"
             )
+        doubt = validation.probabilities_for_logits(read) if len(read) >= validation.FEW else None
+        if doubt is not None:
+            Caller().warn_once(doubt)
         which = np.full(len(read), -1) if segments is None else self._places(segments, len(read))
         made = np.empty((len(read), len(self.classes)), read.dtype)
         length = max(1, _PREDICTED_AT_ONCE // len(self.classes))
@@ -292,6 +318,7 @@ class MulticlassCalibrator(ComparedByValue):
         if self.model == "ordinal":
             scores = f if f.ndim == 1 else expected_class(f)
             return _cumulative(scores, self._parts(self.fits.coefficients[which]))
+        f = np.where(no_options(f, self.farthest[which]), -np.inf, f)
         if self.population is None or not np.isfinite(self.population.sd):
             return softmax(f, self._parts(self.fits.coefficients[which]))
         nodes, weights = self.population.nodes[which], self.population.node_weights[which]
@@ -309,6 +336,13 @@ class MulticlassCalibrator(ComparedByValue):
 
     def _places(self, segments: Column, rows: int) -> Integers:
         return get_indexer(self.keys, ids.read_like(self.keys, segments, rows))
+
+
+def no_options(f: Floats, farthest: Floats) -> Bools:
+    """(N, C) whether logits (N, C) are so far (N,) or farther below their row's largest."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        far: Bools = f.max(axis=1, keepdims=True) - f >= farthest[:, None]
+    return far
 
 
 def softmax(f: Floats, parts: _Parts) -> Floats:
@@ -342,14 +376,17 @@ def expected_class(f: Floats) -> Floats:
 def _cumulative(scores: Floats, parts: _Parts) -> Floats:
     """Probabilities (N, C) of ordered classes."""
     assert parts.thresholds is not None
-    z = parts.thresholds - parts.slopes * scores[:, None]
+    # At an infinite score a slope of 0 still adds nothing.
+    change = parts.slopes * np.where(parts.slopes == 0, 0, scores[:, None])
+    z = parts.thresholds - change
     e = np.exp(-np.abs(z))
     below, above = (np.where(z * sign >= 0, 1, e) / (1 + e) for sign in (1, -1))
     one = np.ones((len(scores), 1))
     # Differences of the smaller of two tails, which do not cancel.
     low = np.diff(np.hstack([0 * one, below, one]), axis=1)
-    high = -np.diff(np.hstack([one, above, 0 * one]), axis=1)
+    above = np.hstack([one, above, 0 * one])
+    high = above[:, :-1] - above[:, 1:]
     lower_tail = np.hstack([below, one]) < 0.5
     proba: Floats = np.where(lower_tail, low, high)
-    proba[~np.isfinite(scores)] = np.nan
+    proba[np.isnan(scores)] = np.nan
     return proba

@@ -19,7 +19,7 @@ from platt_jax.results.multiclass import (
 )
 from platt_jax.status import Status
 
-_WHOLE = ("status", "iterations")  # fields of int32, others are float64
+_WHOLE = ("status", "flags", "iterations")  # fields of int32, others are float64
 # Fields of a population with an axis of K + 1 segments; others are numbers.
 _NODES = ("nodes", "node_weights")
 
@@ -52,13 +52,15 @@ def assembled(
     for field in fields(fits):
         axes = shape if field.name in ("coefficients", "standard_errors") else shape[:1]
         _check(field.name, getattr(fits, field.name), axes)
+    farthest = read("farthest").astype(np.float64)
+    _check("farthest", farthest, shape[:1])
     population = None
     if pooling == "partial":
         population = TemperaturePopulation(**_read(TemperaturePopulation, "population", read))
         axes = len(keys) + 1, np.shape(population.nodes)[1]
         for field in fields(population):
             _check(field.name, getattr(population, field.name), axes * (field.name in _NODES))
-    made = MulticlassCalibrator(keys, classes, model, pooling, fits, population)
+    made = MulticlassCalibrator(keys, classes, model, pooling, fits, farthest, population)
     numbers = _numbers(made)
     if set(names) != known | set(numbers):
         raise ValueError("not the arrays of its kind")
@@ -69,7 +71,7 @@ def assembled(
 
 def _numbers(calibrator: MulticlassCalibrator) -> dict[str, NDArray[Any]]:
     parts = {"fits": calibrator.fits, "population": calibrator.population}
-    return {
+    return {"farthest": calibrator.farthest} | {
         f"{part}_{field.name}": np.asarray(getattr(value, field.name))
         for part, value in parts.items()
         if value is not None

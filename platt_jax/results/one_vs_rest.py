@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Integers
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
@@ -20,7 +20,7 @@ from platt_jax.results import tables
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import proba_by_class
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, warn_if_unlike
 from platt_jax.results.probabilities import (
     expit,
     log_expit,
@@ -31,11 +31,12 @@ from platt_jax.results.probabilities import (
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import Table
+from platt_jax.status import Status
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class OneVsRestCalibrator(ComparedByValue, ById):
-    """One sigmoid per class of a classifier: each class against all others.
+    """One curve per class of a classifier, by default a sigmoid: each class against all others.
 
     `calibrator[class_id]` is the Fit of one class, `class_id in calibrator` is whether there is
     one, and `len(calibrator)` is the number of classes.
@@ -70,6 +71,11 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             >>> OneVsRestCalibrator.from_fit(["dog", "cat"], each).by_class.keys.tolist()
             ['cat', 'dog']
         """
+        if not isinstance(fit, Fit):
+            raise ValueError(
+                f"fit: expected a Fit, got a {type(fit).__name__}; for other curves than sigmoids "
+                "see `fit_one_vs_rest(curve=)`"
+            )
         names = ids.single_column(ids.read(classes, "classes"), "classes")
         keys, place = ascending(names)
         by_class = jax.tree.map(lambda x: x[np.argsort(place)], fit)
@@ -77,7 +83,11 @@ class OneVsRestCalibrator(ComparedByValue, ById):
 
     @property
     def fit(self) -> Fit:
-        """The fits of the classes, in the order of the score columns."""
+        """The fits of the classes, in the order of the score columns.
+
+        Raises:
+            AttributeError: the classes have other curves than sigmoids; see `by_class.curves`.
+        """
         return self._in_columns(self.by_class.fit)
 
     @property
@@ -111,6 +121,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         by_class = self.by_class.only(where[np.argsort(place)])
         return replace(self, classes=self.classes[where], by_class=by_class)
 
+    @takes_columns
     def predict_proba(
         self, scores: Column, normalize: bool | None = None, *, offset: Column | None = None
     ) -> NDArray[Any]:
@@ -155,19 +166,28 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             table = self._with_columns(accelerators.taken(scores))
             on_device: Any = proba_by_class(A, B, table, normalize, offset)
             return on_device
-        scores, fit = self._columns(scores), self.fit
+        scores = self._columns(scores)
         if by_row:
             (proba,) = self._by_column(self.by_class.predict_proba, scores, offset)
             if not normalize:
                 return proba
             log_proba = np.log(np.maximum(proba, np.finfo(proba.dtype).tiny))
         else:
-            logit = with_offset(log_odds(fit.A, scores, fit.B), offset)
+            logit = with_offset(log_odds(self.fit.A, scores, self.fit.B), offset)
+            # A curve of all classes has the rows of all.
+            fitted_to = slice(None) if self.by_class.pooling == "complete" else 0
+            rows = self.fit.n_pos[fitted_to], self.fit.n_neg[fitted_to]
+            fitted = validation.FittedScores.of(self.fit.covariance[0], rows)
+            warn_if_unlike(scores[:, 0], expit(logit[:, 0]), fitted)
             if not normalize:
                 return expit(logit)
             log_proba = log_expit(logit)
-        return normalized(log_proba, np.isfinite(fit.A))
+        if self.by_class.curves is None:
+            return normalized(log_proba, np.isfinite(self.fit.A))
+        status = self._inspected()[0].status
+        return normalized(log_proba, (status != Status.NON_FINITE) & (status != Status.EMPTY))
 
+    @takes_columns
     def band(
         self,
         scores: Column,
@@ -364,6 +384,10 @@ class OneVsRestCalibrator(ComparedByValue, ById):
     def _fits(self) -> Fit:
         require_sigmoids(self, "calibrator")
         return self.fit
+
+    @property
+    def _curve(self) -> str:
+        return self.by_class._curve
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
         return self._in_columns(self.by_class._inspected()[0]), "class", self.classes

@@ -1,5 +1,6 @@
 """Curves in pieces, as programs without platt_jax compute them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -116,3 +117,26 @@ def lines(curve: Integers, scores: NDArray[Any], values: NDArray[Any]) -> Pieces
         origin=np.insert(scores, first, 0),
         scale=np.insert(scale, first, 0),
     )
+
+
+# The numbers of a piece in the order of exports.
+_NUMBERS = "c0", "c1", "c2", "c3", "origin", "scale", "bend"
+
+
+def numbers_used(some: Pieces) -> list[str]:
+    """The names of the numbers that are not 0 in all pieces."""
+    return ["c0", *(name for name in _NUMBERS[1:] if getattr(some, name).any())]
+
+
+def polynomial(numbers: Mapping[str, str], score: str) -> str:
+    """The polynomial of a piece, in SQL as in Python; names without an expression are 0."""
+    inner = ""
+    for name in ("c3", "c2", "c1", "c0"):
+        terms = [numbers[name]] if name in numbers else []
+        if inner:
+            x = f"({score} - {numbers['origin']})" if "origin" in numbers else score
+            terms.append(
+                " * ".join([*([numbers["scale"]] if "scale" in numbers else []), x, inner])
+            )
+        inner = f"({' + '.join(terms)})" if len(terms) > 1 else "".join(terms)
+    return inner

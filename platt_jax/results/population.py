@@ -11,6 +11,7 @@ from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.equality import ComparedByValue
+from platt_jax.results.tables import counted
 from platt_jax.status import Status
 
 # Fields of a Population: whether their leading axis is the segments', and their other axes.
@@ -132,7 +133,7 @@ class Population(ComparedByValue):
         )
         number = len(self.shrinkage)
         lines = [
-            f"Population of {number:,} segments, {self.status.name}",
+            f"Population of {counted(number, 'segment')}, {self.status.name}",
             f"A: {lines_A}",
             f"B: {lines_B}",
         ]

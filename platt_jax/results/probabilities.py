@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.backend import accelerators
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
 from platt_jax.model.objective import Array
 
@@ -19,6 +20,7 @@ UPPER = (0, 0), (0, 1), (1, 1)
 
 LEAST = 1e-12  # smallest probability, and distance of the largest from 1
 _LOWEST = np.finfo(np.float32).min
+_MASS = 1 / 200  # share of probabilities of 0 or 1 that moves a slope by some percent
 FARTHEST = math.log1p(-LEAST) - math.log(LEAST)  # of log-odds from 0
 
 
@@ -37,12 +39,26 @@ def logit(probabilities: Column) -> NDArray[Any]:
     Raises:
         ValueError: a probability is not in [0, 1].
 
+    Warns:
+        RuntimeWarning: of many probabilities, a part is exactly 0 or 1.
+
     Example:
         >>> logit([0.5, 0.9, 1.0]).round(3).tolist()
         [0.0, 2.197, 27.631]
     """
     p = validation.floating(probabilities, "probabilities")
     validation.require_probabilities(p, "probabilities")
+    if p.size >= validation.FEW and np.mean((p == 0) | (p == 1)) > _MASS:
+        Caller().warn_once(
+            "probabilities: a part is exactly 0 or 1, and is taken as 1e-12 away from them. If "
+            "that is by rounding, their log-odds pull a fit's slope towards 0: take log-odds, or "
+            "probabilities that are not rounded, from the classifier"
+        )
+    return clipped_logit(p)
+
+
+def clipped_logit(p: NDArray[Any]) -> NDArray[Any]:
+    """`logit` of checked probabilities."""
     # float32 has no number between 1 - 6e-8 and 1.
     wide = p.astype(np.float64)
     with np.errstate(divide="ignore"):

@@ -77,7 +77,7 @@ class CornerCurves(RaggedCurves):
         before = np.maximum(after - 1, 0)
         # Halved, for the difference of two scores may overflow.
         low, high = (self.scores[starts + i].astype(float) / 2 for i in (before, after))
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             share = (scores.astype(float) / 2 - low) / (high - low)
         share = np.where(high > low, np.clip(share, 0, 1), 1)
         p_low, p_high = (self.probabilities[starts + i] for i in (before, after))

@@ -1,6 +1,6 @@
 """Fits by segment."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import Any, Self
 
@@ -24,10 +24,14 @@ from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 
+# Fields that calibrators with other curves lack, and what their `Fit` says of predictions.
+_SIGMOIDS = "fit", "fallback", "fallback_covariance"
+_OF_CURVES = "A", "B", "nll", "gradient", "hessian", "covariance"
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SegmentCalibrator(ComparedByValue, PredictsBySegment):
-    """One sigmoid per segment, and a sigmoid of all rows for unseen segments.
+    """One curve per segment, and one of all rows for unseen segments; by default sigmoids.
 
     `calibrator[segment]` is the Fit of one segment, `segment in calibrator` is whether there is
     one, and `len(calibrator)` is the number of segments.
@@ -52,8 +56,9 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         nights: names of the nights by which `update` was called.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
-            of unseen ones, by which `predict_proba` predicts; else None. The sigmoids `fit` are
-            fitted beside them, for comparison, counts and flags.
+            of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,
+            `fallback` and `fallback_covariance` are an AttributeError; `table()` has the statuses,
+            flags and numbers of rows.
     """
 
     keys: NDArray[Any]
@@ -114,6 +119,11 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         unknown = np.full((), np.nan, fit.A.dtype)
         return cls(keys, fit, Sigmoid(unknown, unknown), np.full((2, 2), np.nan, fit.A.dtype))
 
+    def _replaced(self, **changes: Any) -> Self:
+        """The calibrator with other fields; `dataclasses.replace` is for sigmoids only."""
+        kept = {x.name: vars(self)[x.name] for x in fields(self)}
+        return type(self)(**kept | changes)
+
     @property
     def shrinkage(self) -> NDArray[Any] | None:
         """(K,), from 0 (own rows alone) to 1 (population alone); None without a population."""
@@ -145,19 +155,20 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         status = None if self.population is None else self.population.status
         if status in (Status.MAX_ITERATIONS, Status.NOT_ESTIMATED):
             lines.append(f"population: {status.name}")
-        if self.curves is not None:
-            lines.append(f"curves: {self.curves.label}")
         return lines
+
+    @property
+    def _curve(self) -> str:
+        return super()._curve if self.curves is None else f"{self.curves.label} curve"
 
     def table(self) -> Table:
         """One line per segment, as `Fit.table`; with `curves` the columns of these."""
         if self.curves is None:
             return super().table()
-        own = self.curves.only(np.arange(len(self.keys)))
-        columns = own.columns()
-        columns["status"] = tables.texts(own.status, lambda code: Status(code).name)
-        columns["monotone"] = own.is_monotone
-        columns |= {"n_pos": np.asarray(self.fit.n_pos), "n_neg": np.asarray(self.fit.n_neg)}
+        columns = self.curves.only(np.arange(len(self.keys))).named_columns()
+        rows = self._inspected()[0]
+        columns["flags"] = tables.texts(np.asarray(rows.flags), tables.flag_names)
+        columns |= {"n_pos": np.asarray(rows.n_pos), "n_neg": np.asarray(rows.n_neg)}
         return tables.keyed("segment", self.keys, columns)
 
     def raise_if_failed(self) -> Self:
@@ -201,14 +212,13 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
                 f"where: expected a bool for each of {self.keys.shape} segments, got "
                 f"{where.dtype} of shape {where.shape}"
             )
-        fit = jax.tree.map(lambda x: x[where], self.fit)
+        fit = jax.tree.map(lambda x: x[where], vars(self)["fit"])
         population = self.population and self.population.only(where)
         keys = self.keys[where]
         by_level = self.by_level and self.by_level.only(keys)
         shift = None if self.shift is None else self.shift[np.append(where, True)]
         curves = self.curves and self.curves.only(np.append(where, True))
-        return replace(
-            self,
+        return self._replaced(
             keys=keys,
             fit=fit,
             population=population,
@@ -247,12 +257,12 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             >>> pooled.at_mode().pooling
             'none'
         """
-        fit = self.fit
+        fit = vars(self)["fit"]
         if self.population is not None and self.population.estimated:
             known = np.isfinite(fit.A)[:, None, None]
             inverse = np.linalg.inv(np.where(known, fit.hessian, np.eye(2)).astype(np.float64))
             fit = replace(fit, covariance=np.where(known, inverse, np.nan).astype(fit.A.dtype))
-        return replace(self, fit=fit, pooling="none", population=None, by_level=None)
+        return self._replaced(fit=fit, pooling="none", population=None, by_level=None)
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
         """The calibrator for rows with another rate of positives than the fitted rows.
@@ -297,7 +307,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         unseen_change = change.mean() if change.size else 0.0
         change = np.append(np.broadcast_to(change, self.keys.shape), unseen_change)
         before = 0.0 if self.shift is None else self.shift
-        return replace(self._moved(change), shift=before + change)
+        return self._moved(change)._replaced(shift=before + change)
 
     def unshifted(self) -> "SegmentCalibrator":
         """The calibrator before `shift_prior`, for the rate of the fitted rows.
@@ -309,12 +319,14 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             >>> bool(abs(rarer.unshifted().fit.B - calibrator.fit.B).max() < 1e-12)
             True
         """
-        return self if self.shift is None else replace(self._moved(-self.shift), shift=None)
+        return self if self.shift is None else self._moved(-self.shift)._replaced(shift=None)
 
     def _moved(self, change: NDArray[Any]) -> "SegmentCalibrator":
         """The calibrator with changes (K + 1,) added to B of its segments, and of unseen ones."""
         segment_changes, unseen_change = change[:-1], float(change[-1])
         population, by_level = self.population, self.by_level
+        if self.curves is not None:  # by which `shift` moves predictions
+            return self
         return replace(
             self,
             fit=replace(self.fit, B=self.fit.sigmoid._moved(segment_changes).B),
@@ -328,10 +340,40 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         return self.fit
 
     def _inspected(self) -> tuple[Fit, str, NDArray[Any]]:
-        fit = self.fit
-        if self.curves is not None:  # whose ends count
-            fit = replace(fit, status=self.curves.status[:-1])
-        return fit, "segment", self.keys
+        if self.curves is None:
+            return self.fit, "segment", self.keys
+        # Flags and numbers of rows are those of the sigmoids that were fitted beside the curves.
+        fit: Fit = vars(self)["fit"]
+        unknown = {name: np.full_like(getattr(fit, name), np.nan) for name in _OF_CURVES}
+        return replace(fit, status=self.curves.status[:-1], **unknown), "segment", self.keys
+
+
+class _OfSigmoids:
+    """A field of calibrators of sigmoids; beside other curves, which predict, it is refused.
+
+    Files, and flags and numbers of rows, are from the sigmoids that were fitted beside the curves:
+    ``vars(calibrator)`` has them.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, calibrator: Any, owner: type | None = None) -> Any:
+        if calibrator is None:
+            return self
+        if (curves := calibrator.curves) is not None:
+            raise AttributeError(
+                f"{self.name}: expected sigmoids, got a calibrator with {curves.label} curves; "
+                "see its `curves`, of which the last is that of unseen segments, and `table()`"
+            )
+        return vars(calibrator)[self.name]
+
+    def __set__(self, calibrator: Any, value: Any) -> None:
+        vars(calibrator)[self.name] = value
+
+
+for _name in _SIGMOIDS:
+    setattr(SegmentCalibrator, _name, _OfSigmoids(_name))
 
 
 def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:
@@ -361,7 +403,7 @@ def parameters(calibrator: SegmentCalibrator) -> NDArray[np.float64]:
 
 def pooled_proba(calibrator: SegmentCalibrator, scores: NDArray[Any]) -> NDArray[Any]:
     """P(y=1) of scores (N,) by the curve of all fitted rows; NaN for classes, which have none."""
-    if calibrator.curves is None or np.isnan(calibrator.fallback.B):
+    if calibrator.curves is None:
         return calibrator.fallback.predict_proba(scores)
     unseen = np.full(len(scores), -1)
     return ShiftedCurves(calibrator.curves, calibrator.shift).proba(scores, unseen, None)

@@ -95,7 +95,8 @@ class SegmentSigmoids:
         A, B = self.numbers.T[:2]
         if not A.all():
             scores = finite_where_flat(scores, A[places])
-        return with_offset(-(A[places] * scores + B[places]), offset)
+        with np.errstate(over="ignore"):  # far scores have infinite log-odds
+            return with_offset(-(A[places] * scores + B[places]), offset)
 
     def _row_normals(self, places: Integers, offset: Any) -> tuple[Any, Any, Any]:
         """A and B in float64, with the offset in B, and the covariances' entries (3, n)."""

@@ -1,6 +1,7 @@
 """Predictions for rows of many segments, and the scores at which these reach a probability."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,14 @@ from platt_jax import columns, ids, validation
 from platt_jax.arrays import Integers
 from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map, row_slices
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer, indexer
 from platt_jax.ids.vocabulary import distinct
 from platt_jax.results import tables
 from platt_jax.results.by_id import ById
 from platt_jax.results.device_rows import band_by_segment, proba_by_segment
-from platt_jax.results.fit import Fit
+from platt_jax.results.fit import Fit, warn_if_unlike
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
@@ -48,6 +49,7 @@ class PredictsBySegment(ById):
     shift: NDArray[Any] | None
     curves: FittedCurves | None
 
+    @takes_columns
     def predict_proba(
         self, scores: Column, segments: Column = None, *, offset: Column | None = None
     ) -> NDArray[Any]:
@@ -85,9 +87,18 @@ class PredictsBySegment(ById):
         def proba(curves: SegmentCurves, f: Any, places: Integers, offset: Any) -> Any:
             return [curves.proba(f, places, offset)]
 
-        curves = self._segment_curves(errors=False)
-        return self._by_row(curves, proba, 1, scores, segments, offset)[0]
+        scores, curves = validation.plain(scores), self._segment_curves(errors=False)
+        (found,) = self._by_row(curves, proba, 1, scores, segments, offset)
+        warn_if_unlike(scores, found, self._fitted_scores)
+        return found
 
+    @cached_property
+    def _fitted_scores(self) -> validation.FittedScores:
+        stored = vars(self)  # of sigmoids that were fitted beside other curves, too
+        fit, covariance = stored["fit"], stored["fallback_covariance"]
+        return validation.FittedScores.of(covariance, (fit.n_pos, fit.n_neg))
+
+    @takes_columns
     def band(
         self,
         scores: Column,
@@ -265,6 +276,12 @@ class PredictsBySegment(ById):
         normal[:-1][~np.isfinite(self.fit.A)] = np.nan
         return normal
 
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        known: Any = self.fit.A if self.curves is None else self.curves.low
+        return np.dtype(known.dtype)
+
+    @takes_columns
     def _thresholds(
         self,
         level: float | None,
@@ -318,7 +335,7 @@ class PredictsBySegment(ById):
         name = columns.labelled("segments", segments)
         segments = ids.read_like(self.keys, segments, len(scores))
         curves, find = self._located(curves, segments, name)
-        dtype = np.result_type(scores.dtype, self.fit.A.dtype)
+        dtype = np.result_type(scores.dtype, self._dtype)
         if offset is not None:
             offset = validation.broadcast(
                 validation.numbers(offset, "offset"), scores.shape, "offset"

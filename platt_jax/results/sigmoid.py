@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
+from platt_jax.columns import Column, require_one_order
 from platt_jax.model.objective import Array
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.probabilities import expit, log_expit, log_odds, with_offset
@@ -46,6 +46,8 @@ class Sigmoid(ComparedByValue):
             return self._logit(scores, offset)
 
     def _logit(self, scores: Column, offset: Column | None) -> Any:
+        if offset is not None:
+            require_one_order(scores=scores, offset=offset)
         scores, A, B = self._by_row(scores, "scores", self.A, self.B)
         try:
             logit = log_odds(A, scores, B)

@@ -30,20 +30,20 @@ _UNITS = {
 
 
 class Table(dict[str, NDArray[Any]]):
-    """Columns by name, as NumPy arrays of one length."""
+    """Columns by name, as NumPy arrays of one length, which is that of the table."""
+
+    def __len__(self) -> int:
+        return max(map(len, self.values()), default=0)
 
     def __repr__(self) -> str:
-        rows = self._rows()
-        more = f"{rows:,} rows; to_pandas(), to_polars() and to_arrow() have all"
+        rows = len(self)
+        more = f"{counted(rows, 'row')}; to_pandas(), to_polars() and to_arrow() have all"
         return "\n".join([*self.lines(ROWS_SHOWN), *([more] if rows > ROWS_SHOWN else [])])
 
     def _repr_html_(self) -> str:
-        rows = self._rows()
+        rows = len(self)
         more = f"<div>and {rows - ROWS_SHOWN:,} more</div>" if rows > ROWS_SHOWN else ""
         return html_rows(self, range(min(rows, ROWS_SHOWN))) + more
-
-    def _rows(self) -> int:
-        return max(map(len, self.values()), default=0)
 
     def lines(self, rows: int) -> list[str]:
         """The column names and the first rows as lines of text, with as many columns as fit.
@@ -154,6 +154,16 @@ def keyed(kind: str, names: NDArray[Any], columns: dict[str, NDArray[Any]]) -> T
     return Table(fields, **columns)
 
 
+def plural(kind: str) -> str:
+    """The plural of a regular noun."""
+    return kind + ("es" if kind.endswith("s") else "s")
+
+
+def counted(number: float | np.number[Any], kind: str) -> str:
+    """A number of things as text: 1 segment, 2,000 classes."""
+    return f"{number:,.0f} {kind if number == 1 else plural(kind)}"
+
+
 def name(names: NDArray[Any], i: int) -> str:
     """The name of problem i in messages."""
     return str(names[i]) if names.dtype.kind in "mM" else repr(names[i : i + 1].tolist()[0])
@@ -171,7 +181,9 @@ def raise_if_failed(status: Array, names: NDArray[Any]) -> None:
     ]
     more = len(failed) - len(lines)
     lines += [f"  and {more:,} more; see table()"] if more else []
-    raise RuntimeError(f"{len(failed):,} of {len(status):,} fits failed:\n" + "\n".join(lines))
+    raise RuntimeError(
+        f"{len(failed):,} of {counted(len(status), 'fit')} failed:\n" + "\n".join(lines)
+    )
 
 
 def status_counts(status: Array) -> dict[str, int]:
@@ -219,6 +231,28 @@ def flag_names(code: int) -> str:
 def cell(value: Any) -> str:
     """A value alone, as in a repr: a float with six digits."""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def fields_as_lines(result: Any) -> str:
+    """A named tuple as text, a line for each field: few numbers, or their shape and range."""
+    lines = [f"{type(result).__name__}:"]
+    width = max(map(len, result._fields))
+    for name, value in zip(result._fields, result, strict=True):
+        first, *others = _few(value).split("\n")
+        lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {x}" for x in others)]
+    return "\n".join(lines)
+
+
+def _few(value: Any) -> str:
+    if not hasattr(value, "dtype"):
+        return repr(value)
+    array = np.asarray(value)
+    if array.size <= ROWS_SHOWN:
+        return " ".join(cells(array.reshape(-1)) if array.ndim else [cell(array[()])])
+    if array.dtype.kind not in "biuf":
+        return f"{array.shape} from {array.flat[0]} to {array.flat[-1]}"
+    least, most = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
+    return f"{array.shape} from {cell(least)} to {cell(most)}"
 
 
 def cells(values: NDArray[Any]) -> list[str]:

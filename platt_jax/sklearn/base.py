@@ -81,7 +81,8 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 codes = np.searchsorted(classes, labels)
         weights = None
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+            checked = _check_sample_weight(sample_weight, X, dtype=np.float64)
+            weights = validation.weights(checked, np.float64, "sample_weight")
         if offset is not None and (len(classes) > 2 or target == "multilabel-indicator"):
             raise ValueError(
                 "offset: expected None but for two classes, whose log-odds it is added to; for "
@@ -107,13 +108,18 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 warnings.warn(
                     f"sample_weight: fit of {type(estimator).__name__} takes none, so only the "
                     "calibration is weighted",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         return fit_params, given
 
     def _splits(
         self, rows: TrainingRows, split_params: dict[str, Any]
     ) -> Iterable[tuple[Any, Any]]:
+        if isinstance(self.cv, str):
+            raise ValueError(
+                f"cv: expected a number of folds or a splitter, got {self.cv!r}; for a classifier "
+                "that is fitted pass estimator=FrozenEstimator(classifier), of sklearn.frozen"
+            )
         splitter = check_cv(self.cv, rows.y, classifier=True)
         return splitter.split(rows.X, rows.y, **split_params)
 

@@ -10,7 +10,7 @@ from sklearn.model_selection import LeaveOneOut
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.options import Options
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
@@ -117,6 +117,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         self.logits = logits
         self.options = options
 
+    @takes_columns
     def fit(
         self,
         X: Any,
@@ -218,6 +219,7 @@ class PlattCalibratedClassifier(CalibratedBase):
         ]
         return shifted
 
+    @takes_columns
     def predict_proba(self, X: Any, *, offset: Column = None) -> NDArray[np.float64]:
         """Calibrated probabilities (N, C) for rows X (N, F); (N, L) of separate labels.
 

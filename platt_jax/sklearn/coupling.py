@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
 from platt_jax.results.fit import Fit, Inspectable
 from platt_jax.results.probabilities import expit
+from platt_jax.results.tables import counted
 from platt_jax.status import Status
 
 # Constants of LIBSVM's svm_predict_probability and multiclass_probability.
@@ -113,8 +114,8 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
         p[open_] = mine
     else:
         Caller().warn(
-            f"pairwise: the search for the probabilities of {len(open_):,} rows did not converge: "
-            "the probabilities of its last iteration are used"
+            f"pairwise: the search for probabilities of {counted(len(open_), 'row')} did not "
+            "converge: those of its last iteration are used"
         )
     return p
 

@@ -15,9 +15,10 @@ from sklearn.utils.validation import _check_method_params
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
 from platt_jax.columns import Column
-from platt_jax.options import Options
+from platt_jax.options import Options, require_honoured
+from platt_jax.population.fitting import inner_fits
 from platt_jax.results.fit import Fit
-from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
+from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.sklearn.coupling import PairwiseCalibrator
 from platt_jax.sklearn.scores import Scorer
 from platt_jax.sklearn.temperature import TemperatureCalibrator, fit_temperature
@@ -161,7 +162,9 @@ def fit_folds(
     if scorer.kind == "pairwise":
         return _fit_pairs(folds, classes, options)
     if scorer.kind == "softmax" and folds[0].scores.shape[1] > 1:
-        return [_fit_softmax(fold) for fold in folds]
+        # A temperature is >= 0, and has no intercept.
+        given = require_honoured(replace(options, monotone=False, intercept=True), "fit_multiclass")
+        return [_fit_softmax(fold, given) for fold in folds]
     if method not in ("sigmoid", "temperature"):
         return _fit_curves(folds, classes, scorer.raw, method, options)
     return _fit_columns(folds, classes, scorer.raw, options)
@@ -229,33 +232,30 @@ def _fit_curves(
         known, multilabel = fold.seen[-columns:], fold.codes.ndim == 2
         given = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
         given = np.broadcast_to(given, (n, columns))
-        table = fold.scores
-        if curve == "isotonic":
-            table = np.stack([tied(*x) for x in zip(table.T, given.T, strict=True)], axis=1)
         # Above each column a row of weight 0, so that every column is a segment.
-        scores.append(_under(table, _NO_PROBABILITY if raw else 0.0))
+        scores.append(_under(fold.scores, _NO_PROBABILITY if raw else 0.0))
         labels.append(_under(fold.codes if multilabel else fold.codes[:, None] == known, False))
         ids.append(np.repeat(numbers[-1], n + 1))
         weights.append(_under(given, 0.0))
         if fold.offset is not None:
             offsets.append(_under(fold.offset[:, None], 0.0))
-    each = fit_segments(
-        _by_column(scores),
-        _by_column(labels),
-        np.concatenate(ids),
-        weights=_by_column(weights),
-        offset=_by_column(offsets) if offsets else None,
-        curve=curve,
-        options=options,
-    )
+    with inner_fits():
+        each = fit_segments(
+            _by_column(scores),
+            _by_column(labels),
+            np.concatenate(ids),
+            weights=_by_column(weights),
+            offset=_by_column(offsets) if offsets else None,
+            curve=curve,
+            options=options,
+        )
     assert each.curves is not None
     made = []
     for fold, mine in zip(folds, numbers, strict=True):
         names = classes[fold.seen[-len(mine) :]]
-        by_class = replace(
-            unpooled(names, _part(each.fit, mine), options),
-            curves=each.curves.only(np.append(mine, mine[0])),  # no class is unseen
-        )
+        own_curves = each.curves.only(mine).with_unknown()  # no class is unseen
+        columns = each.only(np.isin(np.arange(len(each)), mine))
+        by_class = columns._replaced(keys=names, curves=own_curves)
         own = fold.codes.ndim == 2 or len(mine) == 1
         made.append(OneVsRestCalibrator(names, by_class, multilabel=own))
     return made
@@ -271,26 +271,10 @@ def _by_column(tables: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([table.T.ravel() for table in tables])
 
 
-def tied(scores: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
-    """Scores (N,), those equal to the precision of their dtype replaced by the least of them.
-
-    scikit-learn's IsotonicRegression takes scores for equal that differ by less than
-    `numpy.finfo(dtype).resolution`, counted from the least, among rows of weight above 0.
-    """
-    used = weights > 0
-    values, place = np.unique(scores[used], return_inverse=True)
-    resolution = np.finfo(values.dtype).resolution
-    for j in np.flatnonzero(np.diff(values) < resolution) + 1:
-        if values[j] - values[j - 1] < resolution:  # the one before may have been replaced
-            values[j] = values[j - 1]
-    made = scores.copy()
-    made[used] = values[place]
-    return made
-
-
-def _fit_softmax(fold: CalibrationFold) -> TemperatureCalibrator:
+def _fit_softmax(fold: CalibrationFold, options: Options) -> TemperatureCalibrator:
     column = np.searchsorted(fold.seen, fold.codes)
-    return fit_temperature(fold.scores, np.where(fold.known, column, -1), fold.row_weights)
+    codes = np.where(fold.known, column, -1)
+    return fit_temperature(fold.scores, codes, fold.row_weights, options)
 
 
 def _fit_pairs(
@@ -318,7 +302,8 @@ def _fit_pairs(
         else:
             weights.append(np.broadcast_to(fold.weights.T, fold.scores.T.shape)[pairs, rows])
     joined = (np.concatenate(x) for x in (scores, labels, problems))
-    each = fit_segments(*joined, weights=np.concatenate(weights), options=options).fit
+    with inner_fits():
+        each = fit_segments(*joined, weights=np.concatenate(weights), options=options).fit
     return [
         PairwiseCalibrator(classes[fold.seen], _part(each, mine))
         for fold, mine in zip(folds, numbers, strict=True)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from platt_jax import validation
 from platt_jax.api import fit_segments
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.options import Options, Pooling
 from platt_jax.results.tables import Table
 from platt_jax.sklearn.base import CalibratedBase, offset_of_rows
@@ -83,6 +83,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         self.response_method = response_method
         self.options = options
 
+    @takes_columns
     def fit(
         self,
         X: Any,
@@ -167,6 +168,7 @@ class SegmentCalibratedClassifier(CalibratedBase):
         shifted.calibrator_ = self.calibrator_.shift_prior(from_rate, to_rate)
         return shifted
 
+    @takes_columns
     def predict_proba(self, X: Any, *, offset: Column = None) -> NDArray[np.float64]:
         """Calibrated probabilities (N, 2) for rows X (N, F), by their segments' sigmoids.
 

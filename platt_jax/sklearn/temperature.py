@@ -69,6 +69,7 @@ def fit_temperature(
     logits: NDArray[np.float64],
     codes: NDArray[np.intp],
     weights: NDArray[np.float64] | None = None,
+    options: Options = Options(),
 ) -> TemperatureCalibrator:
     """The temperature by maximum likelihood (Guo, Pleiss, Sun & Weinberger 2017, section 4.2).
 
@@ -76,8 +77,8 @@ def fit_temperature(
     """
     given = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)
     f = np.asarray(logits, np.float64)
-    rows = read_multiclass(f, codes, given, "temperature", f.shape[1])
-    fits = fit_rows(rows, rows.all, "temperature", 1.0, Options())
+    rows = read_multiclass(f, codes, given, "temperature", f.shape[1], np.zeros(len(f), int))
+    fits = fit_rows(rows, rows.all, "temperature", 1.0, options)
     return TemperatureCalibrator(
         inverse_temperature=float(fits.coefficients[0, 0]),
         standard_error=float(fits.standard_errors[0, 0]),

@@ -192,7 +192,7 @@ def leave_bad_start(
     good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
     elsewhere = (state.A != usual[0]) | (state.B != usual[1])
     again = start(*usual, options)._replace(passes=state.passes)
-    leaving = (state.passes == 1) & ~good & elsewhere
+    leaving = direction.computed_once((state.passes == 1) & ~good & elsewhere)
     return jax.tree.map(partial(jnp.where, leaving), again, state)
 
 

@@ -29,8 +29,7 @@ class Problem(NamedTuple):
     standardization: Standardization
     constants: ProblemConstants
     bad: jax.Array  # whether a row is not finite
-    unbounded: jax.Array  # whether the loss falls forever along a ray
-    one_class: jax.Array  # whether it falls along B alone, as where all labels are the same
+    one_class: jax.Array  # whether the loss falls along B alone, as where all labels are the same
     A: jax.Array  # the start
     B: jax.Array
     usual: Point | None = None  # the start to use if that one is bad
@@ -198,7 +197,7 @@ def _final_status(state: SearchState, problem: Problem) -> jax.Array:
     """The status of each problem: the first case that holds, else how the search ended."""
     converged = state.status == Status.CONVERGED
     # Where there is no optimum, the search ended where the loss is nearly flat.
-    nowhere = problem.unbounded & (problem.one_class | ~state.pinned)
+    nowhere = problem.constants.unbounded & (problem.one_class | ~state.pinned)
     nowhere &= state.status != Status.NON_FINITE
     cases = (
         (Status.NON_FINITE, problem.bad),

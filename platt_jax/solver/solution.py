@@ -4,7 +4,8 @@ Pure and traceable.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from platt_jax.model.objective import EarlierCounts, Point, Targets
 from platt_jax.model.prior import CenteredPrior
 from platt_jax.model.standardization import (
     Standardization,
+    far_scores_hide_others,
     over_power_of_two,
     range_standardization,
 )
@@ -24,7 +26,13 @@ from platt_jax.options import Options
 from platt_jax.passes.protocol import Rows
 from platt_jax.results.fit import Fit
 from platt_jax.solver import search
-from platt_jax.solver.flags import both_classes, raised_flags, separable, separated_at_zero
+from platt_jax.solver.flags import (
+    both_classes,
+    far_code,
+    raised_flags,
+    separable,
+    separated_at_zero,
+)
 from platt_jax.solver.search import TRACED, Problem, Runner, Solution
 from platt_jax.solver.stopping import ProblemConstants
 from platt_jax.status import Status
@@ -45,6 +53,20 @@ class Found(NamedTuple):
     standardization: Standardization  # the coordinates of the solution
     ranges: ScoreRanges
     moments: tuple[Moments, Moments]
+
+
+class Unchecked(NamedTuple):
+    """A fit before its `last_checks`, and the numbers that these need besides."""
+
+    fit: Fit
+    # The ends of the two classes' scores, as in `ScoreRanges`.
+    ends: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+    # Of each class, as in `Moments` after the total.
+    sums: tuple[tuple[jax.Array, ...], ...]
+
+    def checked(self, status: jax.Array, flags: jax.Array) -> Fit:
+        """The fit with the results of `last_checks`."""
+        return replace(self.fit, status=status, flags=flags)
 
 
 def fit_rows(
@@ -106,8 +128,9 @@ def _set_up(
         ranges, *jax.lax.stop_gradient((moments, targets)), options
     )
     low, high = ((end - own.center) * own.scale for end in ranges.overall())
+    unbounded = _unbounded(ranges, n_pos, n_neg, prior, options)
     constants = jax.lax.stop_gradient(
-        ProblemConstants(low, high, n_pos + n_neg, ranges.widest_offset)
+        ProblemConstants(low, high, n_pos + n_neg, ranges.widest_offset, unbounded)
     )
     usual = None
     if line is not None:
@@ -133,7 +156,6 @@ def _set_up(
         standardization=own,
         constants=constants,
         bad=ranges.bad,
-        unbounded=_unbounded(ranges, n_pos, n_neg, prior, options),
         one_class=~both_classes(n_pos, n_neg) & options.intercept,
         A=A,
         B=B,
@@ -184,6 +206,8 @@ def coordinates_and_start(
     if not options.slope:
         A = -over_power_of_two(own.scale)
         line = line and (jnp.zeros_like(A), line[1])
+    if options.standardize and options.targets == "none" and options.slope:
+        return start.with_far_scores(own, (A, B), line, ranges, n_pos + n_neg, options.intercept)
     if options.standardize:
         return own, (A, B), line
     # Constant scores are centred in any case: this holds the undetermined A at 0.
@@ -206,8 +230,32 @@ def _warm_start(
     return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
 
 
+def unchecked(rows: Rows, given: ProblemInputs, options: Options) -> Unchecked:
+    """`fit_rows` before `last_checks`."""
+    return _report(searched(rows, given, options), options)
+
+
 def report(found: Found, options: Options) -> Fit:
     """What was found, for the original scores, with flags."""
+    made = _report(found, options)
+    return made.checked(*last_checks(made, options))
+
+
+def last_checks(made: Unchecked, options: Options) -> tuple[jax.Array, jax.Array]:
+    """The status, not CONVERGED where far scores of one class hide the others, and the flags."""
+    fit: Any = made.fit
+    moments = Moments(fit.n_pos, *made.sums[0]), Moments(fit.n_neg, *made.sums[1])
+    ranges = ScoreRanges(fit.status == Status.NON_FINITE, *made.ends, jnp.ones_like(fit.A))
+    status, flags = fit.status, fit.flags | far_code(ranges, moments, options)
+    if options.targets == "none" and options.slope:
+        hidden = (status == Status.CONVERGED) & far_scores_hide_others(ranges, options.intercept)
+        if options.monotone:
+            hidden &= fit.A != 0
+        status = jnp.where(hidden, int(Status.LINE_SEARCH_FAILED), status)
+    return status, flags
+
+
+def _report(found: Found, options: Options) -> Unchecked:
     solution, own, ranges, moments = found
     status = solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
@@ -219,13 +267,16 @@ def report(found: Found, options: Options) -> Fit:
     A, B = standardization.to_original(own, solution.A, solution.B)
     gradient, hessian = standardization.derivatives_to_original(own, derivatives)
     covariance = standardization.covariance_to_original(own, derivatives, solution.pinned)
+    # A variance of the slope below the normal numbers is lost, and bands would lack it.
+    lost = own.scale * own.scale < jnp.finfo(A.dtype).tiny * derivatives.h_AA
+    covariance = jnp.where((lost & ~solution.pinned)[..., None, None], jnp.nan, covariance)
     if not options.intercept:
         is_A = np.array([[True, False], [False, False]])
         hessian, covariance = (jnp.where(is_A, matrix, 0) for matrix in (hessian, covariance))
     if not options.slope:
         is_B = np.array([[False, False], [False, True]])
         gradient, hessian = jnp.where(is_B[1], gradient, 0), jnp.where(is_B, hessian, 0)
-    return Fit(
+    fit = Fit(
         A=answer(A),
         B=answer(B),
         status=status,
@@ -239,3 +290,6 @@ def report(found: Found, options: Options) -> Fit:
         n_pos=moments[0].total,
         n_neg=moments[1].total,
     )
+    ends = ranges.low_pos, ranges.high_pos, ranges.low_neg, ranges.high_neg
+    sums = tuple((x.first, x.second, x.rows) for x in moments)
+    return Unchecked(fit, ends, sums)

@@ -26,6 +26,7 @@ class ProblemConstants(NamedTuple):
     high: jax.Array  # the largest score
     total_weight: jax.Array  # n_pos + n_neg
     widest_offset: jax.Array | None = None  # largest absolute offset; None if rows have none
+    unbounded: jax.Array | bool = False  # whether the loss falls forever along a ray
 
 
 class AcceptedPoint(NamedTuple):
@@ -68,9 +69,10 @@ def _by_decrement(
 ) -> Verdict:
     """Stops at a Newton decrement of at most `tol`, or where rounding keeps it from falling."""
     noise, status = _rounding(accepted, constants, options)
-    noise &= _settled(accepted, constants)
+    near = constants.unbounded | _certain(accepted, constants)
+    noise &= _settled(accepted, constants) & near
     slow = (accepted.decrement > accepted.last_decrement / 2) & accepted.full_step
-    done = (accepted.decrement <= _tol(options)) | (noise & slow)
+    done = ((accepted.decrement <= _tol(options)) & near) | (noise & slow)
     return Verdict(jnp.where(done, status, RUNNING), jnp.where(noise, status, RUNNING))
 
 
@@ -111,6 +113,26 @@ def _rounding(
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 
 
+def _certain(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
+    """Whether the optimum is as near as the decrement shows.
+
+    It is within 4 decrements if the decrement times the largest length of a row (f, 1) in the
+    metric of the inverse Hessian is at most 1/2 (Bach 2010, proposition 2, with |phi'''| bounded
+    as in `newton._proves_decrease`). Rows farther out do not matter if they have no curvature left,
+    see `_settled`. Where the rows with curvature are at one place, the pivot is rounding.
+    """
+    at, (over_pivot, over_h_BB, ratio, pinned) = accepted.derivatives, accepted.factors
+    farthest = jnp.maximum(jnp.abs(constants.low - ratio), jnp.abs(constants.high - ratio))
+    error = accepted.decrement * accepted.decrement
+    of_A = error * over_pivot
+    near = (error * over_h_BB <= 0.25) & (
+        (farthest * farthest * of_A <= 0.25)
+        | ((2 * _far(constants)) ** 2 * of_A <= accepted.A * accepted.A)
+    )
+    known = float(jnp.finfo(of_A.dtype).eps) ** 0.75 * at.h_AA * over_pivot < 1
+    return (near & known) | pinned
+
+
 def _settled(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
     """Whether the decrement shows the distance to the optimum, and falls unless rounding stops it.
 
@@ -119,11 +141,13 @@ def _settled(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
     more has no curvature left: its A f is beyond 512, and beyond any offset. Otherwise one far
     score may have most of the curvature, and lose it on the way.
     """
-    far: jax.Array | int = 1024
-    if constants.widest_offset is not None:
-        far = far + 4 * constants.widest_offset
-    flat = far * jnp.abs(accepted.step[0]) <= jnp.abs(accepted.A)
+    flat = _far(constants) * jnp.abs(accepted.step[0]) <= jnp.abs(accepted.A)
     return (reach(accepted.step, constants) <= 0.5) | flat
+
+
+def _far(constants: ProblemConstants) -> jax.Array | int:
+    """Twice the distance from 0 at which log-odds have no curvature, with any offset of a row."""
+    return 1024 if constants.widest_offset is None else 1024 + 4 * constants.widest_offset
 
 
 def _tol(options: Options) -> float:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.ids.factorize import factorize
+from platt_jax.results.tables import counted
 from platt_jax.sql import queries
 from platt_jax.sql.engines import QueryEngine, numbers
 from platt_jax.sql.queries import RelationColumns
@@ -91,8 +92,8 @@ def _check_values(found: pa.Table, names: RelationColumns) -> None:
         if found[key].null_count:
             rows = int(numbers(found["n"])[found[key].is_null().to_numpy()].sum())
             raise ValueError(
-                f"segment, column {column!r}: expected ids, got NULL in {rows:,} rows; leave these "
-                "out, or give them an id of their own"
+                f"segment, column {column!r}: expected ids, got NULL in {counted(rows, 'row')}: "
+                "leave these out, or give them an id of their own"
             )
     least = np.fmin.reduce(numbers(found["least_weight"]))
     if least < 0:

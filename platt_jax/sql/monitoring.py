@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from platt_jax.arrays import Ints
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.monitoring import Monitor
 from platt_jax.monitoring.evidence import ALTERNATIVES, SHIFTS, SLOPES, UNIT, Night
 from platt_jax.monitoring.judging import (

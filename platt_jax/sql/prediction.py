@@ -9,9 +9,15 @@ from numpy.typing import NDArray
 
 from platt_jax import ids
 from platt_jax.groups import Groups
+from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Part
-from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
+from platt_jax.results.segment_calibrator import (
+    SegmentCalibrator,
+    parameters,
+    require_segment_calibrator,
+)
 from platt_jax.results.tables import arrow_array
+from platt_jax.sql import pieces as sql_pieces
 from platt_jax.sql.checked import check_columns
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import (
@@ -34,7 +40,7 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
 
     Args:
         rows: the rows, from `rows`; labels and weights are not read.
-        calibrator: the calibrator of the segments.
+        calibrator: the calibrator of the segments, with any curves.
         name: name of the new column.
 
     Returns:
@@ -46,7 +52,8 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
         levels a NULL in a column as an unseen value.
 
     Raises:
-        ValueError: a column is missing or of another type, or there is one of the new name.
+        ValueError: a column is missing or of another type, or there is one of the new name; the
+            calibrator is of classes.
 
     Example:
         >>> import duckdb
@@ -61,16 +68,21 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
     names = rows.names._replace(label=None, weight=None, pos_label=None)
     columns = rows.engine.columns()
     check_columns(columns, names)
+    require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     _check_kinds(columns, calibrator, names.segment)
     if name in columns:
         raise ValueError(f"name: expected a new column's name, {name!r} is there")
-    each, by_level = parameters(calibrator), calibrator.by_level
-    root, parts = (each[-1], []) if by_level is None else by_level.parts()
     number = len(ids.fields(calibrator.keys))
     if number != len(names.segment):
         raise ValueError(
             f"segment: expected {number} columns, as the calibrator's, got {names.segment}"
         )
+    if calibrator.curves is not None:
+        return rows.engine.extended(
+            *_by_pieces(names, list(columns), calibrator, calibrator.curves, name)
+        )
+    each, by_level = parameters(calibrator), calibrator.by_level
+    root, parts = (each[-1], []) if by_level is None else by_level.parts()
     known = [Part(range(number), calibrator.keys, each[:-1], None), *parts]
     query = _query(names, list(columns), root, known, name)
     return rows.engine.extended(query, _points(names, known))
@@ -91,6 +103,44 @@ def _check_kinds(
             )
 
 
+def _by_pieces(
+    names: RelationColumns,
+    columns: list[str],
+    calibrator: SegmentCalibrator,
+    curves: FittedCurves,
+    name: str,
+) -> tuple[str, pa.Table]:
+    """The query for curves in pieces, and its points: the segments, then the pieces."""
+    shift, pieces = calibrator.shift, curves.pieces()
+    pieces = pieces if shift is None else pieces.lowered(shift)
+    unseen, score = len(calibrator.keys), _double(names.score)
+    part = Part(range(len(names.segment)), calibrator.keys, np.arange(unseen)[:, None], None)
+    points = [_points(names, [part], ("curve",)), pa.table(sql_pieces.columns(pieces))]
+    curve, prefix = f"COALESCE({_alias(0)}.curve, {unseen})", "platt_pieces.platt_"
+    join = sql_pieces.join(f"{POINTS} AS platt_pieces", curve, score, prefix)
+    value, link, odds = sql_pieces.joined(pieces, score, prefix)
+    offset = None if names.offset is None else _double(names.offset)
+    # Each is many times in the expression of the probability.
+    inner = {"value": value, "link": link, "odds": odds, "offset": offset, "score": score}
+    known = {of: f"platt_rows.platt_jax_{of}" for of, x in inner.items() if x is not None}
+    link = known["link"] if link.startswith(prefix) else link
+    p = sql_pieces.probability(known["value"], link, known.get("odds"), known.get("offset"))
+    row_columns = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
+    made = ", ".join(f"{inner[of]} AS platt_jax_{of}" for of in known)
+    # Of NaN, as of NULL, there is no piece.
+    query = f"""
+        SELECT {row_columns}, CASE WHEN {sql_pieces.finite(known["score"])} IS NULL
+            THEN {known["score"]} ELSE {p} END AS {quoted(name)} FROM (
+            SELECT {ROWS}.*, {made} {_joined(names, [part])} {join}
+        ) platt_rows
+    """
+    return query, pa.concat_tables(points, promote_options="default")
+
+
+def _double(column: str) -> str:
+    return f"CAST({ROWS}.{quoted(column)} AS DOUBLE)"
+
+
 def _query(
     names: RelationColumns,
     columns: list[str],
@@ -99,7 +149,7 @@ def _query(
     name: str,
 ) -> str:
     """The query, given the parameters of other segments, and what is known of some."""
-    score = f"CAST({ROWS}.{quoted(names.score)} AS DOUBLE)"
+    score = _double(names.score)
     # Without a population there are A and B only.
     A, B, *covariance = (
         _parameter(i, of, root[i], known) for i, of in enumerate(_PARAMETERS[: len(root)])
@@ -107,7 +157,7 @@ def _query(
     joined = _joined(names, known)
     z = f"{A} * {score} + {B}"
     if names.offset is not None:
-        z += f" - CAST({ROWS}.{quoted(names.offset)} AS DOUBLE)"
+        z += f" - {_double(names.offset)}"
     if not covariance:
         return f"SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} {joined}"
     # A mean has many terms in two columns, which are computed once.
@@ -150,7 +200,9 @@ def _joined(names: RelationColumns, known: list[Part]) -> str:
     return text
 
 
-def _points(names: RelationColumns, known: list[Part]) -> pa.Table:
+def _points(
+    names: RelationColumns, known: list[Part], parameters: Sequence[str] = _PARAMETERS
+) -> pa.Table:
     """The segments with their parameters, then the values of each level with their own."""
     rows = Groups([len(part.keys) for part in known])
     columns: dict[str, Any] = {}
@@ -164,7 +216,7 @@ def _points(names: RelationColumns, known: list[Part]) -> pa.Table:
             ) from error
     columns |= {"known": np.ones(rows.rows, int), "level": rows.owner}
     numbers = np.concatenate([part.normal for part in known])
-    return pa.table({**columns, **dict(zip(_PARAMETERS, numbers.T, strict=False))})
+    return pa.table({**columns, **dict(zip(parameters, numbers.T, strict=False))})
 
 
 def _keys(place: int, known: list[Part]) -> Any:

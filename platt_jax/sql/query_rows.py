@@ -14,6 +14,7 @@ from platt_jax.model.objective import Array, Derivatives, Targets
 from platt_jax.model.standardization import Standardization
 from platt_jax.model.statistics import ScoreRanges
 from platt_jax.options import Options
+from platt_jax.results.tables import counted
 from platt_jax.sql import moments, queries
 from platt_jax.sql.engines import QueryEngine, numbers
 from platt_jax.sql.moments import ClassMoments
@@ -170,7 +171,7 @@ def _check_same_rows(
         first = which[np.argmax(changed)]
         raise ValueError(
             "relation: expected the same rows in every pass, but rows changed: "
-            f"{int(number[first]):,} rows of a segment that had {good[first]:,} are there now; "
+            f"{counted(number[first], 'row')} of a segment that had {good[first]:,} are there now; "
             f"{_ADVICE}"
         )
     for name, (expected, size) in zip(SAME, _first_sums(plain, widest_offset), strict=False):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.progress import Stage
 from platt_jax.extras import install_hint
 from platt_jax.model.statistics import ScoreRanges

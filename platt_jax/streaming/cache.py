@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.streaming.files import file_at, files_at
 from platt_jax.streaming.grouping import group_source

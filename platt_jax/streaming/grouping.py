@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Integers
 from platt_jax.backend.threads import ordered_map, row_slices, run_programs
+from platt_jax.caller import Caller
 from platt_jax.execution import planning
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.grouping import row_positions
 from platt_jax.execution.progress import SILENT, Stage, reporting
 from platt_jax.execution.segment_rows import checked_rows

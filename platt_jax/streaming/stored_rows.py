@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.checkpoint import Checkpoint, digest
 from platt_jax.execution.devices import checked
 from platt_jax.execution.segment_rows import SegmentRows
@@ -22,6 +22,7 @@ from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.segments import FitArguments, Segments
 from platt_jax.results.archive import read_archive, write_archive
 from platt_jax.results.id_arrays import arrays_to_ids, ids_to_arrays
+from platt_jax.results.tables import counted
 from platt_jax.streaming import checked_files
 from platt_jax.streaming.checked_files import CheckedFile
 
@@ -102,7 +103,8 @@ class StoredRows(SegmentRows):
 
     def __repr__(self) -> str:
         return (
-            f"StoredRows: {len(self):,} rows of {len(self.keys):,} segments, {self.dtype}, "
+            f"StoredRows: {counted(len(self), 'row')} of {counted(len(self.keys), 'segment')}, "
+            f"{self.dtype}, "
             f"in {self._directory}"
         )
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.progress import Listener
 from platt_jax.execution.segment_rows import SegmentRows, laid_out, segment_rows
 from platt_jax.ids.factorize import split_columns
@@ -26,6 +26,7 @@ from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
 from platt_jax.results.sigmoid import Sigmoid
+from platt_jax.results.tables import counted
 from platt_jax.status import Flag, Status
 from platt_jax.updating import earlier_fits
 from platt_jax.updating.drift_model import (
@@ -70,7 +71,7 @@ class Drift(ComparedByValue):
 
     def __repr__(self) -> str:
         lines = [
-            f"Drift of {len(self.calibrator):,} segments between two periods",
+            f"Drift of {counted(len(self.calibrator), 'segment')} between two periods",
             f"lasting: {self.lasting:.2f} of the variance between segments "
             f"(standard error {self.lasting_error:.2g})",
             f"shift of the mean: A {self.shift[0]:+.4g}, B {self.shift[1]:+.4g}",
@@ -78,6 +79,7 @@ class Drift(ComparedByValue):
         return "\n  ".join(lines)
 
 
+@takes_columns
 def estimate_drift(
     calibrator: SegmentCalibrator,
     scores: Column,
@@ -142,7 +144,7 @@ def estimate_drift(
         >>> print(drift)  # half of the variance lasts
         Drift of 500 segments between two periods
           lasting: 0.46 of the variance between segments (standard error 0.048)
-          shift of the mean: A -0.007274, B -0.03732
+          shift of the mean: A -0.007274, B -0.03733
         >>> drift.calibrator.predict_proba([0.5], [7]).shape
         (1,)
     """
@@ -169,7 +171,7 @@ def drift_between(
     weight = np.array([np.sum(x.fit.n_pos + x.fit.n_neg) for x in both], float)
     weight /= weight.sum()
     population = next_population(both, periods, weight, _share(lasting), ahead)
-    if not found:
+    if not found or np.isnan(population.mean).any():
         population = replace(population, status=Status.MAX_ITERATIONS)
     report_search(population, Caller())
     pooled = np.array([[x.fallback.A, x.fallback.B] for x in both], float)

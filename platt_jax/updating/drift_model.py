@@ -24,7 +24,7 @@ from platt_jax.population.levels import times
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.population import Population
-from platt_jax.results.probabilities import logit
+from platt_jax.results.probabilities import clipped_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.searches import newton_maximum, newton_roots
 from platt_jax.status import Status
@@ -132,12 +132,14 @@ def _pooled_mean(calibrator: SegmentCalibrator, covariance: Floats) -> Floats:
     sigmoid = calibrator.fallback
     target = -(design @ np.array([sigmoid.A, sigmoid.B], float))
     variance = np.einsum("ij,jk,ik->i", design, covariance, design)
-    none, reach = np.zeros(2), variance / 2 + 1
+    reach = variance / 2 + 1
 
     def missing(at: Floats) -> tuple[Floats, Floats, float]:
-        mean = mean_probability(none, np.column_stack([none, -at, none, none, variance]))
-        # A step of this length does not pass the root: log-odds of means are no steeper than 1.
-        return target - logit(mean), target - logit(mean), _CLOSE
+        value, later = (
+            target - clipped_logit(_probabilities(x, variance)) for x in (at, at + _APART)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return value, _APART * value / (value - later), _CLOSE
 
     roots = newton_roots(missing, target, target - reach, target + reach)
     return -np.linalg.solve(design, roots.or_nan())

@@ -122,7 +122,11 @@ def raised(flags: Array, flag: Flag, up: Any) -> NDArray[Any]:
 
 def _is_singular(matrices: NDArray[Any], tolerance: float) -> Bools:
     """Whether precisions (..., 2, 2) of (A, B) are singular, in any unit of the scores."""
-    (a, b), (c, d) = np.moveaxis(matrices, (-2, -1), (0, 1))
+    # Products of large entries overflow.
+    unit = np.sqrt(np.abs(np.diagonal(matrices, axis1=-2, axis2=-1)))
+    unit = np.where(unit > 0, unit, 1)
+    scaled = matrices / unit[..., None] / unit[..., None, :]
+    (a, b), (c, d) = np.moveaxis(scaled, (-2, -1), (0, 1))
     return a * d - b * c <= tolerance * np.abs(a * d)
 
 

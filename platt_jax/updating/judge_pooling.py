@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.api import fit_segments
 from platt_jax.arrays import Bools, Floats, Ints
-from platt_jax.columns import Column
+from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids.factorize import factorize
 from platt_jax.options import Options, Pooling
+from platt_jax.population.fitting import inner_fits
 from platt_jax.results.probabilities import LEAST
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 from platt_jax.results.tables import Table
@@ -26,6 +27,7 @@ _COLUMNS = ("cut", "pooling", "rows", "log_loss", "difference", "standard_error"
 _INSIDE = np.array([LEAST, 1 - LEAST])
 
 
+@takes_columns
 def judge_pooling(
     scores: Column,
     labels: Column,
@@ -137,7 +139,8 @@ class _ComparisonRows(NamedTuple):
 
     def fitted(self, some: Bools, pooling: Pooling, options: Options) -> SegmentCalibrator:
         """The calibrator of the rows where `some` holds."""
-        return fit_segments(self.only(some).grouped(), pooling=pooling, options=options)
+        with inner_fits():
+            return fit_segments(self.only(some).grouped(), pooling=pooling, options=options)
 
     def losses(self, some: Bools, calibrator: SegmentCalibrator) -> Floats:
         """The log loss of each row where `some` holds."""

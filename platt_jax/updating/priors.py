@@ -11,7 +11,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
 
 
 def prior_from(
@@ -43,8 +43,8 @@ def prior_from(
         no prior.
 
     Raises:
-        ValueError: forgetting is outside (0, 1]; keys are given for a Fit; or keys are of another
-            type than the fitted keys.
+        ValueError: forgetting is outside (0, 1]; keys are given for a Fit; keys are of another type
+            than the fitted keys; or the calibrator has other curves than sigmoids.
 
     Example:
         >>> from platt_jax import SegmentRows, fit_segments
@@ -58,6 +58,7 @@ def prior_from(
         raise ValueError(f"forgetting: expected a number in (0, 1], got {forgetting!r}")
     if not isinstance(calibrator, Fit | SegmentCalibrator | OneVsRestCalibrator):
         raise ValueError(f"calibrator: expected a fit, got {named_with_part(calibrator)}")
+    require_sigmoids(calibrator, "calibrator")
     where = None
     if isinstance(calibrator, Fit):
         if keys is not None:

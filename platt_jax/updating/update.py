@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
-from platt_jax.execution.caller import Caller, report_non_finite
+from platt_jax.caller import Caller
+from platt_jax.columns import Column, takes_columns
+from platt_jax.execution.caller import report_non_finite
 from platt_jax.execution.fitted_rows import have_no_rows, rows_of_classes
 from platt_jax.execution.given import problem_inputs
 from platt_jax.execution.problems import Context
@@ -24,11 +25,19 @@ from platt_jax.model.objective import EarlierCounts
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.population.device_segments import fetched, segments_of, where_rows_are
-from platt_jax.population.fitting import report_search, with_pooled_curve
+from platt_jax.population.fitting import (
+    inner_fits,
+    report_few_rows,
+    report_left_out,
+    report_search,
+    smoothing,
+    with_pooled_curve,
+)
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
+from platt_jax.results.probabilities import UPPER
 from platt_jax.results.segment_calibrator import (
     SegmentCalibrator,
     require_segment_calibrator,
@@ -48,6 +57,7 @@ _NOT_LEARNT = (
 Calibrator = TypeVar("Calibrator", SegmentCalibrator, OneVsRestCalibrator)
 
 
+@takes_columns
 def update(
     calibrator: Calibrator,
     scores: Column,
@@ -142,15 +152,16 @@ def update(
         given: tuple[Any, ...] = [], [], []
         if not have_no_rows(scores, labels):
             given = (rows_of_classes(calibrator, scores, labels, segments, weights, offset),)
-        by_class = update(
-            calibrator.by_class,
-            *given,
-            forgetting=forgetting,
-            drift=drift,
-            night=night,
-            options=options,
-            progress=progress,
-        )
+        with inner_fits(not calibrator.multilabel):
+            by_class = update(
+                calibrator.by_class,
+                *given,
+                forgetting=forgetting,
+                drift=drift,
+                night=night,
+                options=options,
+                progress=progress,
+            )
         return replace(calibrator, by_class=by_class)
     require_segment_calibrator(calibrator, "calibrator")
     if not 0 < forgetting <= 1:
@@ -196,15 +207,22 @@ def _updated(
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
         moved = walk.moved_precision(np.asarray(prior.precision))
-        prior = prior._replace(precision=moved)
+        told = _representable(moved, rows.dtype)
+        prior = GaussianPrior(
+            np.where(told[:, None], prior.mean, 0), np.where(told[:, None, None], moved, 0)
+        )
         counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
         before = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
         new = _fit(rows, prior, before, options, stage, caller)
+        failed = new.converged & ~told
+        new = replace(new, status=np.where(failed, int(Status.LINE_SEARCH_FAILED), new.status))
     kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
-    report_non_finite(new, options, "segments", rows.keys, caller, _NOT_LEARNT)
+    report_non_finite(new, options, "segment", rows.keys, caller, _NOT_LEARNT)
     _report_failed(new, kept, rows.keys, caller)
     if found is not None:
         report_search(found.population, caller)
+        flags, precision = found.fit.flags, found.population.likelihood_precision
+        report_left_out(rows.keys, flags[found.at], precision[found.at], caller)
     levels = None
     if found is not None:
         keys, population, levels = found.keys, found.population, found.levels
@@ -216,7 +234,9 @@ def _updated(
     else:
         new = earlier_fits.with_earlier(new, earlier, known, None)
         keys, each = earlier_fits.joined(calibrator.keys, remembered, rows.keys, new, place, kept)
-        if calibrator.pooling == "complete":
+        if calibrator.pooling == "none":
+            report_few_rows(smoothing(each), options, caller)
+        elif calibrator.pooling == "complete":
             each = with_pooled_curve(each, pooled)
         if population is not None:
             population = Population.not_estimated(len(keys), population.status)
@@ -254,7 +274,8 @@ def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
         share = float(np.clip(drift.lasting, 0, 1))
         return Walk((1 - share**2) * drift.covariance, share)
     given = validation.numbers(drift, "drift").astype(float)
-    noise = np.diag([0.0, float(given) ** 2]) if given.shape == () and given >= 0 else given
+    sd = float(given) if given.shape == () else -1.0
+    noise = np.diag([0.0, sd * sd]) if sd >= 0 else given
     if noise.shape != (2, 2) or not _is_covariance(noise):
         raise ValueError(
             "drift: expected a standard deviation of at least 0, a covariance (2, 2) or a Drift, "
@@ -268,6 +289,17 @@ def _is_covariance(matrix: Floats) -> bool:
         return False
     (a, b), (_, c) = matrix
     return bool(a >= 0 and c >= 0 and b * b <= a * c)
+
+
+def _representable(matrix: NDArray[Any], dtype: Any) -> Bools:
+    """Whether covariances or precisions (..., 2, 2) are such in this dtype.
+
+    Of scores from 1e19 on, entries overflow float32 or are rounded to 0.
+    """
+    with np.errstate(over="ignore"):
+        a, b, c = (matrix[..., i, j].astype(dtype).astype(float) for i, j in UPPER)
+    most = np.sqrt(a) * np.sqrt(c) * (1 + 5e-7)  # as `validation.prior` allows
+    return np.asarray(np.isfinite(a + b + c) & (np.abs(b) <= most))
 
 
 def _with_night(nights: tuple[str, ...], night: object) -> tuple[str, ...]:
@@ -311,7 +343,8 @@ def _report_failed(new: Fit, kept: Bools, keys: NDArray[Any], caller: Caller) ->
     if len(failed):
         first, status = tables.name(keys, failed[0]), Status(int(new.status[failed[0]]))
         caller.warn(
-            f"the fits of the new rows of {len(failed):,} of {len(keys):,} segments failed, first "
+            f"the fits of the new rows of {len(failed):,} of "
+            f"{tables.counted(len(keys), 'segment')} failed, first "
             f"in {first} ({status.name}): they keep their earlier fits"
         )
 
@@ -324,10 +357,16 @@ def _updated_fallback(
     options: Options,
     caller: Caller,
 ) -> Fit:
-    """The updated fit of all rows; its (A, B) are unchanged if their covariance is not known."""
+    """The updated fit of all rows; its (A, B) are unchanged if their covariance is not known.
+
+    After no rows at all it is the fit of the new rows.
+    """
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
+    if np.isnan(sigmoid.A):
+        given = problem_inputs((1,), rows.dtype, None)
+        return segments_of(rows, caller).pooled(given, options, SILENT)
     prior = None
-    if known := np.isfinite(covariance).all():
+    if known := _representable(covariance, rows.dtype).all():
         # The mean of independent moves.
         moved = walk.noise / max(len(calibrator.keys), 1)
         # In standard errors: a pseudoinverse would take one of A and B as undetermined.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Integers
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.ids import join
@@ -89,7 +89,12 @@ class UpdatedSegments(Segments):
         return self._coordinates
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
-        """See `Segments`. Without new rows, or where their fit fails, fits of earlier rows."""
+        """See `Segments`. Without new rows, or where their fit fails, fits of earlier rows.
+
+        Without a prior, new rows are fitted without the memory of earlier ones.
+        """
+        if given.prior is None:
+            return placed(self._earlier, self._at, self._rows.fit(given, options, stage))
         start: Any = given.start
         prior = self._with_memory(given.prior)
         new_prior = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)

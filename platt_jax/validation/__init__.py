@@ -6,10 +6,13 @@ argument, what it was and what was expected.
 
 from platt_jax.validation.doubts import (
     FEW,
+    FittedScores,
     UnitInterval,
     doubtful_shape,
     in_unit_interval,
+    no_shares,
     one_hot,
+    probabilities_for_logits,
     probabilities_for_scores,
 )
 from platt_jax.validation.fits import no_mesh, options, pooling, prior, start
@@ -59,6 +62,7 @@ __all__ = [
     "IF_LOGITS",
     "LABEL_CODINGS",
     "SEE_CLASSES",
+    "FittedScores",
     "HeldRows",
     "UnitInterval",
     "a_problem_per_class",
@@ -75,6 +79,7 @@ __all__ = [
     "named_with_takers",
     "negative_weight_error",
     "no_mesh",
+    "no_shares",
     "numbers",
     "odd_label_error",
     "offset",
@@ -83,6 +88,7 @@ __all__ = [
     "plain",
     "pooling",
     "prior",
+    "probabilities_for_logits",
     "probabilities_for_scores",
     "refuse_held",
     "require_each",

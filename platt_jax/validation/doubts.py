@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 # Minimum number of scores for a warning about probabilities; also how many are checked first.
 FEW = 100
+# Most by which rounded probabilities of classes add up to another number than 1.
+_ROUNDED = 0.02
 
 
 def doubtful_shape(shape: tuple[int, ...], are_one_hot: Callable[[], bool]) -> str | None:
@@ -70,6 +72,30 @@ def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
     return in_unit_interval(scores).doubt if scores.shape[-1] >= FEW else None
 
 
+def no_shares(proba: NDArray[Any]) -> str | None:
+    """A warning if probabilities of classes (..., N, C) do not add up to 1 by row, else None."""
+    off = np.nansum(np.abs(proba.sum(axis=-1, dtype=np.float64) - 1)) / proba[..., 0].size
+    if off <= _ROUNDED:
+        return None
+    return (
+        f"proba: rows add up to numbers that differ from 1 by {off:.2g} on average; divide them by "
+        "their sums, as predict_proba does with normalize=True"
+    )
+
+
+def probabilities_for_logits(logits: NDArray[Any]) -> str | None:
+    """A warning if all rows (N, C) of logits are shares that add up to 1, else None."""
+    if logits.ndim != 2 or _leaves_unit_interval(logits[:FEW]) or _leaves_unit_interval(logits):
+        return None
+    off = np.abs(logits.sum(axis=1, dtype=np.float64) - 1)
+    if not np.fmax.reduce(off) < _ROUNDED or not ((logits > 0) & (logits < 1)).any():
+        return None
+    return (
+        "logits: each row lies in [0, 1] and adds up to 1. If these are probabilities p, fit and "
+        "predict by their logarithms, numpy.log(p): a softmax of p itself cannot even represent p"
+    )
+
+
 def _leaves_unit_interval(x: NDArray[Any]) -> bool:
     """Whether a finite number lies outside [0, 1]."""
     # fmin and fmax ignore NaN, without an array as long as x.
@@ -87,3 +113,51 @@ def one_hot(labels: NDArray[np.int8]) -> bool:
 
 def _one_hot(labels: NDArray[np.int8]) -> bool:
     return bool((labels.sum(axis=-1, dtype=np.int64) == 1).all() and labels.min() == 0)
+
+
+def _may_be_in_unit_interval(scores: NDArray[Any]) -> bool:
+    """Whether the first, the middle and the last are in [0, 1], which costs less than all."""
+    score = scores.item
+    return 0 <= score(0) <= 1 and 0 <= score(scores.size // 2) <= 1 and 0 <= score(-1) <= 1
+
+
+class FittedScores(NamedTuple):
+    """What the inverse of the covariance of (A, B) tells of the fitted scores f.
+
+    It has the sums of p (1 - p) times f^2, f and 1 over the fitted rows.
+    """
+
+    square: float  # mean of (f - 1/2)^2, at most 1/4 for probabilities f; NaN if not known
+    variance: float  # mean of p (1 - p), of which log-odds in their place have less than half
+
+    @classmethod
+    def of(cls, covariance: Any, rows: Any) -> "FittedScores":
+        """Of one fit, given its covariance (2, 2) and its numbers of rows."""
+        (AA, AB), (_, BB) = np.asarray(covariance, float).tolist()  # whose overflow is silent
+        determinant, number = AA * BB - AB * AB, float(np.sum(rows))
+        if not (determinant > 0 and number >= FEW):
+            return cls(math.nan, math.nan)
+        variance = AA / determinant / number
+        if variance > 0.26:  # p (1 - p) is at most 1/4: the covariance has a prior in it
+            return cls(math.nan, math.nan)
+        return cls((BB + AB) / AA + 1 / 4, variance)
+
+    def unlike(self, scores: NDArray[Any], proba: NDArray[Any]) -> str | None:
+        """A warning if scores (N,) are in [0, 1] and those of the fit were not, or the reverse."""
+        maybe = self.square > 1 / 2 and _may_be_in_unit_interval(scores)
+        if maybe and in_unit_interval(scores).doubt:
+            return (
+                "scores: all lie in [0, 1], and those of the fit did not. If log-odds were fitted "
+                "and these are probabilities p, pass platt_jax.logit(p)"
+            )
+        if (
+            self.square < 1 / 4
+            and np.mean((scores < 0) | (scores > 1)) > 1 / 2
+            and np.mean(proba * (1 - proba)) < self.variance / 2
+        ):
+            return (
+                "scores: most lie outside [0, 1], and those of the fit did not. If probabilities "
+                "were fitted, pass probabilities; better fit and pass their log-odds, "
+                "platt_jax.logit(p)"
+            )
+        return None

@@ -51,8 +51,10 @@ def _check_precision(precision: NDArray[np.float64]) -> None:
     p_AA, p_AB, p_BA, p_BB = (precision[..., i, j] for i in (0, 1) for j in (0, 1))
     # Accepts rank-one matrices even if rounding makes the determinant negative, and computed
     # inverses, which are symmetric up to rounding.
-    enough = p_AA * p_BB * (1 + 1e-6) >= p_AB * p_AB
-    symmetric = np.abs(p_AB - p_BA) <= 1e-6 * np.sqrt(np.abs(p_AA * p_BB))
+    # By roots: products of large precisions overflow.
+    root = np.sqrt(np.abs(p_AA)) * np.sqrt(np.abs(p_BB))
+    enough = np.abs(p_AB) <= root * (1 + 5e-7)
+    symmetric = np.abs(p_AB - p_BA) <= 1e-6 * root
     ok = symmetric & (p_AA >= 0) & (p_BB >= 0) & enough
     if not np.all(ok):
         first = precision.reshape(-1, 2, 2)[np.argmin(ok)]

@@ -28,26 +28,26 @@ _DIGITS = 2**24
 BAD_LABEL = -1
 
 
-def scores(values: Column) -> NDArray[Any]:
+def scores(values: Column, name: str = "scores") -> NDArray[Any]:
     """Scores (..., N) with at least one row."""
-    read = floating(values, "scores")
+    read = floating(values, name)
     if read.ndim == 0 or read.size == 0:
-        raise ValueError(f"scores: expected (..., N) with rows to fit, got shape {read.shape}")
+        raise ValueError(f"{name}: expected (..., N) with rows to fit, got shape {read.shape}")
     return read
 
 
-def scores_to_fit(values: Column) -> NDArray[Any]:
+def scores_to_fit(values: Column, name: str = "scores") -> NDArray[Any]:
     """Scores as by `scores`, unless all are so near 0 that few digits are left.
 
     Compiled programs take subnormal numbers as 0.
     """
-    read = scores(values)
+    read = scores(values, name)
     least = float(np.finfo(read.dtype).tiny) * _DIGITS
     # The first few scores usually show it; the rest is then not read.
     first = read[(0,) * (read.ndim - 1)][:FEW]
     if not _largest(first) >= least and 0 < (largest := _largest(read)) < least:
         raise ValueError(
-            f"scores: expected magnitudes of {least:.2g} or more in {read.dtype}, got at most "
+            f"{name}: expected magnitudes of {least:.2g} or more in {read.dtype}, got at most "
             f"{largest:.2g}, where it has few digits; multiply the scores by a power of two"
         )
     return read
@@ -123,14 +123,14 @@ def _hint(given: Column, read: NDArray[Any]) -> str:
     )
 
 
-def weights(values: Column, dtype: DTypeLike) -> ArrayIfGiven:
+def weights(values: Column, dtype: DTypeLike, name: str = "weights") -> ArrayIfGiven:
     """Weights >= 0, or None, in the dtype of the scores."""
     if values is None:
         return None
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
-        values = floating(values, "weights").astype(dtype, copy=False)
+        values = floating(values, name).astype(dtype, copy=False)
     if np.fmin.reduce(values, axis=None, initial=0) < 0:
-        raise negative_weight_error(values[values < 0].flat[0])
+        raise negative_weight_error(values[values < 0].flat[0], name)
     return values
 
 
@@ -163,9 +163,9 @@ def offset(values: Column, scores: Any) -> ArrayIfGiven:
     return broadcast(read, scores.shape, "offset")
 
 
-def negative_weight_error(weight: Any) -> ValueError:
+def negative_weight_error(weight: Any, name: str = "weights") -> ValueError:
     """The error for a negative weight."""
-    return ValueError(f"weights: expected >= 0, got {weight}")
+    return ValueError(f"{name}: expected >= 0, got {weight}")
 
 
 def segment_codes_error(name: str, segments: jax.Array) -> ValueError:

@@ -1,5 +1,6 @@
 """Numbers, shapes and single values; and objects that hold rows in place of arrays."""
 
+import re
 import reprlib
 from numbers import Integral, Number, Real
 from typing import Any, ClassVar, TypeAlias
@@ -17,6 +18,8 @@ MANY = 1000  # values searched for a message's example
 # Advice for class ids, and for a table of scores with a flat array of labels.
 SEE_CLASSES = "see fit_one_vs_rest"
 _ONE_COLUMN = f"for a table of scores pass one column, or {SEE_CLASSES}"
+
+_DECIMAL = re.compile(r"\s*[-+]?\d+,\d+\s*")  # with a decimal comma
 
 # A NumPy array, or None if None was given.
 ArrayIfGiven: TypeAlias = Any
@@ -78,7 +81,10 @@ def _to_float(values: NDArray[Any]) -> str:
         flat = values.ravel()[:MANY].tolist()
         text = next((x for x in flat if isinstance(x, str | bytes)), None)
         if text is not None:
-            return f": text such as {text!r}; convert it to float, with NaN for what is missing"
+            comma = ", and its decimal comma to a point" if _DECIMAL.fullmatch(str(text)) else ""
+            return (
+                f": text such as {text!r}; convert it to float{comma}, with NaN for what is missing"
+            )
         odd = [x for x in flat if not isinstance(x, Number) and ids.missing(x) is None]
         if odd:
             return f": {type(odd[0]).__name__} such as {reprlib.repr(odd[0])}"

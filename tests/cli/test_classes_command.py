@@ -214,7 +214,7 @@ REFUSED = {
     f"{FIT} {ROWS} --distributed": "--distributed: expected with --score, got --scores",
     f"{FIT} {ROWS} --pooling nested": "pooling: expected one of",
     f"{FIT} --score dog --label cat --pooling none": "--pooling: expected only with --segment or",
-    f"{TRIAGE} c.npz --score dog --label animal": "c.npz has one sigmoid per class: name the "
+    f"{TRIAGE} c.npz --score dog --label animal": "c.npz has one curve per class: name the "
     "columns of scores of 'dog', 'cat', 'bird' by --scores",
     f"{TRIAGE} c.npz --scores dog cat --label animal": "--scores: expected columns of the classes "
     "'dog', 'cat', 'bird', got 'dog', 'cat': see --classes",
@@ -223,11 +223,11 @@ REFUSED = {
     "report and update need one that was fitted with --segment or --scores",
     f"{TRIAGE} numbers.npz {ROWS} --classes 0 1 2": "column 'animal': expected classes of "
     "numbers.npz, which are numbers: invalid literal",
-    "shift c.npz --from-rate 0.5 --to-rate 0.1 --out x.npz": "c.npz has one sigmoid per class",
-    "export c.npz --to python --out x.npz": "--to python: c.npz has one sigmoid per class, which "
+    "shift c.npz --from-rate 0.5 --to-rate 0.1 --out x.npz": "c.npz has one curve per class",
+    "export c.npz --to python --out x.npz": "--to python: c.npz has one curve per class, which "
     "--to json writes; platt-jax apply computes probabilities of classes",
-    "export c.npz --to onnx --out x.npz": "--to onnx: c.npz has one sigmoid per class",
-    "export c.npz --to sql --score dog --out x.npz": "--to sql: c.npz has one sigmoid per class",
+    "export c.npz --to onnx --out x.npz": "--to onnx: c.npz has one curve per class",
+    "export c.npz --to sql --score dog --out x.npz": "--to sql: c.npz has one curve per class",
 }
 
 

@@ -240,7 +240,8 @@ def test_fit_and_apply_by_segment(reader, in_tmp, capsys):
     assert list(rows[0]) == ["f", "id", "note", "probability"]
     assert [row["id"] for row in rows] == new.tolist()
     assert rows[2]["note"] == "c,\nd"
-    expected = platt_jax.fit_segments(scores, labels, segments).predict_proba(scores[:4], new)
+    pooled = platt_jax.fit_segments(scores, labels, segments, pooling="partial")
+    expected = pooled.predict_proba(scores[:4], new)
     assert [float(row["probability"]) for row in rows] == expected.tolist()
     assert len(set(expected)) == 4
 
@@ -267,7 +268,7 @@ def test_a_bad_segment_is_reported_and_the_others_are_fitted(in_tmp, capsys):
     out, err = capsys.readouterr()
     assert "8 CONVERGED" in out and "1 NON_FINITE" in out
     empty, failure = err.splitlines()
-    assert f"{np.sum(segments == '')} rows have an empty id: a segment of their own" in empty
+    assert f"an empty id in {np.sum(segments == '')} rows: a segment of their own" in empty
     assert failure.startswith("platt-jax: 1 of 9 fits failed, the first in segment '7': NON_FINITE")
 
     command = "apply in.csv --calibrator c.npz --score f --segment id --out out.csv"
@@ -288,7 +289,7 @@ def test_the_only_fit_fails(in_tmp, capsys):
     assert run("fit in.csv --score f --label y --out c.npz") == 3
     out, err = capsys.readouterr()
     assert "1 NON_FINITE" in out and "saved to c.npz" in out
-    assert err.startswith("platt-jax: 1 of 1 fits failed: NON_FINITE") and err.count("\n") == 1
+    assert err.startswith("platt-jax: 1 of 1 fit failed: NON_FINITE") and err.count("\n") == 1
     assert err.endswith("or drop such rows with --non-finite omit.\n")
     assert np.isnan(platt_jax.load("c.npz").A)
 
@@ -345,7 +346,7 @@ def test_an_option_of_apply_given_twice_is_refused(capsys, option):
         ("one", "--segment id", "leave out --segment"),
         ("numbers", "--segment id", "segments of type int64, and a CSV file's segments are text"),
         ("many", "", "of many problems, not one"),
-        ("classes", "", "c.npz has one sigmoid per class: name the columns of scores"),
+        ("classes", "", "c.npz has one curve per class: name the columns of scores"),
         ("junk", "", "c.npz"),
         ("nothing", "", "c.npz"),
     ],
@@ -459,7 +460,7 @@ def test_a_name_that_the_terminal_cannot_show(in_tmp):
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == "1 rows written to gr\\xf6\\xdfe.csv\n"
+    assert ended.stdout == "1 row written to gr\\xf6\\xdfe.csv\n"
 
 
 @pytest.mark.slow
@@ -679,10 +680,10 @@ def test_output_that_cannot_be_written(in_tmp, capsys):
 
 
 LIMITED = """
-import resource, sys
-from platt_jax.cli import main
+import resource
+from platt_jax.cli import run
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-sys.exit(main(sys.argv[1:]))
+run()
 """
 
 
@@ -712,7 +713,7 @@ def test_a_file_that_cannot_grow_is_named(in_tmp, command):
 @pytest.mark.parametrize(
     ("raised", "status", "said"),
     [
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "platt-jax: stopped by Ctrl-C\n"),
         (
             MemoryError("Unable to allocate 9 TiB"),
             2,
@@ -784,7 +785,8 @@ def test_every_kind_of_file_and_several_segment_columns(in_tmp, capsys, name):
     assert json.loads(capsys.readouterr().out) == {"rows": 2000, "unseen": 0, "nan": 0, "out": out}
     f, y, shop, year = columns
     segments = np.array(list(zip(shop, year, strict=True)), [("shop", "U2"), ("year", "i8")])
-    expected = platt_jax.fit_segments(f, y, segments).predict_proba(f, segments)
+    fitted = platt_jax.fit_segments(f, y, segments, pooling="partial")
+    expected = fitted.predict_proba(f, segments)
     found = read_any(in_tmp / out)
     assert list(found) == ["f", "y", "shop", "year", "probability"]
     np.testing.assert_allclose(found["probability"].astype(float), expected, rtol=1e-12)
@@ -839,7 +841,7 @@ def test_what_is_wrong_with_a_file_of_another_kind(in_tmp, capsys):
 @pytest.fixture
 def fitted(in_tmp, capsys):
     written_as(in_tmp / "in.csv", *by_shop_and_year())
-    assert run("fit in.csv --score f --label y --segment shop --out c.npz") == 0
+    assert run("fit in.csv --score f --label y --segment shop --pooling none --out c.npz") == 0
     capsys.readouterr()
     return platt_jax.load("c.npz")
 
@@ -850,7 +852,8 @@ def test_triage_tells_the_worst_and_writes_all(in_tmp, fitted, capsys):
     written_as(in_tmp / "new.csv", f, y, shop, year)
     judge = "triage new.csv --calibrator c.npz --score f --label y --segment shop"
     assert run(judge) == 0
-    first, header, worst, *_ = capsys.readouterr().out.splitlines()
+    first, together, header, worst, *_ = capsys.readouterr().out.splitlines()
+    assert together.startswith(f"all rows together: {y.sum():,} positives, ")
     assert first.startswith("1 of 3 segments has changed (q at most 0.05): b by level and slope: ")
     assert first.isascii() and len(header) <= 100
     names = header.split()

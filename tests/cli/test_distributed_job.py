@@ -120,20 +120,21 @@ def test_the_job_script_fits_what_one_process_does(job, tmp_path):
     written = ended(process)
     assert process.returncode == 0, written
     assert written.count("saved to calibrator.npz") == 1
-    found, expected = pj.load(tmp_path / "calibrator.npz"), pj.fit_segments(*rows())
-    assert (found.keys == expected.keys).all()
-    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9)
+    found = pj.load(tmp_path / "calibrator.npz")
+    expected = pj.fit_segments(*rows(), pooling="partial")
+    assert (found.keys == expected.keys).all() and found.pooling == "partial"
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-4)
     assert not (tmp_path / "sums").exists()
 
 
-def test_a_job_pools(job, tmp_path):
-    process = job(2, "--pooling partial")
+def test_a_job_without_pooling(job, tmp_path):
+    process = job(2, "--pooling none")
     written = ended(process)
     assert process.returncode == 0, written
     found = pj.load(tmp_path / "calibrator.npz")
-    expected = pj.fit_segments(*rows(), pooling="partial")
-    assert found.pooling == "partial"
-    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-4)
+    expected = pj.fit_segments(*rows())
+    assert found.pooling == "none"
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-9)
 
 
 def test_bad_rows_of_one_process_end_all(job, tmp_path):

@@ -94,6 +94,7 @@ def test_answers_are_those_of_memory(rng, threads, pooling, share):
     ("curve", "pooling"),
     [
         *(("isotonic", "none"), ("venn_abers", "none"), ("beta", "none"), ("bins", "complete")),
+        ("spline", "none"),
         *(("shift", "none"), ("temperature", "partial")),
     ],
 )
@@ -136,7 +137,6 @@ def test_other_curves_are_those_of_memory(rng, threads, curve, pooling):
 def test_curves_that_parts_cannot_fit_are_refused(rng):
     rows = pa.table(made(rng, rows=20))
     for given, message in (
-        ({"curve": "spline"}, "curve: expected one without knots, which depend on the rows of"),
         ({"curve": "isotonic", "offset": "w"}, "offset: expected None beside curve=Isotonic"),
         ({"curve": "beta", "pooling": "partial"}, 'pooling: expected "none" or "complete" beside'),
         ({"curve": "bends"}, "curve: expected one of 'sigmoid', 'shift'"),

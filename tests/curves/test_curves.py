@@ -1,12 +1,14 @@
 """Curves other than the sigmoid, of ragged segments: against a loop, SciPy and scikit-learn."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from data import CURVED_SIZES as SIZES
 from data import batch, labels_of
 from data import curved as world
+from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 
@@ -32,8 +34,23 @@ def functions(found, k, f):
     """(n, P) the functions of problem k at scores (n,)."""
     center, scale = found.center[k], found.scale[k]
     is_beta = found.label == "beta"
-    values = found.features.values(*(f, (center,)) if is_beta else ((f - center) * scale,))
+    values = found.features.values(*(f, (center, 1.0)) if is_beta else ((f - center) * scale,))
     return np.stack([np.ones_like(f), *values], 1)
+
+
+def roughness(found):
+    """(P, P) integrals of products of second derivatives: 0 but for splines, by SciPy's."""
+    made = np.zeros((found.features.number, found.features.number))
+    if found.label == "spline":
+        knots = np.array(found.features.knots)
+        columns = np.stack([np.ones_like(knots), *found.features.values(knots)], 1)
+        bend = CubicSpline(knots, columns, bc_type="natural").derivative(2)
+        # Simpson's rule is exact for products of lines.
+        ends, middle = bend(knots), bend((knots[1:] + knots[:-1]) / 2)
+        parts = ((1, ends[:-1]), (4, middle), (1, ends[1:]))
+        gaps = np.diff(knots) / 6
+        made = sum(n * (x * gaps[:, None]).T @ x for n, x in parts)
+    return made
 
 
 @pytest.mark.parametrize("name", LOG_ODDS)
@@ -41,14 +58,14 @@ def test_parameters_are_the_optimum_by_scipy(name, calibrators):
     f, y, s, w = world()
     found = calibrators[name].curves
     assert (found.status == Status.CONVERGED).all()
-    penalty = curves.Spline().penalty if name == "spline" else 0.0
+    penalty = curves.Spline().penalty * roughness(found)
     for k in (4, 5, 6, len(SIZES)):  # the last is the curve of all rows
         mine = s == k if k < len(SIZES) else np.ones(len(s), bool)
         x = functions(found, k, f[mine])
         t = platt(y[mine], w[mine])
 
         def loss(theta, x=x, t=t, mine=mine):
-            return objective(x @ theta, t, w[mine]) + penalty / 2 * (theta[2:] ** 2).sum()
+            return objective(x @ theta, t, w[mine]) + theta @ penalty @ theta / 2
 
         bounds = [(None, None)] + [(0, None)] * (x.shape[1] - 1) if name == "beta" else None
         best = minimize(
@@ -76,8 +93,7 @@ def test_covariances_are_inverse_hessians(name, calibrators):
     p = 1 / (1 + np.exp(-x @ found.coefficients[k]))
     free = found.coefficients[k] != 0  # others are at beta's bound
     hessian = (x * (w[mine] * p * (1 - p))[:, None]).T @ x
-    if name == "spline":
-        hessian += np.diag([0, 0, *[curves.Spline().penalty] * (len(free) - 2)])
+    hessian += curves.Spline().penalty * roughness(found)
     expected = np.linalg.inv(hessian[np.ix_(free, free)])
     np.testing.assert_allclose(found.covariance[k][np.ix_(free, free)], expected, rtol=1e-6)
 
@@ -127,6 +143,51 @@ def test_centered_isotonic_curves_rise_strictly_and_keep_the_mean():
     assert centered.predict_proba([block.mean()], k)[0] == pytest.approx(middle, abs=1e-12)
 
 
+def exact_plateaus(labels, weights):
+    """(start, end) of the plateaus of rows in ascending order, by fractions."""
+    blocks = []
+    for i, (y, w) in enumerate(zip(labels.tolist(), weights.tolist(), strict=True)):
+        blocks.append((Fraction(w) * y, Fraction(w), i))
+        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
+            (p, w, _), (before, mass, start) = blocks.pop(), blocks.pop()
+            blocks.append((before + p, mass + w, start))
+    starts = [start for *_, start in blocks]
+    return list(zip(starts, [*starts[1:], len(labels)], strict=True))
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1 / 3])
+def test_equal_shares_are_one_plateau_whatever_the_unit_of_weights(unit):
+    """Centered curves show plateaus: shares that differed by rounding moved points by up to .46."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 20, 300)
+    s = np.repeat(np.arange(300), sizes)
+    f = np.concatenate([np.sort(rng.normal(size=n)) for n in sizes])
+    y, w = rng.integers(0, 2, len(s)), rng.integers(1, 4, len(s))
+    kind = curves.Isotonic(centered=True)
+    found = pj.fit_segments(f, y, s, weights=w * unit, curve=kind)
+    p = found.predict_proba(f, s)
+    for k in range(300):
+        at, labels, weights = (x[s == k] for x in (f, y, w))
+        points = [
+            [np.average(x[start:end], weights=weights[start:end]) for x in (at, labels)]
+            for start, end in exact_plateaus(labels, weights)
+        ]
+        # Outer plateaus reach to the outer scores.
+        points = np.array([[at[0], points[0][1]], *points, [at[-1], points[-1][1]]])
+        np.testing.assert_allclose(p[s == k], np.interp(at, *points.T), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [0.1, 1 / 3])
+def test_the_unit_of_weights_moves_no_row_to_another_bin(unit):
+    rng = np.random.default_rng(0)
+    # The middle row is on an edge.
+    s, f, y = np.repeat(np.arange(200), 9), rng.normal(size=1800), rng.integers(0, 2, 1800)
+    for strategy in ("quantile", "uniform"):
+        kind = curves.Bins(2, strategy)
+        one, other = (pj.fit_segments(f, y, s, weights=w, curve=kind) for w in (None, unit))
+        np.testing.assert_allclose(one.predict_proba(f, s), other.predict_proba(f, s), rtol=1e-12)
+
+
 def test_venn_abers_by_two_isotonic_fits_a_row(calibrators):
     f, y, s, w = world()
     at = np.array([-9.0, -0.7, -0.65, 0.0, 0.31, 1.2, 9.0])
@@ -144,6 +205,18 @@ def test_venn_abers_by_two_isotonic_fits_a_row(calibrators):
         p0, p1 = both
         merged = calibrators["venn_abers"].predict_proba(at, k)
         np.testing.assert_allclose(merged, p1 / (1 - p0 + p1), atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e15, 1e17, 1e300])
+def test_venn_abers_of_large_weights_are_an_isotonic_fit(unit):
+    """Sums of such weights lose the row that is predicted: the tangent stayed on a passed point."""
+    rng = np.random.default_rng(0)
+    f, w = rng.normal(size=100), rng.uniform(0.1, 2, 100)
+    y = labels_of(rng, f)
+    for weights in (np.full(100, unit), w * unit):
+        p = pj.fit(f, y, weights=weights, curve="venn_abers").predict_proba(f)
+        expected = IsotonicRegression().fit(f, y, weights / unit).predict(f)
+        np.testing.assert_allclose(p, expected, atol=1e-12)
 
 
 def test_bins_have_the_share_of_their_rows():
@@ -168,8 +241,7 @@ def test_bins_have_the_share_of_their_rows():
 def test_a_batch_is_a_loop_and_all_rows_are_for_unseen_segments(name, calibrators):
     f, y, s, w = world()
     at = np.linspace(-3, 3, 21)
-    # The knots of a spline are those of all rows.
-    for k in () if name == "spline" else (0, 1, 2, 5):
+    for k in (0, 1, 2, 5):
         one = pj.fit_segments(f[s == k], y[s == k], s[s == k], weights=w[s == k], curve=name)
         expected, found = (c.predict_proba(at, k) for c in (one, calibrators[name]))
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
@@ -185,7 +257,7 @@ def test_bad_rows_cost_their_segment_only(name):
     f, w = f.copy(), w.copy()
     f[np.flatnonzero(s == 4)[0]] = np.nan
     w[s == 2] = 0
-    with pytest.warns(RuntimeWarning, match="not finite|NaN"):
+    with pytest.warns(RuntimeWarning, match="their curves are NaN"):
         found = pj.fit_segments(f, y, s, weights=w, curve=name)
     status = [Status(int(x)).name for x in found.curves.status]
     assert status[4] == "NON_FINITE" and status[2] == "EMPTY"
@@ -284,7 +356,7 @@ def test_what_would_fit_two_parameters_refuses_curves_of_one(name, calibrators):
         options = pj.Options(intercept=False, targets="none")
         updated = pj.update(calibrator, f, y, s, weights=w, options=options)
         assert (updated.fit.B == 0).all()
-        with pytest.raises(ValueError, match="from_rate: expected rates"):
+        with pytest.raises(ValueError, match="from_rate: expected shares of positives"):
             pj.estimate_rates(calibrator, f, s)
 
 
@@ -308,10 +380,9 @@ def test_classes_are_segments(name):
     kwargs = dict(classes=["b", "c", "a"], curve=name)
     found = pj.fit_one_vs_rest(scores, labels, **kwargs)
     each = found.predict_proba(scores, normalize=False)
-    if name != "spline":
-        for i, class_ in enumerate("bca"):
-            one = pj.fit_segments(scores[:, i], labels == class_, np.zeros(200, int), curve=name)
-            np.testing.assert_allclose(each[:, i], one.predict_proba(scores[:, i], 0), rtol=1e-7)
+    for i, class_ in enumerate("bca"):
+        one = pj.fit_segments(scores[:, i], labels == class_, np.zeros(200, int), curve=name)
+        np.testing.assert_allclose(each[:, i], one.predict_proba(scores[:, i], 0), rtol=1e-7)
     rows = found.predict_proba(scores)
     np.testing.assert_allclose(rows.sum(1), 1)
     assert found.table()["class"].tolist() == ["b", "c", "a"]
@@ -351,7 +422,7 @@ def test_without_platts_targets_a_separable_segment_has_no_optimum(calibrators):
     found = calibrators["quadratic"]
     failed = np.where(np.arange(len(found.curves)) == 3, plain.status, found.curves.status)
     with pytest.raises(RuntimeError, match="MAX_ITERATIONS"):
-        replace(found, curves=replace(found.curves, status=failed)).raise_if_failed()
+        found._replaced(curves=replace(found.curves, status=failed)).raise_if_failed()
 
 
 @pytest.mark.slow
@@ -506,6 +577,29 @@ def test_beta_of_scores_that_are_far_on_one_side(sign):
     assert ((lower < p) & (p < upper)).all() and np.isfinite([lower, upper]).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("apart", [0, 1])
+def test_neighbouring_scores_keep_their_labels(dtype, apart):
+    """The label travels through the sort in the last bit of the score: scores may differ in it."""
+    rng = np.random.default_rng(3)
+    ids, y = rng.integers(0, 40, 4000), rng.integers(0, 2, 4000)
+    scores = rng.integers(-3, 4, 4000).astype(dtype)
+    up = rng.random(4000) < apart / 2
+    scores[up] = np.nextafter(scores[up], dtype(9))  # 5e-324 or 1e-45 beside 0
+    scores[(scores == 0) & (ids % 2 == 0)] *= -1  # to -0.0
+    found = pj.fit_segments(scores, y, ids, curve="isotonic")
+    for k in range(40):
+        mine = ids == k
+        distinct, place = np.unique(scores[mine], return_inverse=True)
+        w = np.bincount(place)
+        expected = IsotonicRegression().fit_transform(
+            np.arange(len(w)), np.bincount(place, y[mine]) / w, sample_weight=w
+        )
+        np.testing.assert_allclose(
+            found.predict_proba(distinct, np.full(len(w), k)), expected, rtol=1e-5
+        )
+
+
 def test_corners_of_isotonic_curves():
     scores = np.arange(10.0)
     found = pj.fit(scores, [0, 0, 0, 1, 0, 1, 0, 1, 1, 1], curve="isotonic").curves
@@ -515,6 +609,14 @@ def test_corners_of_isotonic_curves():
     np.testing.assert_array_equal(twice.scores, [0, 4, 5, 9])
     tied = pj.fit([1.0, 1.0, 1.0, 2.0, 2.0, 3.0], [1, 0, 0, 0, 1, 1], curve="isotonic")
     np.testing.assert_allclose(tied.predict_proba([1.0, 2.0, 3.0]), [1 / 3, 1 / 2, 1])
+
+
+@pytest.mark.parametrize("kind", [curves.Isotonic(), curves.Bins(), curves.Bins(10, "uniform")])
+def test_one_class_and_constant_scores_have_the_share_of_class_1(kind):
+    scores, labels = np.linspace(-2, 3, 48), np.arange(48) < 13
+    batch = [scores, scores, np.full(48, -1.7)], [0 * labels, 0 * labels + 1, labels]
+    p = pj.fit(*batch, curve=kind).predict_proba([-9.0, -1.7, 0.3, 9.0])
+    np.testing.assert_allclose(p, np.repeat([[0], [1], [13 / 48]], 4, axis=1))
 
 
 def test_isotonic_curves_between_scores_that_are_nearly_equal_or_far_apart():
@@ -690,5 +792,5 @@ def test_a_shift_stops_by_its_own_gradient(rng):
         assert found.status == pj.Status.CONVERGED
     reversed_scores = pj.Options(monotone=True, stopping="gradient")
     assert pj.fit(-scores, labels, options=reversed_scores).status == pj.Status.CONVERGED
-    with pytest.raises(ValueError, match="options: expected intercept=True"):
+    with pytest.raises(ValueError, match=r"intercept=False\): expected True for shift"):
         pj.fit(scores, labels, curve="shift", options=pj.Options(intercept=False))

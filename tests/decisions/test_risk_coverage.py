@@ -58,6 +58,29 @@ def test_all_segments_have_the_sum_of_their_errors(calibrator, rng):
         np.testing.assert_allclose(curve.lower[number - 1], lower, rtol=1e-9)
 
 
+def test_scores_whose_size_is_a_method(calibrator, rng):
+    """Tensors of PyTorch are such."""
+
+    class Tensor:
+        def __init__(self, values):
+            self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+        def __len__(self):
+            return len(self.values)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(self.values, dtype)
+
+        def size(self):
+            return self.shape
+
+    scores, labels, segments = judged(rng)
+    of_tensor, expected = (
+        read_rows(calibrator, x, labels, segments) for x in (Tensor(scores), scores)
+    )
+    np.testing.assert_array_equal(of_tensor.known.proba, expected.known.proba)
+
+
 def test_weights_are_rows(calibrator, rng):
     f, y, k = judged(rng)
     weights = rng.integers(0, 4, len(k))

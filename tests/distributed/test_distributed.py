@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from platt_jax.curves.fitting import shift_options
+from platt_jax.curves.fitting import read
 from platt_jax.distributed.call import described, require_same_call
 from platt_jax.options import Options
 
@@ -130,7 +130,7 @@ class OtherCalls:
 
 
 def test_shifts_are_told_apart_from_sigmoids():
-    texts = [described("fit_segments", x) for x in (Options(), shift_options(Options()))]
+    texts = [described("fit_segments", x) for x in (Options(), read("shift", "none", Options())[1])]
     with pytest.raises(ValueError, match=rf"^options.slope: {SAME} True .*0\) and False .*1\)$"):
         require_same_call(OtherCalls(texts[1]), lambda: texts[0])
 

@@ -1,5 +1,6 @@
 """Sites in threads, which meet by files: what each of them says is in its files."""
 
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -107,7 +108,9 @@ def test_files_carried_by_hand(rng, tmp_path):
         for name in ("A", "B", "nll", "covariance", "status", "flags"):
             pair = getattr(fits.fit, name), getattr(expected.fit, name)
             np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-9)
-    with pytest.raises(ValueError, match=r"round-00\d-north.npz is of another fit, of other rows"):
+    with pytest.raises(
+        ValueError, match=r"round-00\d-north.npz is of another fit, of another site"
+    ):
         fit_site(0, (rows[0] + 1, *rows[1:]), folders[0], time_limit=0, min_cell=1)
     with pytest.raises(ValueError, match=r"round-000-north.npz is of another fit"):
         fit_site(0, rows, folders[0], pooling="partial")
@@ -202,14 +205,27 @@ def test_files_of_other_sites_that_are_missing_or_of_another_call(tmp_path):
         west.merged(np.ones(2), "sum")  # a file of an earlier round
 
 
+def test_a_copy_of_another_sites_file_is_not_its_own(tmp_path):
+    north, south, _ = meetings(tmp_path, time_limit=0)
+    for meeting in (north, south):
+        with pytest.raises(TimeoutError):
+            meeting.merged(np.ones(2), "sum")
+    shutil.copy(tmp_path / "round-000-south.npz", tmp_path / "round-000-west.npz")
+    with pytest.raises(ValueError, match=r"round-000-west.npz is of another fit, of another site"):
+        north.merged(np.ones(2), "sum")
+    with np.load(tmp_path / "round-000-south.npz") as file:
+        assert json.loads(file["header"].item())["site"] == "south"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"site": "east"}, r"site: expected one of \['north', 'south', 'west'\], got 'east'"),
-        ({"sites": ["north", "north"]}, "sites: expected different names"),
-        ({"sites": ["north", "a/b"]}, "sites: expected different names .* got .*'a/b'"),
-        ({"sites": ["north", []]}, r"sites: expected different names .* got .*\[\]"),
-        ({"sites": None}, "sites: expected different names of letters, .* got None"),
+        ({"sites": ["north", "north"]}, "sites: expected a list of different names"),
+        ({"sites": ["north", "a/b"]}, "sites: expected a list of different names .* got .*'a/b'"),
+        ({"sites": ["north", []]}, r"sites: expected a list of different names .* got .*\[\]"),
+        ({"sites": "ns", "site": "n"}, "sites: expected a list of different names .* got 'ns'"),
+        ({"sites": None}, "sites: expected a list of different names of letters, .* got None"),
         ({"path": 3}, "path: expected a str or a Path, got int"),
     ],
 )
@@ -226,7 +242,7 @@ def test_rows_of_sites_that_are_refused():
         distributed.site_rows(*rows, folder="sums")
     with pytest.raises(ValueError, match="time_limit: expected a number >= 0, got -1"):
         distributed.site_rows(*rows, time_limit=-1)
-    with pytest.raises(ValueError, match="min_cell: expected a segment with 1 rows of each class"):
+    with pytest.raises(ValueError, match="min_cell: expected a segment with 1 row of each class"):
         pj.fit_segments(distributed.site_rows(*rows, min_cell=1))
     with pytest.raises(ValueError, match="mesh: expected none beside SiteRows"):
         pj.fit_segments(distributed.site_rows(*rows, min_cell=1), mesh=object())

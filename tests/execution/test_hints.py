@@ -9,7 +9,7 @@ import pytest
 
 import platt_jax as pj
 from platt_jax import streaming
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 
 HINT = (
     r"scores: all lie in \[0, 1\]. If they are probabilities p, fit and predict by their log-odds"

@@ -9,8 +9,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax import validation
+from platt_jax.caller import Caller
 from platt_jax.execution import on_device
-from platt_jax.execution.caller import Caller
 from platt_jax.execution.dense_rows import DenseRows
 from platt_jax.execution.on_device import DeviceRows
 

@@ -16,7 +16,8 @@ from .worlds import Rows, World
 # How NumPy, JAX and `update` speak of numbers that went wrong on the way.
 STRAY = (
     *("invalid value", "divide by zero", "overflow", "underflow"),
-    *("mean of empty slice", "all-nan", "degrees of freedom", "singular", "segments failed"),
+    *("mean of empty slice", "all-nan", "degrees of freedom", "singular", "segment failed"),
+    "segments failed",
 )
 # What a search that stopped early is called.
 STOPPED = "converge", "iterations", "population", "stopped"

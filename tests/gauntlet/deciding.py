@@ -116,9 +116,12 @@ def _certified(cell: Cell, table, proof, what: str) -> None:
     cell.want((q >= p - 1e-12)[~np.isnan(p)].all(), f"{what}: a q-value below its p-value")
     cell.want((proof["right"] <= proof["rows"]).all(), f"{what}: more right than rows")
     chosen = proof["flagged"]
-    cell.want((np.isfinite(proof["lower"]) == chosen).all(), f"{what}: bounds of the others")
-    low, target = proof["lower"][chosen], proof["target"][chosen]
-    cell.want((low >= target - 1e-9).all(), f"{what}: a certified bound below the target")
+    has_rows = proof["rows"] > 0
+    cell.want((np.isfinite(proof["lower"]) == has_rows).all(), f"{what}: bounds and rows")
+    above = proof["lower"] - proof["target"]
+    cell.want((above[chosen] >= -1e-9).all(), f"{what}: a certified bound below the target")
+    others = above[has_rows & ~chosen]
+    cell.want((others < 1e-9).all(), f"{what}: the bound of another is not below the target")
     cell.want(not (chosen & (table["status"] != "OK")).any(), f"{what}: certified without a gate")
 
 

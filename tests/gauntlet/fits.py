@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import expit
 
 import platt_jax as pj
-from platt_jax.curves import historical
 
 from . import chance
 from .cell import STOPPED, STRAY, Cell, settled
@@ -99,29 +98,6 @@ def other_curves(cell: Cell) -> None:
             cell.want(pj.load(Path(folder) / "c") == made, f"{curve}: another one from its file")
 
 
-def historical_curves(cell: Cell) -> None:
-    """The methods of old papers: probabilities, also between and beyond the scores."""
-    rows = cell.world.fitted
-    weights = np.ones(len(rows)) if rows.weights is None else rows.weights
-    low, high = float(rows.scores.min()), float(rows.scores.max())
-    at = np.array([low - (high - low), low, (low + high) / 2, high, 2 * high - low])
-    for name in historical.__all__:
-        kind = getattr(historical, name)()
-        made = pj.fit_segments(*rows.data(), weights=rows.weights, curve=kind)
-        n = np.bincount(np.searchsorted(made.keys, rows.segments), weights, len(made.keys))
-        status = np.asarray(made._inspected()[0].status)
-        fitted = np.isin(status, [pj.Status.CONVERGED, pj.Status.MAX_ITERATIONS])
-        cell.want((fitted == (n > 0)).all(), f"{name}: {(fitted != (n > 0)).sum()} statuses")
-        where, keys = weights > 0, made.keys[n > 0]
-        p = made.predict_proba(rows.scores[where], rows.segments[where])
-        cell.want_probabilities(p, name)
-        p = made.predict_proba(np.tile(at, len(keys)), np.repeat(keys, len(at)))
-        cell.want_probabilities(p, f"{name}, beyond")
-        if name in ("Softmax", "Clip"):
-            rising = (np.diff(np.reshape(p, (-1, len(at))), axis=1) >= -1e-6).all()
-            cell.want(rising, f"{name} is not monotone")
-
-
 def pooled(pooling: str):
     """With a population of segments, or with levels."""
 
@@ -208,15 +184,30 @@ def _bands(cell: Cell, made, pooling: str) -> None:
     if not (right and world.plain and world.normal and many):
         return
     # 0.95 in the middle. Where positives are rare, rows few or predictions sure, the page on
-    # pooling says how much less: 0.77 at the least.
+    # pooling says how much less: 0.77 at the least, an average over worlds. In one world all bands
+    # rest on the same spreads: of 1,800 segments of 3 rows with 30 positives in all, 52 to 99 %
+    # hold the truth, 78 % on average.
     easy = world.fewer >= 100 and len(world.fitted) >= 10 * len(world.slope) and not world.sure
     truth = expit(rows.log_odds)
     # N rows do not tell 1e-33 from 0.1 / N: there the prior of the mean decides.
     near = max(1e-6, 0.1 / len(world.fitted))
     for name, where in (("seen", rows.seen), ("unseen", ~rows.seen)):
         held = ((lower - near <= truth) & (truth <= upper + near))[where]
-        few = chance.too_few(int(held.sum()), len(held), 0.88 if easy else 0.7)
+        few = chance.too_few(int(held.sum()), len(held), 0.88 if easy else 0.45)
         cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} {name} segments")
+
+
+def _aim(rows: Rows, made):
+    """The true curves as Platt's targets smooth them, which bands of unpooled fits are around.
+
+    They are the fits of the true probabilities as soft labels, between the targets of the classes.
+    """
+    owner = np.searchsorted(made.keys, rows.segments)
+    n_pos, n_neg = (np.asarray(x)[owner] for x in (made.fit.n_pos, made.fit.n_neg))
+    low, high = 1 / (n_neg + 2), (n_pos + 1) / (n_pos + 2)
+    soft = low + (high - low) * expit(rows.log_odds)
+    given = {"soft": True, "offset": rows.offset, "options": pj.Options(targets="none")}
+    return pj.fit_segments(rows.scores, soft, rows.segments, **given)
 
 
 def first_of_each(rows: Rows) -> Rows:
@@ -235,11 +226,9 @@ def unpooled_bands(cell: Cell) -> None:
     enough = np.isin(rows.segments, made.keys[least >= 20])
     if world.plain and enough.sum() >= 10:
         lower, upper = made.band(rows.scores, rows.segments, offset=rows.offset)
-        truth = expit(rows.log_odds)
-        # A fit aims at Platt's targets: its bands are around curves that are no surer.
-        k = np.minimum(np.searchsorted(made.keys, rows.segments), len(made.keys) - 1)
-        n_pos, n_neg = (np.asarray(x)[k] for x in (made.fit.n_pos, made.fit.n_neg))
-        truth = np.clip(truth, 1 / (n_neg + 2), (n_pos + 1) / (n_pos + 2))
+        truth = _aim(world.fitted, made).predict_proba(
+            rows.scores, rows.segments, offset=rows.offset
+        )
         held = ((lower <= truth) & (truth <= upper))[enough]
         few = chance.too_few(int(held.sum()), len(held), 0.88)
         cell.want(not few, f"bands hold the truth in {held.sum()} of {len(held)} segments")

@@ -99,10 +99,11 @@ def _flipped(cell: Cell, made, rows: Rows, name: str, against: str) -> None:
 def _says_little(cell: Cell, made) -> bool:
     """Whether a population is of a handful of segments, or most are of one or two rows.
 
-    A segment that depends on it is not tested against the fit.
+    Of many segments a handful may have most rows, by Kish's effective number. A segment that
+    depends on such a population is not tested against the fit.
     """
     rows = np.unique(cell.world.fitted.segments, return_counts=True)[1]
-    return len(made.keys) < FEW or np.median(rows) <= 2
+    return rows.sum() ** 2 / (rows**2).sum() < FEW or np.median(rows) <= 2
 
 
 def _sure(cell: Cell, made, name: str, against: str) -> None:
@@ -169,6 +170,10 @@ def monitor(against: str):
 def monitored(cell: Cell, table, name: str) -> None:
     alone = np.isfinite(table["intercept"]) & ~np.isfinite(table["se_intercept"])
     cell.want(not alone.any(), f"{name}: {alone.sum()} shifts with a number and no error")
+    sign = (table["change"] == "higher") * 1.0 - (table["change"] == "lower")
+    sure = (sign != 0) & (table["log_e_value"] >= np.log(20)) & np.isfinite(table["intercept"])
+    off = sure & (sign * table["intercept"] <= 1.96 * table["se_intercept"])
+    cell.want(not off.any(), f"{name}: {off.sum()} shifts contradict their change")
     cell.want((table["positives"] <= table["rows"]).all(), f"{name}: more positives than rows")
     for x in ("expected", "q_value", "log_e_value", "highest"):
         cell.want(np.isfinite(table[x]).all(), f"{name}: {x} is not finite")

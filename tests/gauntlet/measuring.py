@@ -175,13 +175,20 @@ def centres(cell: Cell) -> None:
     cell.want(len(made["rows"]) < 2 or np.isfinite(found["value"][:2]).all(), "no population")
     if len(rows) > 2_000:
         return
-    days = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5, clusters=rows.days)
+    # Given the shocks rows are independent, in clusters of any kind.
+    clusters = np.arange(len(rows)) // 3
+    days = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5, clusters=clusters)
     more, variance = days.design_effect, (truth * (1 - truth)).sum()
-    # Given the shocks, days differ by chance alone.
-    number = min(len(np.unique(np.stack([rows.segments, rows.days]), axis=1).T), variance)
-    cell.want(1 <= more < 1 + 8 / np.sqrt(max(number, 1e-9)), f"design effect {more:.3g}")
+    pairs = np.unique(np.stack([rows.segments, clusters]), axis=1)
+    number = min(pairs.shape[1], variance)
+    _, owner = np.unique(pairs[0], return_counts=True)
+    known = 1 <= more < 1 + 8 / np.sqrt(max(number, 1e-9))
+    cell.want(known or np.isnan(more), f"design effect {more:.3g}")
+    both = np.isfinite(made["in_the_large"]) & (owner > 1)
+    single = pairs.shape[1] == len(rows)  # each row is a cluster
+    cell.want(np.isnan(more) != (both.any() or single), "design effect without several clusters")
     errors = np.sqrt(more) * made["se_in_the_large"]
-    cell.want_same(days["se_in_the_large"], errors, "errors by days", 1e-9)
+    cell.want_same(days["se_in_the_large"], errors, "errors by clusters", 1e-9)
 
 
 def fields(cell: Cell) -> None:

@@ -7,8 +7,6 @@ reason in NO_LINE; test_gauntlet.py compares both with the interface.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from platt_jax.curves import historical
-
 from . import curved, deciding, dependent, fits, inferring, judging, measuring, updating, writing
 from .cell import Cell
 
@@ -36,11 +34,6 @@ LINES = {
         for pooling in ("partial", "nested", "crossed")
     },
     "fit_segments curve": Line(fits.other_curves, (_FIT, _PREDICT), 3),
-    "curves.historical": Line(
-        fits.historical_curves,
-        tuple(f"curves.historical.{x}" for x in historical.__all__),
-        5,
-    ),
     "choose_curve": Line(curved.choice, ("choose_curve",), 10),
     "fit_multiclass": Line(
         curved.several_classes,

@@ -65,16 +65,17 @@ def _bands_in_order(cell: Cell, made, rows: Rows, pooling: str) -> None:
 
 
 def five_updates(cell: Cell) -> None:
-    """Five in a row, of curves that walk: of each three nights and periods."""
+    """Five in a row: of three nights, after which predictions add up, and of curves that walk."""
     world = cell.world
     for pooling in cell.poolings("none", "partial", "nested"):
         made = cell.bench.fitted(pooling)
-        for night in (*world.nights, *world.periods[:2]):
-            made = pj.update(made, *night.data(pooling), offset=night.offset, forgetting=0.9)
-        proba = made.predict_proba(night.scores, night.ids(pooling), offset=night.offset)
-        proba = cell.want_probabilities(proba, pooling)
-        if world.plain and pooling != "none":
-            _in_range(cell, proba, night, f"{pooling}, five")
+        for nights, same in ((world.nights, True), (world.periods[:2], False)):
+            for night in nights:
+                made = pj.update(made, *night.data(pooling), offset=night.offset, forgetting=0.9)
+            proba = made.predict_proba(night.scores, night.ids(pooling), offset=night.offset)
+            proba = cell.want_probabilities(proba, pooling)
+            if same and world.plain and pooling != "none":
+                _in_range(cell, proba, night, f"{pooling}, nights")
 
 
 def drift(cell: Cell) -> None:

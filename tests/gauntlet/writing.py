@@ -96,7 +96,10 @@ def _filled(column) -> np.ndarray:
 
 
 def onnx(cell: Cell) -> None:
-    import onnxruntime
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:  # as for Python 3.15
+        return
 
     for pooling in ("none", "partial"):
         made = cell.bench.fitted(pooling)

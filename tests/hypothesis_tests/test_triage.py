@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from data import curves, labels_of, rows_of
+from data import curves, few_rows, labels_of, rows_of
 from scipy.special import expit
 from scipy.stats import binom, chi2, false_discovery_control
 
@@ -17,6 +17,7 @@ from platt_jax.hypothesis_tests import simulation
 from platt_jax.hypothesis_tests.score_tests import ScoreTests
 from platt_jax.hypothesis_tests.tilting import tilted_p_values
 
+pytestmark = few_rows
 # The curves of most tests here are known, not fitted.
 triage = partial(pj.triage, against="predictions")
 
@@ -254,7 +255,7 @@ def test_segments_that_cannot_be_tested_come_last():
     for name in set(made) - {"segment", "rows", "flagged"}:
         assert np.isnan(made[name]).tolist() == [False, False, True, True, True]
     calibrator, *_ = with_bad_rows()
-    with pytest.warns(RuntimeWarning, match="1 of 1 segments not tested, the largest 0"):
+    with pytest.warns(RuntimeWarning, match="1 of 1 segment not tested, the largest 0"):
         nothing = triage(calibrator, np.full(4, np.nan), np.ones(4), np.zeros(4, int))
     assert np.isnan(nothing["p_value"]).all()
 
@@ -310,7 +311,10 @@ def test_rows_grouped_before_and_segments_of_several_columns():
         np.testing.assert_array_equal(column, grouped[name])
     pairs = [("ab"[k % 2], int(k)) for k in segments]
     by_pair = triage(pj.fit_segments(scores, labels, pairs), scores, labels, pairs)
-    assert list(by_pair)[:2] == ["segment_0", "segment_1"] and len(by_pair) == len(made) + 1
+    assert (
+        list(by_pair)[:2] == ["segment_0", "segment_1"]
+        and len(list(by_pair)) == len(list(made)) + 1
+    )
 
 
 @pytest.mark.parametrize(

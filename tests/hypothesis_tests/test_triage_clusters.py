@@ -73,6 +73,14 @@ def test_clusters_of_no_spread_change_little(calibrator):
     np.testing.assert_allclose(made["p_value"], without["p_value"], rtol=1e-6)
 
 
+def test_clusters_of_any_spread_say_nothing(calibrator):
+    """From 1e155 on the square was an OverflowError."""
+    rows, day = days(6, 20, 10, 30, 0)
+    for deviation in (1e100, 1e300):
+        made = pj.triage(calibrator, *rows, clusters=day, cluster_sd=deviation)
+        np.testing.assert_allclose(made["p_value"], 1)
+
+
 def test_clusters_do_not_depend_on_the_order_of_rows_or_their_names(calibrator):
     rows, day = days(7, 20, 5, 30, 0.6)
     made = pj.triage(calibrator, *rows, clusters=day)

@@ -5,18 +5,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from data import curves, labels_of, rows_of
-from scipy.special import expit, log_ndtr
+from data import curves, few_rows, labels_of, rows_of
+from scipy.special import expit, log_ndtr, ndtr
 from scipy.stats import binom, fisher_exact, norm
 
 import platt_jax as pj
 from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests.count_tails import quantiles
-from platt_jax.hypothesis_tests.count_tests import CountTests, log_tails
+from platt_jax.hypothesis_tests.count_tests import (
+    LARGE,
+    CountTests,
+    axes_of,
+    large_tails,
+    log_tails,
+)
 from platt_jax.hypothesis_tests.curve_distributions import LogBeta, Normal
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors, posteriors
 from platt_jax.hypothesis_tests.segment_tests import FreshRows, judged
 from platt_jax.population.gaussians import NormalMoments
+
+pytestmark = few_rows
 
 
 def population(rng, K, rare=False):
@@ -60,6 +68,44 @@ def test_segments_that_have_not_changed_are_not_flagged(cell):
     for level in (0.1, 0.01):
         error = np.sqrt(level * (1 - level) / 600)
         assert (made["p_value"] <= level).mean() < level + 3 * error
+
+
+def sure_rows(rng, rows, wrong, spread):
+    """Log-odds 33 to 33 + spread away from 0, and labels of which as many are wrong at each end."""
+    log_odds = np.sort(np.r_[-33, 33].repeat(rows // 2) * 1.0)
+    log_odds += np.sign(log_odds) * rng.uniform(1, spread, rows)
+    labels = log_odds > 0
+    for end in (0, rows // 2):
+        labels[end + rng.choice(rows // 2, wrong, replace=False)] ^= True
+    return log_odds, labels
+
+
+def test_wrong_labels_of_sure_rows_are_found_in_any_company():
+    """Beside a larger segment half of the labels could be wrong without a small p-value."""
+    rng = np.random.default_rng(0)
+    segments = np.repeat([0, 1], 4_000)
+    scores = rng.uniform(-6, 6, 8_000)
+    calibrator = pj.fit_segments(scores, labels_of(rng, scores), segments)
+    sure = sure_rows(rng, 40, 10, 30)
+    alone = pj.triage(calibrator, *sure, np.zeros(40, int))
+    scores = rng.uniform(-6, 6, 20_000)
+    others = scores, labels_of(rng, scores), np.ones(20_000, int)
+    rows = [np.concatenate(x) for x in zip((*sure, np.zeros(40, int)), others, strict=True)]
+    beside = pj.triage(calibrator, *rows)
+    assert beside["segment"][0] == 0 and beside["flagged"][0]
+    assert beside["p_value"][0] == alone["p_value"][0] < 1e-100
+
+
+def test_one_wrong_label_at_each_end_of_sure_rows_is_found_wherever_it_is():
+    """Two wrong labels among the inner rows left the number of positives, so p-values were 1."""
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(-6, 6, 100_000)
+    segments = np.arange(100_000) % 100
+    calibrator = pj.fit_segments(scores, labels_of(rng, scores), segments)
+    fresh = [sure_rows(rng, rows, 1, 4) for rows in (10, 20, 40, 100) for _ in range(25)]
+    sizes = [len(x) for x, _ in fresh]
+    rows = *(np.concatenate(x) for x in zip(*fresh, strict=True)), np.repeat(np.arange(100), sizes)
+    assert pj.triage(calibrator, *rows)["p_value"].max() < 1e-10
 
 
 def test_few_labels_of_a_class_say_little_of_a_slope():
@@ -161,8 +207,15 @@ def test_tails_under_uncertain_curves_are_those_of_dense_quadrature(kind, far, d
             )
             exact = (chance * poisson_binomial(log_odds, least)).sum() / chance.sum()
             if exact > 1e-13:
-                ratio = np.exp(log_tails(tests, curves)[0]) / exact
-                assert 0.8 < ratio < 1.25, (n, least, exact, ratio)
+                (found,) = np.exp(log_tails(tests, axes_of(curves, 40.0, np.arange(1))))
+                assert 0.8 < found / exact < 1.25, (n, least, exact, found)
+                (large,) = large_tails(tests, axes_of(curves, 8.0, np.arange(1)))
+                z = quantiles(log_odds, np.ones(n), np.array(float(least)))
+                given_curves = (chance * ndtr(-z)).sum() / chance.sum()
+                if large >= LARGE:
+                    assert 0.93 < large / given_curves < 1.07, (n, least, large, given_curves)
+                else:
+                    assert given_curves < 1.1 * LARGE
 
 
 def fitted_curve():
@@ -229,6 +282,14 @@ def test_no_rows_give_no_lines():
     assert [x.dtype for x in none.values()] == [x.dtype for x in one.values()]
     with pytest.raises(ValueError, match="rows to fit"):
         pj.triage(calibrator, [], [1], [])
+
+
+def test_no_rows_of_segments_of_several_columns_give_no_lines():
+    rng = np.random.default_rng(0)
+    ids = np.stack([np.repeat(["a", "b"], 40), np.repeat(["u", "v", "w", "x"], 20)], 1)
+    calibrator = pj.fit_segments(rng.normal(size=80), rng.random(80) < 0.5, ids)
+    none = pj.triage(calibrator, [], [], ids[:0])
+    assert [*none][:2] == ["segment_0", "segment_1"] and {len(x) for x in none.values()} == {0}
 
 
 def test_few_positives_do_not_contradict_a_fit_without_any():

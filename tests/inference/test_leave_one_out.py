@@ -8,7 +8,7 @@ from data import batch, labels_of, rows_of
 from reference import optimum
 
 import platt_jax as pj
-from platt_jax import GaussianPrior, Options, Status
+from platt_jax import GaussianPrior, Options, Status, metrics
 from platt_jax.inference import row_tiles
 from platt_jax.results.probabilities import expit
 
@@ -329,8 +329,65 @@ def test_of_segments_shrunk_to_their_population(rng):
     for i in rng.integers(0, 200, 5):
         others = (segments == segments[i]) & (np.arange(200) != i)
         without = pj.fit(scores[others], labels[others], **given)
-        p = without.sigmoid.predict_proba(scores[i])
-        np.testing.assert_allclose(found[i], p, rtol=0, atol=1e-6)
+        k, row = segments[i], np.array([scores[i], 1])
+        whole = -row @ [calibrator.fit.A[k], calibrator.fit.B[k]]
+        moved = -row @ [without.A, without.B] - whole
+        mean = moved - row @ calibrator.population.posterior_mean[k]
+        precision = np.linalg.inv(calibrator.population.posterior_covariance[k])
+        precision -= expit(whole) * expit(-whole) * np.outer(row, row)
+        deviation = np.sqrt(row @ np.linalg.solve(precision, row))
+        at, weight = np.polynomial.hermite_e.hermegauss(60)
+        p = weight @ expit(mean + deviation * at) / weight.sum()
+        np.testing.assert_allclose(found[i], p, rtol=0, atol=1e-5)
+
+
+def test_of_few_rows_by_segment_as_many_positives_are_predicted(rng):
+    """Many of them by curves above the likeliest one, which alone predicts a sixth less."""
+    segments = rng.integers(0, 300, 6000)
+    scores = rng.normal(size=6000)
+    level = rng.normal(-4.3, 0.8, 300)[segments]
+    labels = (rng.random(6000) < 1 / (1 + np.exp(-level - 0.8 * scores))).astype(int)
+    rows = scores, labels, segments
+    calibrator = pj.fit_segments(*rows, pooling="partial")
+    found = pj.leave_one_out(calibrator, *rows)
+    assert found.sum() == pytest.approx(labels.sum(), rel=0.02)
+    folds, left = rng.integers(0, 5, 6000), np.empty(6000)
+    for fold in range(5):
+        here = folds == fold
+        fitted = pj.fit_segments(*(x[~here] for x in rows), pooling="partial")
+        left[here] = fitted.predict_proba(scores[here], segments[here])
+    losses = [metrics.log_loss(labels, p) for p in (found, left)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.03)
+
+
+def test_sure_rows_of_wide_posteriors_in_float32(rng):
+    """A probability of 1 in float32 says nothing of its log-odds."""
+    segments = np.repeat(np.arange(100), 12)
+    scores = rng.normal(size=segments.size)
+    slopes = 2.5 * np.exp(0.5 * rng.normal(size=100))[segments]
+    labels = rng.random(segments.size) < expit(slopes * scores)
+    scores[::97], labels[::97] = rng.uniform(7, 11, scores[::97].size), True
+
+    def left_out(dtype):
+        rows = scores.astype(dtype), labels, segments
+        return pj.leave_one_out(pj.fit_segments(*rows, pooling="partial"), *rows)
+
+    precise = left_out(np.float64)
+    assert precise[::97].max() < 1 - 1e-7
+    np.testing.assert_allclose(left_out(np.float32), precise, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_a_row_that_says_nothing_has_the_prediction(rng, offset):
+    scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))
+    given = {"offset": rng.normal(size=200)} if offset else {}
+    weights = np.where(np.arange(200) % 4 == 0, 1e-9, 1.0)
+    rows = scores, labels, segments
+    calibrator = pj.fit_segments(*rows, weights=weights, pooling="partial", **given)
+    found = pj.leave_one_out(calibrator, *rows, weights=weights, **given)
+    expected = calibrator.predict_proba(scores, segments, **given)
+    np.testing.assert_allclose(found[::4], expected[::4], rtol=1e-6)
+    assert np.abs(found - expected).max() > 0.01
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def wilson(mean, n):
 
 
 def by_loop(labels, left_out, segments, proba, pool_segments):
-    """Means, lower, upper, labels_worth and power, segment by segment."""
+    """Means, lower, upper, labels_worth, power and a label's variance, segment by segment."""
     names = np.unique(segments)
     y, q, p = (
         [x[ids == name] for name in names]
@@ -41,19 +41,26 @@ def by_loop(labels, left_out, segments, proba, pool_segments):
     )
     power = min(max(above / below, 0), 1)
     errors = [a - power * b for a, b in zip(y, q, strict=True)]
-    squares = [((e - e.mean()) ** 2).sum() for e in errors]
-    common = sum(squares) / sum(
-        (len(e) - 1) * c.mean() * (1 - c.mean()) for e, c in zip(errors, p, strict=True)
-    )
+    unit = [c.mean() * (1 - c.mean()) for c in p]
+    total = sum((len(a) - 1) * u for a, u in zip(y, unit, strict=True))
+
+    def variances(values):
+        """Of one row, as if one more row had a square of 1, divided among segments."""
+        squares = [
+            ((x - x.mean()) ** 2).sum() + (len(x) - 1) * u / total
+            for x, u in zip(values, unit, strict=True)
+        ]
+        common = sum(squares) / total
+        return [
+            (s + 20 * common * u) / (len(x) - 1 + 20)
+            for x, s, u in zip(values, squares, unit, strict=True)
+        ]
+
     found = []
-    for e, s, c in zip(errors, squares, p, strict=True):
-        n, m = len(e), c.mean()
-        mean = power * m + e.mean()
-        variance = (s + 20 * common * m * (1 - m)) / (n - 1 + 20) / n
-        variance += power**2 * c.var(ddof=1) / len(c)
-        shrunk = (n * mean + 20 * m) / (n + 20)
-        worth = shrunk * (1 - shrunk) / variance
-        found.append([mean, *wilson(mean, worth), worth, power])
+    for e, mine, label, c in zip(errors, variances(errors), variances(y), p, strict=True):
+        mean = power * c.mean() + e.mean()
+        worth = label / (mine / len(e) + power**2 * c.var(ddof=1) / len(c))
+        found.append([mean, *wilson(mean, worth), worth, power, label])
     return np.array(found).T
 
 
@@ -66,7 +73,7 @@ def test_means_are_those_of_a_loop(rng, pooling):
     assert set(found["status"]) == {"OK"}
     left_out = pj.leave_one_out(calibrator, *rows)
     proba = calibrator.predict_proba(scores, segments)
-    expected = by_loop(rows[1], left_out, rows[2], proba, segments)
+    expected = by_loop(rows[1], left_out, rows[2], proba, segments)[:5]
     for name, column in zip(
         ("mean", "lower", "upper", "labels_worth", "power"), expected, strict=True
     ):
@@ -103,11 +110,12 @@ def test_more_labels_reach_the_width(rng):
     found = pj.estimate_means(calibrator, *rows, **given, width=width)
     assert "more_labels" not in pj.estimate_means(calibrator, *rows, **given)
     p = calibrator.predict_proba(pool[0], pool[2])
+    left_out = pj.leave_one_out(calibrator, *rows)
+    variances = by_loop(rows[1], left_out, rows[2], p, pool[2])[5]
     for i in range(2):
         n, more = found["rows"][i], found["more_labels"][i]
         by_pool = found["power"][i] ** 2 * p[pool[2] == i].var(ddof=1) / found["pool"][i]
-        shrunk = (n * found["mean"][i] + 20 * found["model_mean"][i]) / (n + 20)
-        unit = shrunk * (1 - shrunk)
+        unit = variances[i]
         own = (unit / found["labels_worth"][i] - by_pool) * n
         widths = [
             np.diff(wilson(found["mean"][i], unit / (own / (n + k) + by_pool)))[0]
@@ -223,7 +231,8 @@ def test_differences_are_those_of_a_loop(rng):
     means = pj.estimate_means(calibrator, f, y, s, **given)
     assert (means["status"] == "OK").all()
     power = means["power"][0]
-    e = y - power * pj.leave_one_out(calibrator, f, y, s)
+    left_out = pj.leave_one_out(calibrator, f, y, s)
+    e = y - power * left_out
     p = calibrator.predict_proba(pool, pool_s)
 
     def values(x, ids, names, k):
@@ -240,10 +249,8 @@ def test_differences_are_those_of_a_loop(rng):
         )
     count, product, scale, pooled = np.array(sums).T
     r = (count * product / scale + 20 * product.sum() / scale.sum()) / (count + 20)
-    m = means["model_mean"]
-    shrunk = (means["rows"] * means["mean"] + 20 * m) / (means["rows"] + 20)
     by_pool = np.array([power**2 * p[pool_s == k].var(ddof=1) / 300 for k in range(6)])
-    variance = shrunk * (1 - shrunk) / means["labels_worth"]
+    variance = by_loop(y, left_out, s, p, pool_s)[5] / means["labels_worth"]
     own = (variance - by_pool) * means["rows"]
     n = means["rows"]
     covariance = count * r * np.sqrt(own[first] * own[second]) / (n[first] * n[second])
@@ -294,6 +301,52 @@ def test_an_infinite_score_is_not_finite(rng):
         )
         assert found["status"].tolist() == ["NON_FINITE", "OK"]
         assert found["mean"][0] == found["labels_only"][0]
+
+
+def useless(rng, labels):
+    """Estimates of segments (S, n) of labels, by predictions that have nothing to do with them."""
+    segments, n = labels.shape
+    own, pool = (np.repeat(np.arange(segments), x) for x in (n, 500))
+    calibrator = pj.fit_segments([-1.0, 1.0] * segments, [0, 1] * segments, own[:: n // 2])
+    rows = dict(scores=np.zeros(labels.size), labels=labels.ravel(), segments=own)
+    rest = dict(pool=rng.normal(size=len(pool)), pool_segments=pool)
+    rest["probability"] = rng.random(labels.size)
+    return pj.estimate_means(calibrator, **rows, **rest), (calibrator, rows, rest)
+
+
+def test_labels_that_are_all_equal_are_worth_their_number(rng):
+    found, _ = useless(rng, np.ones((1, 20), int))
+    assert (found["status"][0], found["power"][0], found["labels_worth"][0]) == ("OK", 0, 20)
+    np.testing.assert_array_equal(found["lower"], found["labels_lower"])
+    one_wrong = np.ones((3, 20), int)
+    one_wrong[0, 7] = 0
+    found, (calibrator, rows, rest) = useless(rng, one_wrong)
+    np.testing.assert_allclose(found["labels_worth"], 20, rtol=0.03)
+    np.testing.assert_allclose(found["lower"], found["labels_lower"], atol=0.01)
+    pairs = pj.compare_means(calibrator, **rows, **rest, first=[0, 1], second=[1, 2])
+    # Newcombe's interval of the two by labels only, as correlations are 0.
+    down, up = found["mean"] - found["labels_lower"], found["labels_upper"] - found["mean"]
+    assert (pairs["correlation"] == 0).all()
+    reach = np.hypot(down[:2], up[1:])
+    np.testing.assert_allclose(pairs["difference"] - pairs["lower"], reach, atol=0.01)
+
+
+def test_few_rows_without_an_error_do_not_prove_predictions(rng):
+    """3 % of predictions near 0 and 1 are wrong: of 50 rows one or two, or none."""
+    scores = rng.normal(size=400)
+    calibrator = pj.fit_segments(scores, rng.random(400) < expit(12 * scores), np.zeros(400, int))
+    high = calibrator.predict_proba(np.array([1.0, -1.0]), 0)
+    assert high[0] > 0.98 and high[1] < 0.02
+    pool = np.where(np.arange(1_000) < 100, 1.0, -1.0)
+    held = []
+    for _ in range(150):
+        sure = rng.random(50) < 0.1
+        y = np.where(rng.random(50) < 0.03, ~sure, sure)
+        rows = np.where(sure, 1.0, -1.0), y, 0
+        given = dict(pool=pool, pool_segments=0, probability=np.where(sure, *high))
+        found = pj.estimate_means(calibrator, *rows, **given)
+        held.append(found["lower"][0] <= 0.1 * 0.97 + 0.9 * 0.03 <= found["upper"][0])
+    assert np.mean(held) > 0.93
 
 
 @pytest.mark.slow

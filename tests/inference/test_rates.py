@@ -109,7 +109,10 @@ def test_what_cannot_be_known(rng):
 def test_arguments(rng):
     rows = drawn(rng, 4, 50, 0.4)
     calibrator = pj.fit_segments(*rows, pooling="partial")
-    with pytest.raises(ValueError, match=r"from_rate: expected rates for .*'partial'"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected shares of positives for .*'partial': one number, or .*mean probability",
+    ):
         pj.estimate_rates(calibrator, rows[0], rows[2])
     for bad in (0.0, [0.1, 0.2], 1.5):
         with pytest.raises(ValueError, match="from_rate: expected a number between 0 and 1"):

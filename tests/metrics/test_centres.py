@@ -143,7 +143,15 @@ def test_a_centre_without_positives_says_that_it_has_few(rng):
 def test_one_centre_and_ids_of_several_columns(rng):
     logits, labels, segments, _ = rows_of(rng, 4, 100)
     one = pj.summarize_centres(logits, labels, np.zeros(400, int), from_logits=True)
-    assert one["status"].tolist() == ["OK"] and np.isnan(one.overall["value"]).all()
+    assert one["status"].tolist() == ["OK"] and one.overall["segments"].tolist() == [1] * 4
+    for name in ("ratio", "in_the_large", "intercept", "slope"):
+        own = line(one, name)
+        assert own["value"] == one[name][0]
+        ends = [one[f"ratio_{end}"][0] for end in ("lower", "upper")]
+        if name != "ratio":
+            ends = own["value"] + 1.959964 * one[f"se_{name}"][0] * np.array([-1, 1])
+        np.testing.assert_allclose([own["lower"], own["upper"]], ends, rtol=1e-6)
+        assert np.isnan([own[x] for x in ("standard_deviation", "new_lower", "within")]).all()
     ids = np.stack([segments // 2, segments % 2], 1)
     several = pj.summarize_centres(1 / (1 + np.exp(-logits)), labels, ids)
     assert list(several)[2] == "rows" and isinstance(several, Centres)
@@ -198,6 +206,20 @@ def test_errors_allow_for_clusters(rng):
     )
     np.testing.assert_allclose(everywhere.design_effect, found.design_effect, rtol=1e-12)
     assert pj.summarize_centres([0.2, 0.7], [0, 1], ["a", "b"], clusters=[1, 1]).design_effect == 1
+
+
+@pytest.mark.parametrize("ids", ["one", "segments"])
+def test_a_single_cluster_of_a_centre_leaves_errors_unknown(rng, ids):
+    logits, labels, segments, _ = rows_of(rng, 3, 60)
+    clusters = np.zeros(180, int) if ids == "one" else segments
+    plain = pj.summarize_centres(logits, labels, segments, from_logits=True)
+    with pytest.warns(RuntimeWarning, match="clusters: expected several in a centre"):
+        found = pj.summarize_centres(logits, labels, segments, clusters=clusters, from_logits=True)
+    assert np.isnan(found.design_effect)
+    for name in ("se_log_ratio", "se_in_the_large", "se_slope", "ratio_lower"):
+        assert np.isnan(found[name]).all()
+    np.testing.assert_array_equal(found["slope"], plain["slope"])
+    assert np.isnan(found.overall["value"]).all()
 
 
 def test_what_is_refused():

@@ -10,6 +10,22 @@ from platt_jax import metrics
 from platt_jax.metrics.multicalibration import kuiper_p_value
 
 
+@pytest.mark.parametrize("weight", [1e3, 1e17, 1e300])
+def test_a_group_keeps_its_statistic_beside_one_of_large_weights(rng, weight):
+    """Of weights of 1e17 the other groups had 0 and p-values of 1; of 1e300 they were left out."""
+    proba, city = rng.uniform(0.1, 0.9, 300), np.repeat(["Bern", "Oslo", "Rome"], 100)
+    labels = rng.random(300) < proba**2
+    given = np.where(city == "Oslo", weight, 1.0)
+    found = metrics.multicalibration_error(labels, proba, segments=city, weights=given).groups
+    for name in ("Bern", "Rome"):
+        mine = city == name
+        kuiper, sd = plain(labels[mine], proba[mine])
+        (k,) = np.flatnonzero(found["group"] == name)
+        np.testing.assert_allclose(found["sigma"][k], kuiper / sd, rtol=1e-12)
+        np.testing.assert_allclose(found["p_value"][k], kuiper_p_value(kuiper / sd), rtol=1e-9)
+        assert found["rows"][k] == 100
+
+
 @pytest.fixture
 def rows(rng):
     """Labels, tied probabilities, five overlapping masks, and two fields."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from platt_jax import metrics, plots
+from platt_jax.caller import Caller
 
 FUNCTIONS = [
     metrics.multiclass_log_loss,
@@ -127,7 +128,7 @@ def test_rows_that_are_nan_or_do_not_count():
             np.array(kept), np.array(function([0, 1], p[[0, 2]])), rtol=1e-12
         )
         assert np.isnan(values(function(labels, p, weights=[0, 0, 0])))
-    one = metrics.multiclass_log_loss([1], [[0.2, 0.8]])
+    one = metrics.multiclass_log_loss([0], [[0.2, 0.8]])
     assert np.isfinite(one.value) and np.isnan(one.lower)
     zero = metrics.multiclass_log_loss([0], [[0.0, 1.0]])
     np.testing.assert_allclose(zero.value, -np.log(1e-12), rtol=1e-9)
@@ -140,7 +141,7 @@ def test_arguments_are_refused():
     for message, args in {
         "proba: expected .* with rows": ([0, 1, 1], p[:, 0]),
         "proba: expected probabilities": ([0, 1, 1], 3 * p),
-        "labels: expected one id per row": ([0, 1], p),
+        r"labels: expected \(3,\) class ids": ([0, 1], p),
     }.items():
         for function in FUNCTIONS:
             with pytest.raises(ValueError, match=message):
@@ -158,3 +159,17 @@ def test_the_figure_of_the_top_label(drawn):
     assert axes.get_ylabel() == "observed frequency"
     correct, confidence = metrics.top_label(labels, p)
     assert (correct == (p.argmax(axis=1) == labels)).all() and (confidence == p.max(axis=1)).all()
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, metrics.top_label])
+def test_probabilities_that_do_not_add_up_are_noticed(drawn, function):
+    labels, p, _ = drawn
+    Caller._warned_once.clear()
+    for bad in (0.9 * p, np.minimum(1.5 * p, 1), 0.5 * p.astype(np.float32)):
+        with pytest.warns(
+            RuntimeWarning, match="proba: rows add up to .* differ from 1 by"
+        ) as seen:
+            function(labels, bad)
+        assert seen[0].filename == __file__
+    for good in (p, p.round(2), p.astype(np.float16), np.where(labels[:, None] == 1, np.nan, p)):
+        function(labels, good)  # the suite makes warnings errors

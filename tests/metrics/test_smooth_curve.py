@@ -107,3 +107,13 @@ def test_coverage(benchmark, monkeypatch, truth, rate):
     simulated = benchmark("inference.smooth_curve")
     monkeypatch.setattr(simulated, "_DRAWS", 100)
     assert 0.93 < simulated.measured(np.random.default_rng(1), truth, rate, 1_000)["coverage"] < 1
+
+
+@pytest.mark.filterwarnings("error:.*encountered.*")
+@pytest.mark.parametrize("unit", [1e300, 1e-300])
+def test_a_curve_of_logits_in_any_unit(unit):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=200)
+    labels = rng.random(200) < 1 / (1 + np.exp(-logits))
+    found = metrics.integrated_calibration_index(labels, logits * unit, from_logits=True)
+    assert np.isfinite(found.ici).all()

@@ -93,7 +93,7 @@ def test_sums_do_not_depend_on_the_order_or_the_parts_of_the_rows(rng):
 
 
 def test_weights_of_starting_nights_add_up_to_1():
-    weight, rest = state._weights(1000)
+    weight, rest = state.start_weights(1000)
     assert rest[-1] == pytest.approx(zeta(state._DECAY, 1001) / zeta(state._DECAY), abs=1e-12)
     assert weight.sum() + rest[-1] == pytest.approx(1)
     assert weight[7] == pytest.approx(7**-state._DECAY / zeta(state._DECAY))

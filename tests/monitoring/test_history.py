@@ -188,7 +188,7 @@ def test_a_night_without_rows_is_a_night(monitor, calibrator, night_sd):
         sums = monitor.sums(*columns)
         whole = monitor.sums(*rows(2))
         assert list(sums) == list(whole)
-        assert [len(x) for x in sums.values()] == [0] * len(sums)
+        assert [len(x) for x in sums.values()] == [0] * len([*sums])
         assert [x.dtype for x in sums.values()] == [x.dtype for x in whole.values()]
         assert repr(monitor.add(sums, night="quiet")) == repr(after)
         together = pandas.concat([sums.to_pandas(), whole.to_pandas(), sums.to_pandas()])

@@ -137,6 +137,33 @@ def test_every_shift_has_a_finite_error(rng):
         assert (away <= np.maximum(2.5 * table["se_intercept"], abs(shift) / 3)).all()
 
 
+def test_a_shift_does_not_contradict_its_change():
+    """Rare nights with positives before a change, as of an airline with 16 flights a day."""
+    from platt_jax.data import load_flights
+
+    flights = load_flights()
+    own = (flights.carrier == "VX") | (flights.carrier == "FL")
+    score, late, carrier = (x[own] for x in (flights.score, flights.outcome, flights.carrier))
+    day = flights.day[own]
+    summer = day < 274
+    calibrator = pj.fit_segments(score[summer], late[summer], carrier[summer])
+    monitor = pj.Monitor.start(calibrator)
+    for today in range(274, 294):
+        rows = day == today
+        monitor = monitor.update(score[rows], late[rows], carrier[rows])
+    table = monitor.table()
+    assert (table["segment"][0], table["change"][0], table["since"][0]) == ("VX", "lower", 12)
+    assert np.log(20) < table["log_e_value"][0] < 7
+    # Since then 1 of 132 flights was late, where 23 are expected.
+    since = (carrier == "VX") & (day >= 285) & (day < 294)
+    expected = calibrator.predict_proba(score[since], carrier[since]).sum()
+    assert (since.sum(), late[since].sum()) == (132, 1)
+    odds = (1 / 131) / (expected / (132 - expected))
+    away = table["intercept"][0] - np.log(odds)
+    assert abs(away) < 1.96 * table["se_intercept"][0]
+    assert table["intercept"][0] + 1.96 * table["se_intercept"][0] < 0
+
+
 @pytest.mark.slow
 def test_intervals_of_shifts_hold_them(rng):
     calibrator = fitted(rng, segments=150, rows=4000)
@@ -429,7 +456,7 @@ def test_rows_that_cannot_be_judged(rng, calibrator):
     assert table["rows"].sum() == len(ids) - 26
     with pytest.raises(ValueError, match="scores, labels, offset: expected finite"):
         start.update(scores, labels, ids, non_finite="raise")
-    with pytest.warns(RuntimeWarning, match="1 of 1 segments not judged"):
+    with pytest.warns(RuntimeWarning, match="1 of 1 segment not judged"):
         nothing = start.update(np.zeros(3), np.ones(3), np.full(3, 77))
     assert len(nothing.table()["segment"]) == 0
 
@@ -437,7 +464,7 @@ def test_rows_that_cannot_be_judged(rng, calibrator):
 def test_infinite_offsets_are_not_judged(calibrator):
     monitor = pj.Monitor.start(calibrator, against="predictions")
     rows = [1.0, 2.0], [0, 1], [0, 0]
-    with pytest.warns(RuntimeWarning, match="1 rows of 1 segments"):
+    with pytest.warns(RuntimeWarning, match="1 row of 1 segment,"):
         assert monitor.update(*rows, offset=[np.inf, 0]).table()["rows"] == [1]
     with pytest.raises(ValueError, match="expected finite"):
         monitor.update(*rows, offset=[np.inf, 0], non_finite="raise")

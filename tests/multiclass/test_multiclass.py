@@ -336,9 +336,11 @@ def test_classes_are_named_and_found():
     np.testing.assert_allclose(shifted.slopes, text.slopes, rtol=1e-12)
     assert pj.fit_multiclass(f, [0, 1, 1, 1]).classes.tolist() == [0, 1, 2]
     assert pj.fit_multiclass(f, [1, 2, 3, 2]).classes.tolist() == [1, 2, 3]
-    for labels, classes in [([0, 1, 9, 2], None), (["a"] * 4, None), ([0, 1, 2, 1], [0, 1])]:
-        with pytest.raises(ValueError, match="classes: expected 3 distinct ids"):
-            pj.fit_multiclass(f, labels, classes=classes)
+    for labels in ([0, 1, 9, 2], ["a"] * 4):
+        with pytest.raises(ValueError, match="labels: expected 3 classes"):
+            pj.fit_multiclass(f, labels)
+    with pytest.raises(ValueError, match="classes: expected 3 distinct ids"):
+        pj.fit_multiclass(f, [0, 1, 2, 1], classes=[0, 1])
     with pytest.raises(ValueError, match="labels: 7 is not among classes"):
         pj.fit_multiclass(f, [0, 1, 7, 1], classes=[0, 1, 2])
 
@@ -347,7 +349,7 @@ def test_arguments_are_refused():
     f, y = np.eye(3), np.arange(3)
     for message, bad in {
         "logits: expected": dict(logits=f[0]),
-        "labels: expected one id per row": dict(labels=y[:2]),
+        r"labels: expected \(3,\) class ids": dict(labels=y[:2]),
         "segments: expected one id per row": dict(segments=[0]),
         "model: expected": dict(model="matrix"),
         "pooling: expected one of": dict(pooling="nested"),
@@ -378,7 +380,8 @@ def test_a_file_has_all(rng, tmp_path, model, pooling, kind):
     shop = rng.integers(0, 4, 300)
     segments = shop.astype(str) if kind == "text" else [("a", int(x)) for x in shop]
     labels = np.array(["low", "middle", "top"])[y]
-    found = pj.fit_multiclass(f, labels, segments, model=model, pooling=pooling)
+    names = ["low", "middle", "top"]
+    found = pj.fit_multiclass(f, labels, segments, model=model, pooling=pooling, classes=names)
     path = tmp_path / "calibrator.npz"
     pj.save(path, found)
     assert pj.load(path) == found
@@ -424,4 +427,4 @@ def test_results_are_in_the_dtype_of_the_logits(rng):
     assert found.predict_proba(f).dtype == np.float64
     bad = np.array([[np.nan, 0, 0, 0], [-np.inf] * 4, [np.inf, 0, 0, 0], [0, 0, 0, 0.0]])
     assert np.isnan(found.predict_proba(bad)).all(axis=1).tolist() == [True] * 3 + [False]
-    assert "1 segments" in repr(found) and len(found) == 1 and "all" in found
+    assert "1 segment," in repr(found) and len(found) == 1 and "all" in found

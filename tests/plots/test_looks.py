@@ -16,6 +16,7 @@ from matplotlib import font_manager
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
+from scipy.special import expit
 
 import platt_jax as pj
 from platt_jax import plots
@@ -258,7 +259,8 @@ def test_rare_events_fill_the_axes(rng):
     assert often.get_xlim() == (-0.02, 1.02) or often.get_xlim()[1] > 0.1
 
 
-def test_long_ids_have_their_ends_on_few_lines():
+def test_long_ids_have_their_ends_on_few_lines(monkeypatch):
+    monkeypatch.setattr(names, "_fonts", lambda whole: ([], set()))  # as if a font had them all
     for whole, lines in {
         "short": ["short"],
         "two words of it": ["two words", "of it"],
@@ -273,7 +275,7 @@ def test_long_ids_have_their_ends_on_few_lines():
             assert whole.startswith(wrapped[0].split("…")[0]) and whole.endswith(wrapped[-1][-4:])
             assert sum("…" in line for line in wrapped) == 1
     assert names.width("東京 a") == 6
-    assert names.wrapped("a\x00\ud800\n b", 10, 2) == "a\ufffd\ufffd b"
+    assert names.wrapped("a\x00\ud800\n b", 12, 2) == "a\\x00\\ud800\nb"
     assert names.wrapped("東京都千代田区丸の内一丁目", 10, 2) == "東京都千…\n内一丁目"
 
 
@@ -329,6 +331,87 @@ def test_ids_are_in_a_font_that_has_them(tmp_path, rng):
         assert "Made Up" in axes.flat[0].title.get_fontfamily()
         assert "Made Up" not in axes.flat[1].title.get_fontfamily()
     assert "Made Up" not in names.families(["plain"])
+
+
+UNKNOWN = ["\U000f0001\U000f0002", "\U000f0001\U000f0003", "b"]
+
+
+def test_ids_that_no_font_has_stay_different(rng):
+    """Private characters, and a model's and a title's."""
+    segments = np.repeat(UNKNOWN, 80)
+    scores = rng.normal(size=240)
+    labels = labels_of(rng, scores).astype(int)
+    p = expit(scores)
+    calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    tables = [pj.Monitor.start(calibrator).update(scores, labels, segments).table()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = [
+            plots.segment_sigmoids(calibrator, scores, labels, segments, UNKNOWN)[0, 0],
+            plots.rate_funnel(labels, p**3, segments),
+            plots.nights(tables),
+            plots.nights(tables, UNKNOWN),
+            plots.forest(pj.summarize_centres(p, labels, segments)),
+            plots.reliability_diagram(labels, dict.fromkeys(UNKNOWN, p), title=UNKNOWN[0]),
+        ]
+        for ax in made:
+            ax.figure.canvas.draw()
+    shown = {text.get_text() for text in made[2].get_yticklabels()}
+    assert len(shown) == 3 and "b" in shown
+    assert names.printable(UNKNOWN[0]) == r"\U000f0001\U000f0002"
+    assert made[5].get_title(loc="left") == r"\U000f0001\U000f0002"
+
+
+def test_rare_positives_are_seen(rng):
+    """Axes end where curves and rates do, even if a band is wide far from the rows."""
+    scores, segments = rng.standard_t(4, size=1_500), np.arange(1_500) % 5
+    labels = rng.random(1_500) < expit(0.5 * scores - 4.5)
+    one = pj.fit(scores, labels)
+    assert one.band(scores.max(), 0.95)[1] > 0.12
+    assert plots.sigmoid(one, scores, labels).get_ylim()[1] < 0.12
+    scores = np.clip(scores, -3, 3)
+    p = expit(0.5 * scores - 4.5)
+    many = plots.centre_curves(p, labels, segments)
+    assert p.max() < 0.08 and many.get_ylim()[1] < 0.2 and many.get_xlim()[1] < 0.1
+    calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    accepted = plots.risk_coverage(calibrator, scores, labels, segments)
+    assert accepted.get_ylim()[1] < 0.5
+    texts = [text.get_text() for text in accepted.get_legend().get_texts()]
+    assert "95 %, reached by no bound" in texts
+
+
+def test_limits_of_few_expected_do_not_turn_back(rng):
+    """A lower limit near 0 expected positives would rise again towards 1."""
+    p = np.geomspace(0.002, 0.2, 30).repeat(10)
+    ax = plots.rate_funnel(rng.random(300) < p, p, np.arange(300) // 10)
+    for line in ax.lines[:4]:
+        y = line.get_ydata()
+        y = y[np.isfinite(y)]
+        if len(y):
+            assert (np.diff(y) > 0).all() if y[-1] < 1 else (np.diff(y) < 0).all()
+
+
+def test_a_display_has_a_diagonal_and_a_legend():
+    display = plots.ReliabilityDisplay.from_predictions([0, 1, 0, 1], [0.1, 0.3, 0.6, 0.8])
+    (diagonal,) = [x for x in display.ax_.lines if x.get_label() == "perfectly calibrated"]
+    np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
+    again = plots.ReliabilityDisplay(display.curve, name="again").plot(display.ax_)
+    texts = [text.get_text() for text in again.ax_.get_legend().get_texts()]
+    assert texts == ["perfectly calibrated", "again"]
+
+
+def test_numbers_and_legend_are_beside_the_curve(rng):
+    p = rng.random(3_000)
+    for proba in (p, p**0.1, p**3):
+        ax = plots.reliability_diagram(rng.random(3_000) < p, proba)
+        ax.figure.canvas.draw()
+        (numbers,) = [text for text in ax.texts if "log loss" in text.get_text()]
+        legend = ax.get_legend().get_window_extent()
+        box = numbers.get_window_extent()
+        points = ax.transData.transform(ax.lines[1].get_xydata())
+        assert not box.overlaps(legend)
+        for each in (box, legend):
+            assert not each.count_contains(points)
 
 
 def test_titles_and_labels(rows, calibrator, pooled):

@@ -79,6 +79,15 @@ def test_segments_of_several_columns():
         assert text.get_text() == "0, 0"
 
 
+def test_one_night_is_seen(tables):
+    for given in ((), (list(tables[0]["segment"][:1]),)):
+        ax = plots.nights(tables[:1], *given)
+        ax.figure.canvas.draw()
+        low, high = ax.get_xlim()
+        assert [tick for tick in ax.get_xticks() if low <= tick <= high] == [1]
+    assert ax.lines[1].get_marker() == "."
+
+
 def test_restarted_segments_may_be_missing(tables):
     last = {name: column[1:] for name, column in tables[-1].items()}
     ax = plots.nights([*tables, pj.results.tables.Table(last)])

@@ -1,5 +1,7 @@
 """Square reliability diagrams with numbers, four figures in one, and figures in words."""
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -75,6 +77,16 @@ def test_one_prediction_is_a_dot(method):
     ax = plots.reliability_diagram([0, 1, 1] * 30, np.full(90, 0.5), method=method)
     (line,) = (x for x in ax.lines if x.get_marker() == "o")
     assert line.get_xdata().tolist() == [0.5] and line.get_ydata() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("method", ["smooth", "isotonic"])
+def test_two_predictions_are_drawn(method):
+    """No point lies between the quantiles of two points that limit the axes."""
+    ax = plots.reliability_diagram([0, 1, 1, 0], [0.2, 0.8, 0.2, 0.8], method=method)
+    assert ax.get_xlim()[0] < 0.2 and ax.get_xlim()[1] > 0.8
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a smooth curve of split classes is NaN
+        plots.reliability_diagram([0, 1], [0.2, 0.8], method=method)
 
 
 def test_a_summary_has_four_titled_panels(rows, calibrator):

@@ -12,7 +12,7 @@ from scipy.special import expit, logsumexp, ndtr
 
 import platt_jax as pj
 from platt_jax import Flag, Options, Status, metrics
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.population import estimate, integral, level_search, search
 from platt_jax.population.chunked import ChunkedSegments
@@ -397,6 +397,25 @@ def test_the_band_of_a_new_value_has_the_spread_of_the_table(seed):
     assert calibrator.population.status == (Status.BOUNDARY if held.any() else Status.CONVERGED)
 
 
+def test_a_spread_vanishes_in_few_passes(monkeypatch):
+    """At the maximum to which Newton's method alone creeps."""
+    rows = population_rows(1, 200, 50, spread=(0.0, 0.0))
+
+    def estimated():
+        stages = set()
+        found = pj.fit_segments(*rows, pooling="partial", progress=lambda x: stages.add(x.stage))
+        return found.population, sum(x.startswith("population, pass") for x in stages)
+
+    found, few = estimated()
+    monkeypatch.setattr(search, "_is_vanishing", lambda step, end: False)
+    slowly, many = estimated()
+    assert few <= 6 < 10 <= many, (few, many)
+    assert found.status == slowly.status == Status.BOUNDARY
+    np.testing.assert_allclose(found.mean, slowly.mean, atol=1e-5)
+    np.testing.assert_allclose(found.covariance, slowly.covariance, atol=1e-5)
+    np.testing.assert_allclose(found.predictive_covariance, slowly.predictive_covariance, rtol=1e-4)
+
+
 def test_segments_that_do_not_differ_are_at_the_boundary():
     scores, labels, which = population_rows(0, 300, 50, spread=(0.0, 0.0))
     calibrator = pj.fit_segments(scores, labels, which, pooling="partial")
@@ -545,3 +564,19 @@ def test_many_segments_without_a_spread_of_slopes():
     assert population.status in (pj.Status.CONVERGED, pj.Status.BOUNDARY)
     slope_sd, intercept_sd = np.sqrt(np.diag(population.covariance))
     assert slope_sd < 0.1 and abs(intercept_sd - 0.7) < 0.03
+
+
+def test_a_correlation_with_no_spread_of_A_does_not_hold_up_the_spread_of_B():
+    """Frauds that count as a twenty-fifth, as weights for thrown-away negatives make them."""
+    rng = np.random.default_rng(0)
+    base = -5 + 0.6 * rng.normal(size=60)
+    shop, scores = rng.integers(0, 60, 100_000), rng.normal(size=100_000)
+    fraud = rng.random(100_000) < expit(1.4 * scores + base[shop])
+    kept = fraud | (rng.random(100_000) < 0.02)
+    weights = np.where(fraud[kept], 1, 50)
+    found = pj.fit_segments(
+        *(scores[kept], fraud[kept], shop[kept]),
+        pooling="partial",
+        weights=weights / weights.mean(),
+    )
+    assert np.sqrt(np.diag(found.population.covariance)).max() < 0.02

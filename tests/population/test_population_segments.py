@@ -8,7 +8,7 @@ from data import labels_of
 
 import platt_jax as pj
 from platt_jax import Options, SegmentRows
-from platt_jax.execution.caller import Caller
+from platt_jax.caller import Caller
 from platt_jax.population.chunked import ChunkedSegments
 from platt_jax.population.fitting import fit_by_segment
 
@@ -40,7 +40,7 @@ class Part(ChunkedSegments):
 
 @pytest.mark.parametrize("rows_each", [8, 200], ids=["uncertain", "certain"])
 def test_workers_with_segments_of_their_own_find_one_population(rng, rows_each):
-    K = 300 if rows_each == 8 else 40
+    K = 600 if rows_each == 8 else 40
     segments = np.repeat(np.arange(K), rows_each)
     scores = rng.normal(size=len(segments))
     # Segments that differ: where they do not, the information is nearly singular, and rounding of
@@ -64,7 +64,7 @@ def test_workers_with_segments_of_their_own_find_one_population(rng, rows_each):
     for thread in threads:
         thread.join(300)
     for part, calibrator in zip(parts, found, strict=True):
-        assert part.numbers < 13 * 300  # no array of all segments
+        assert part.numbers < 13 * 600  # no array of all segments
         mine = np.isin(expected.keys, calibrator.keys)
         of_mine = expected.only(mine)
         for name in ("A", "B", "covariance"):

@@ -1,6 +1,7 @@
 """Confidence bands, thresholds and shifts of the base rate."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import jax
@@ -307,3 +308,31 @@ def test_scores_that_are_no_floats(scores, rng):
     found = calibrator.band(np.asarray(scores), [0, 1])
     expected = calibrator.band(np.asarray(scores, float), [0, 1])
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e-100, 1e100, 1e150, 1e160, 1e300])
+def test_a_band_in_any_unit_is_the_same_or_nan(unit, rng):
+    """Above 1e154 the variance of the slope is 0 in float64, and the band would be too narrow."""
+    scores = rng.normal(size=300)
+    labels, segments = labels_of(rng, 1.5 * scores), np.arange(300) % 2
+    expected = pj.fit_segments(scores, labels, segments).band(scores, segments)
+    made = pj.fit_segments(unit * scores, labels, segments)
+    found = made.band(unit * scores, segments)
+    if 1e-150 < unit < 1e154:
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    else:
+        assert np.isnan(found).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tested = pj.triage(made, unit * scores, 1 - labels, segments)["p_value"]
+    assert (np.isnan(tested) | (tested < 1e-9)).all()
+
+
+@pytest.mark.parametrize(("curve", "unit"), [("beta", 1e-20), ("quadratic", 3e37)])
+def test_curves_of_far_units_give_no_warning_of_numpy(curve, unit, rng):
+    """Warnings are errors here."""
+    scores, segments = rng.normal(size=300), np.arange(300) % 2
+    labels = labels_of(rng, scores)
+    made = pj.fit_segments((unit * scores).astype(np.float32), labels, segments, curve=curve)
+    far = pj.fit_segments(1e300 * scores, labels, segments, curve=curve)
+    assert made.threshold(0.5).shape == far.threshold(0.5).shape == (2,)

@@ -1,5 +1,6 @@
 """Tables and fits as text: what fits in a line, and digits that can be compared."""
 
+import pickle
 import re
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from data import batch
 
 import platt_jax as pj
+from platt_jax import metrics
 from platt_jax.results.tables import WIDTH, Table, cells
 
 
@@ -90,3 +92,26 @@ def test_a_notebook_shows_curves(rng):
 def test_curves_need_a_slope():
     for labels in ([1, 1, 1], [0, 1, 1]):
         assert "<svg" not in pj.fit([1.0, 1.0, 1.0], labels)._repr_html_()
+
+
+def test_the_length_of_a_table_is_that_of_its_columns():
+    assert len(Table(a=np.zeros(3), b=np.ones(3))) == 3
+    assert len(Table()) == len(Table(a=np.zeros(0))) == 0
+    assert dict(Table(a=np.zeros(0))).keys() == {"a"}
+
+
+def test_results_of_metrics_have_a_line_for_each_field():
+    labels, proba = np.arange(40) % 2, np.linspace(0.01, 0.99, 40)
+    lines = repr(metrics.ece_interval(labels, proba)).splitlines()
+    assert lines[0] == "ECEInterval:"
+    assert [x.split()[0] for x in lines[1:]] == ["value", "lower", "upper"]
+    curve = repr(metrics.reliability_curve(labels, proba, n_bins=20))
+    assert "\n  prob_pred  (20,) from 0.0" in curve and "array" not in curve
+    nested = repr(metrics.cox_calibration(labels, proba))
+    assert "slope_test      ZTest:\n" in nested and "np.float64" not in nested
+    names = [f"{i:02}" for i in range(40)]
+    by_segment = metrics.by_segment(metrics.log_loss, labels, proba, names)
+    assert "keys    (40,) from 00 to 39" in repr(by_segment)
+    nothing = metrics.BySegment(np.arange(20), np.zeros(20), np.full(20, np.nan))
+    assert "from nan to nan" in repr(nothing)
+    assert pickle.loads(pickle.dumps(nothing)).rows is not None

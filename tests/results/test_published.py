@@ -80,6 +80,7 @@ def test_ids_of_several_columns():
         ({"n_pos": [1, -1]}, "n_pos: expected finite numbers >= 0"),
         ({"covariance": np.eye(2)}, r"covariance: expected shape \(2, 2, 2\), got \(2, 2\)"),
         ({"covariance": -np.stack([np.eye(2)] * 2)}, "covariance: expected symmetric, positive"),
+        ({"covariance": [[[1e-10, 5e-11], [0, 1e-10]]] * 2}, "covariance: expected symmetric"),
     ],
 )
 def test_refusals(given, message):

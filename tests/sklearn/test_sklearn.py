@@ -336,13 +336,26 @@ def test_the_default_classifier_takes_weights_when_routed(binary, routing, rng):
 
 def test_weights_that_the_base_classifier_cannot_take_calibrate_only(binary):
     X, y = binary
-    with pytest.warns(UserWarning, match="sample_weight: fit of KNeighborsClassifier takes none"):
+    message = "sample_weight: fit of KNeighborsClassifier takes none"
+    with pytest.warns(UserWarning, match=message) as said:
         PlattCalibratedClassifier(KNeighborsClassifier()).fit(X, y, np.ones(len(y)))
+    assert said[0].filename == __file__
     base = FrozenEstimator(LogisticRegression().fit(X, y))
     w = np.arange(len(y)) % 3
     model = PlattCalibratedClassifier(base).fit(X, y, w)
     expected = pj.fit(base.decision_function(X), y, weights=w)
     np.testing.assert_allclose(model.calibrators_[0].fit.A, expected.A)
+
+
+@pytest.mark.filterwarnings("ignore:Since FrozenEstimator does not appear to accept sample_weight")
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
+def test_negative_weights_are_refused(binary, method):
+    X, y = binary
+    model = PlattCalibratedClassifier(
+        FrozenEstimator(LogisticRegression().fit(X, y)), method=method
+    )
+    with pytest.raises(ValueError, match="sample_weight: expected >= 0, got -1"):
+        model.fit(X, y, np.where(np.arange(len(y)) == 3, -1, 1))
 
 
 def test_fit_parameters_reach_the_base_classifier(binary):
@@ -477,3 +490,9 @@ def test_is_not_imported_by_platt_jax_and_says_what_it_needs():
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert "ImportError: platt_jax.sklearn needs scikit-learn: pip install" in done.stderr
+
+
+def test_the_old_word_for_a_fitted_classifier_is_answered_with_the_new(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match=r"cv: expected a number .*FrozenEstimator\(classifier\)"):
+        PlattCalibratedClassifier(LogisticRegression().fit(X, y), cv="prefit").fit(X, y)

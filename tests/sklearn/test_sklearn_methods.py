@@ -17,14 +17,20 @@ from sklearn.tree import DecisionTreeClassifier
 
 import platt_jax as pj
 from platt_jax.sklearn import PlattCalibratedClassifier
-from platt_jax.sklearn.folds import tied
 
 CURVES = ["quadratic", "beta", "isotonic", "venn_abers"]
 
 
+class Rounded(GaussianNB):
+    """Probabilities that are equal, or further apart than scikit-learn's ties."""
+
+    def predict_proba(self, X):
+        return super().predict_proba(X).round(12)
+
+
 class Narrow(GaussianNB):
     def predict_proba(self, X):
-        return super().predict_proba(X).astype(np.float32)
+        return super().predict_proba(X).round(4).astype(np.float32)
 
 
 class DecidingByLogOdds(GaussianNB):
@@ -79,10 +85,10 @@ def difference(one, other, X):
 @pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize(
     ("base", "most"),
-    [(SGDClassifier(random_state=0), 1e-12), (GaussianNB(), 1e-12), (Narrow(), 1e-6)],
+    [(SGDClassifier(random_state=0), 1e-12), (Rounded(), 1e-12), (Narrow(), 1e-6)],
 )
 def test_isotonic_curves_are_scikit_learns(digits, base, most, classes, ensemble):
-    """Ties included: most probabilities of GaussianNB are below the 1e-15 that it tells apart."""
+    """Ties included: most probabilities of GaussianNB are rounded to 0 or 1."""
     X, y = digits
     y = y if classes > 2 else y > 4
     base = FrozenEstimator(base.fit(X[::2], y[::2]))
@@ -93,13 +99,12 @@ def test_isotonic_curves_are_scikit_learns(digits, base, most, classes, ensemble
     assert difference(ours, theirs, X) < most
 
 
-def test_a_tie_reaches_no_further_than_the_precision_from_its_least_score():
-    scores = np.array([1.8e-15, 0, 0.6e-15, 1.2e-15, 1.0])
-    assert tied(scores, np.ones(5)).tolist() == [1.2e-15, 0, 0, 1.2e-15, 1.0]
-    without_least = tied(scores, np.array([1.0, 0, 1, 1, 1]))
-    assert without_least.tolist() == [1.8e-15, 0, 0.6e-15, 0.6e-15, 1.0]
-    narrow = np.array([0.5, 0.5 + 6e-7, 0.5 + 1.2e-6], np.float32)
-    assert tied(narrow, np.ones(3)).tolist() == narrow[[0, 0, 2]].tolist()
+@pytest.mark.parametrize(("kind", "unit"), [(np.float32, 1e-7), (np.float64, 1e-16)])
+def test_isotonic_curves_tell_small_scores_apart(kind, unit):
+    """scikit-learn takes scores for equal that differ by less than 1e-6, or 1e-15 in float64."""
+    X, y = (np.arange(1, 10) * unit).astype(kind)[:, None], np.arange(9) > 4
+    model = PlattCalibratedClassifier(FrozenEstimator(Scores().fit(X, y)), method="isotonic")
+    assert model.fit(X, y).predict_proba(X)[:, 1].tolist() == y.tolist()
 
 
 def test_a_row_that_all_isotonic_curves_give_0_is_of_each_class_alike(rng):
@@ -127,6 +132,31 @@ def test_the_sigmoid_of_probabilities_as_scikit_learn_has_it_and_will(digits, lo
     ours = PlattCalibratedClassifier(base, logits=logits).fit(X[1::2], y[1::2])
     theirs = CalibratedClassifierCV(inside).fit(X[1::2], y[1::2])
     assert difference(ours, theirs, X) < 1e-5
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_probabilities_before_decisions_as_scikit_learn_will(digits, classes):
+    """The other half of #34313: of a classifier with both methods the probabilities are calibrated.
+
+    They are `response_method="predict_proba"` here, in log-odds by `logits=True`.
+    """
+    X, y = digits
+    X = X + np.random.default_rng(0).normal(size=X.shape) * 9
+    y = y if classes > 2 else y > 4
+    base = LogisticRegression(C=1e-4, max_iter=1000).fit(X[::2], y[::2])
+    p = base.predict_proba(X[1::2])
+    ours = PlattCalibratedClassifier(FrozenEstimator(base), response_method="predict_proba")
+    found = ours.fit(X[1::2], y[1::2]).predict_proba(X[1::2])
+    log_odds = np.log(p) - np.log1p(-p)
+    if classes == 2:
+        expected = pj.fit(log_odds[:, 1], y[1::2]).sigmoid.predict_proba(log_odds[:, 1])
+        np.testing.assert_allclose(found[:, 1], expected, atol=1e-9)
+    else:
+        expected = pj.fit_one_vs_rest(log_odds, y[1::2]).predict_proba(log_odds)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    decisions = PlattCalibratedClassifier(FrozenEstimator(base)).fit(X[1::2], y[1::2])
+    same = np.abs(decisions.predict_proba(X[1::2]) - found).max() < 1e-6
+    assert same == (classes == 2)  # two classes: decisions are the log-odds
 
 
 @pytest.mark.slow
@@ -163,8 +193,8 @@ def test_curves_of_classes_that_a_fold_lacks(rng, method):
     one = PlattCalibratedClassifier(LogisticRegression(), method=method, cv=cv, ensemble=False)
     np.testing.assert_allclose(one.fit(X, y).predict_proba(X).sum(axis=1), 1)
     (calibrator,) = one.calibrators_
-    n = calibrator.by_class.fit.n_pos + calibrator.by_class.fit.n_neg
-    assert n.tolist() == [90, 90, 60]
+    table = calibrator.by_class.table()
+    assert (table["n_pos"] + table["n_neg"]).tolist() == [90, 90, 60]
 
 
 @pytest.mark.parametrize("method", [*CURVES, "auto"])

@@ -81,7 +81,7 @@ def test_the_decrease_of_the_loss_counts_the_prior(rng, x64):
     problem_ = search.Problem(
         Standardization(*(jnp.asarray(x) for x in (0.0, 1.0))),
         ProblemConstants(*(jnp.asarray(float(x)) for x in (min(scores), max(scores), 60))),
-        *(jnp.asarray(x) for x in (False, False, False, -8.0, 3.0)),
+        *(jnp.asarray(x) for x in (False, False, -8.0, 3.0)),
     )
     decide = jax.jit(partial(search._decide, options=options))
     state = newton.start(jnp.asarray(-8.0), jnp.asarray(3.0), options)

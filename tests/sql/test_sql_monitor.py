@@ -43,7 +43,10 @@ def in_order(table):
 
 def compared(monitor, columns, opened, **more):
     """Sums of the query, and the largest distances from those in memory, in nats or rows."""
-    by_query = sum_relation(**opened(columns), monitor=monitor, **COLUMNS, **more)
+    given = opened(columns)
+    by_query = sum_relation(**given, monitor=monitor, **COLUMNS, **more)
+    if "connection" in given:
+        given["connection"].close()
     offset = columns["o"] if more else None
     by_memory = monitor.sums(*(columns[x] for x in "fys"), offset=offset)
     a, b = (in_order(table) for table in (by_query, by_memory))

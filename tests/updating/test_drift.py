@@ -423,9 +423,13 @@ def test_a_population_that_did_not_converge_is_heard_of_the_next_one(two, other)
     assert made.status == Status.MAX_ITERATIONS
 
 
-@pytest.mark.parametrize("variance", [0.1, 4.0, 400.0])
-def test_the_mean_of_sigmoids_is_the_pooled_curve(two, variance):
+@pytest.mark.parametrize(
+    "variance, B", [(0.1, 0.5), (4.0, 0.5), (400.0, 0.5), (16.0, 0.4), (21.0, -1.8), (34.0, 1.8)]
+)
+def test_the_mean_of_sigmoids_is_the_pooled_curve(two, variance, B):
     calibrator = pj.fit_segments(*two[0], pooling="partial")
+    fallback = pj.Sigmoid(calibrator.fallback.A, B)
+    calibrator = replace(calibrator, fallback=fallback)
     mean = _pooled_mean(calibrator, variance * np.eye(2))
     information = np.linalg.inv(calibrator.fallback_covariance)
     center = information[0, 1] / information[1, 1]

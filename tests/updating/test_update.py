@@ -6,7 +6,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from data import curves, rows_of
+from data import curves, few_rows, labels_of, rows_of
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
@@ -81,6 +81,7 @@ def test_targets_of_later_rows_go_on_where_platts_end(x64):
     assert alone == objective.platt_targets(np.float64(7), np.float64(3))
 
 
+@few_rows
 @pytest.mark.parametrize("positive", [0, 1])
 def test_rows_of_one_class_are_learnt_as_one_fit_of_all(positive):
     """Before, the target of the second row was another than that of the first: a slope."""
@@ -321,6 +322,19 @@ def test_rows_without_weight_teach_nothing(pooling):
         np.testing.assert_array_equal(after.fit.A, before.fit.A)
 
 
+@pytest.mark.filterwarnings("ignore:pooling")
+@pytest.mark.parametrize("pooling", ["none", "complete", "partial"])
+def test_after_no_rows_the_curve_of_all_rows_is_that_of_the_new_ones(pooling):
+    scores, labels, _ = night(0, 40)
+    before = pj.fit_segments([1.0], [0], ["a"], weights=[0.0], pooling=pooling)
+    after = update(before, scores, labels, np.full(40, "a"))
+    of_new = pj.fit(scores, labels)
+    for ids in (["a"], ["unseen"]):
+        np.testing.assert_allclose(after.predict_proba([2.0], ids), of_new.predict_proba(2.0))
+    for one in (after.fit.A[0], after.fallback.A):
+        np.testing.assert_allclose(one, of_new.A)
+
+
 @pytest.mark.slow
 def test_a_population_stays_where_no_row_tells_of_it():
     before = pj.fit_segments(*NIGHTS[0], pooling="partial")
@@ -449,6 +463,7 @@ def test_an_updated_calibrator_is_saved_as_any_other(tmp_path):
         ({"segments": ["a", "b"]}, "segments"),
         ({"options": None}, "options"),
         ({"drift": -0.1}, r"drift: expected a standard deviation of at least 0, .*got -0.1"),
+        ({"drift": 1e300}, r"drift: expected a standard deviation of at least 0, .*got 1e\+300"),
         ({"drift": [[1, 2], [2, 1]]}, "drift: expected"),
         ({"drift": "a lot"}, "drift: expected"),
     ],
@@ -629,6 +644,7 @@ def test_the_drift_of_two_periods():
         update(pj.fit_segments(*first), *second, drift=drift)
 
 
+@few_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["none", "partial"])
 def test_float32_rows_far_from_0_are_learnt(pooling):
@@ -645,6 +661,7 @@ def test_float32_rows_far_from_0_are_learnt(pooling):
     assert np.isfinite(updated.fit.A).all()
 
 
+@few_rows
 @pytest.mark.slow
 def test_a_row_near_the_only_earlier_one_is_learnt():
     """The Hessian of one row has no information on the slope; rounding in float32 made it < 0."""
@@ -656,3 +673,22 @@ def test_a_row_near_the_only_earlier_one_is_learnt():
     assert np.isfinite(after.fit.A).all()
     same = update(before, first, np.zeros(500), np.arange(500))
     assert np.abs(same.fit.A).max() < 1e-6
+
+
+@pytest.mark.parametrize("pooling", ["none", "complete"])
+def test_what_float32_does_not_hold_of_far_scores_is_kept(pooling):
+    """Squares of scores of 1e20 overflow: the segment's earlier fit is kept, and this is said."""
+    rng = np.random.default_rng(0)
+    scores, segments = rng.normal(size=600).astype(np.float32), np.arange(600) % 3
+    labels = labels_of(rng, scores).astype(int)
+    scores[:120:3] = -1e20
+    before = pj.fit_segments(scores, labels, segments, pooling=pooling)
+    rows = rng.normal(size=90).astype(np.float32), labels[:90], segments[:90]
+    failed = "1 of 3" if pooling == "none" else "3 of 3"
+    with pytest.warns(RuntimeWarning, match=f"{failed} segments failed, first in 0"):
+        after = update(before, *rows)
+    if pooling == "none":
+        assert after.fit.A[0] == before.fit.A[0]
+        others = update(before.only(before.keys > 0), *(x[rows[2] > 0] for x in rows))
+        np.testing.assert_array_equal(after.fit.A[1:], others.fit.A)
+    assert np.isfinite(after.predict_proba(rows[0], rows[2])).all()

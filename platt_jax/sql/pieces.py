@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from platt_jax.export.curves import numbers_used, polynomial
-from platt_jax.results.pieces import Pieces
+from platt_jax.results.pieces import Pieces, numbers_used, polynomial
 from platt_jax.results.probabilities import LEAST
 from platt_jax.sql import expressions
 
@@ -17,51 +17,53 @@ _FARTHEST = "1e300"
 def cases(pieces: Pieces, curve: int, score: str) -> str:
     """The probability by one curve, as a CASE over its pieces; NULL where the score is NaN."""
     mine = pieces.only(pieces.curve == curve)
-    finite = _finite(score)
+    known = finite(score)
     whens = []
     for place in range(len(mine)):
         piece = mine.only(np.array([place]))
         numbers = {name: number(getattr(piece, name)[0]) for name in numbers_used(piece)}
         last = place == len(mine) - 1
-        at = finite if last or not place else score
+        at = known if last or not place else score
         odds = None if piece.odds[0] == 1 else number(piece.odds[0])
-        p = _probability(numbers, at, str(int(piece.is_log_odds[0])), odds)
-        until = f"{finite} IS NOT NULL" if last else f"{score} < {number(mine.start[place + 1])}"
+        p = probability(_value(numbers, at), str(int(piece.is_log_odds[0])), odds)
+        until = f"{known} IS NOT NULL" if last else f"{score} < {number(mine.start[place + 1])}"
         whens.append(f" WHEN {until} THEN {p}")
     return f"CASE{''.join(whens)} END"
 
 
-def literals(pieces: Pieces) -> dict[str, list[str]]:
-    """The literals of a table of all pieces, by the names of its columns."""
+def columns(pieces: Pieces) -> dict[str, NDArray[Any]]:
+    """The columns of a table of all pieces, by their names."""
     largest = np.finfo(float).max
     last = np.append(np.diff(pieces.curve) != 0, True)[: len(pieces)]
     ends = np.where(last, np.inf, np.roll(pieces.start, -1))
-    columns: dict[str, Any] = {
+    made: dict[str, Any] = {
         "piece": pieces.curve,
         "start": np.clip(pieces.start, -largest, largest),
         "end": np.clip(ends, -largest, largest),
     }
-    columns |= {name: getattr(pieces, name) for name in _columns(pieces)}
-    return {f"platt_{name}": list(map(number, x.tolist())) for name, x in columns.items()}
+    made |= {name: getattr(pieces, name) for name in _columns(pieces)}
+    return {f"platt_{name}": np.asarray(x, float) for name, x in made.items()}
 
 
-def join(table: str, curve: str, score: str) -> str:
-    """The clause that joins each row with its piece, given the expression of its curve."""
-    at = _finite(score)
-    on = f"platt_piece = {curve} AND {at} >= platt_start AND {at} < platt_end"
+def join(table: str, curve: str, score: str, prefix: str = "platt_") -> str:
+    """The clause that joins each row with its piece, given the expression of its curve.
+
+    The names of the columns of the table have a prefix.
+    """
+    at = finite(score)
+    on = f"{prefix}piece = {curve} AND {at} >= {prefix}start AND {at} < {prefix}end"
     return f"LEFT JOIN {table} ON {on}"
 
 
-def joined(pieces: Pieces, score: str) -> str:
-    """The probability by the joined piece."""
+def joined(pieces: Pieces, score: str, prefix: str = "platt_") -> tuple[str, str, str | None]:
+    """The value of the joined piece, whether that is the log-odds, and the factor of its odds."""
     names = _columns(pieces)
-    numbers = {name: f"platt_{name}" for name in numbers_used(pieces)}
+    numbers = {name: f"{prefix}{name}" for name in numbers_used(pieces)}
     link = str(int(pieces.is_log_odds.all()))
-    return _probability(
-        numbers,
-        _finite(score),
-        "platt_is_log_odds" if "is_log_odds" in names else link,
-        "platt_odds" if "odds" in names else None,
+    return (
+        _value(numbers, finite(score)),
+        f"{prefix}is_log_odds" if "is_log_odds" in names else link,
+        f"{prefix}odds" if "odds" in names else None,
     )
 
 
@@ -81,7 +83,7 @@ def _columns(pieces: Pieces) -> list[str]:
     return [*names, "odds"] if (pieces.odds != 1).any() else names
 
 
-def _probability(numbers: Mapping[str, str], score: str, is_log_odds: str, odds: str | None) -> str:
+def _value(numbers: Mapping[str, str], score: str) -> str:
     value = polynomial(numbers, score)
     if "bend" in numbers:
         # Where e is small, 1 + e lacks its digits, and log(1 + e) is e - e^2 / 2. EXP of a large
@@ -90,21 +92,34 @@ def _probability(numbers: Mapping[str, str], score: str, is_log_odds: str, odds:
         near, far = f"WHEN ABS({score}) < 12 THEN LN(1 + {e})", f"{e} * (1 - {e} / 2)"
         tail = f"CASE {near} WHEN ABS({score}) < 700 THEN {far} ELSE 0 END"
         value = f"({value} + {numbers['bend']} * {tail})"
+    return value
+
+
+def probability(
+    value: str, is_log_odds: str, odds: str | None = None, offset: str | None = None
+) -> str:
+    """The probability by the value of a piece; the offset is added to the log-odds."""
+    added = "" if offset is None else f" - {offset}"
+    of_log_odds = expressions.probability(f"(-{value}{added})")
     if is_log_odds == "1":
-        return expressions.probability(f"(-{value})")
+        return of_log_odds
     p = value
-    if odds is not None:
+    if odds is not None or offset is not None:
         low, high = number(LEAST), number(1 - LEAST)
         p = f"(CASE WHEN {p} < {low} THEN {low} WHEN {p} > {high} THEN {high} ELSE {p} END)"
+    if offset is not None:
+        z = f"(-LN({p} / (1 - {p})){'' if odds is None else f' - LN({odds})'}{added})"
+        p = expressions.probability(z)
+    elif odds is not None:
         p = f"({p} * {odds} / ({p} * {odds} + (1 - {p})))"
     if is_log_odds == "0":
         return p
-    return f"CASE WHEN {is_log_odds} = 1 THEN {expressions.probability(f'(-{value})')} ELSE {p} END"
+    return f"CASE WHEN {is_log_odds} = 1 THEN {of_log_odds} ELSE {p} END"
 
 
-def _finite(score: str) -> str:
-    """The score, the farthest one in place of infinity; NULL for NaN, which engines order last."""
+def finite(score: str) -> str:
+    """The score, or the farthest one beyond; NULL for NaN, which engines order last."""
     return (
         f"(CASE WHEN ABS({score}) <= {_FARTHEST} THEN {score} WHEN {score} < 0 THEN -{_FARTHEST} "
-        f"WHEN 1 / {score} = 0 THEN {_FARTHEST} END)"
+        f"WHEN {score} <= {expressions.LARGEST} OR 1 / {score} = 0 THEN {_FARTHEST} END)"
     )

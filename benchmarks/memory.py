@@ -1,0 +1,80 @@
+"""Peak memory of every public function over rows: ``python -m benchmarks.memory``.
+
+Each is called in a process of its own, twice: the first call makes what it needs and compiles. What
+the second takes at its peak, beyond the process with the rows and with what the call is given, is
+told in bytes a row; its result is included. As it does not depend on the load of the machine, two
+processes run at once. `--quick` tries small sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks import fresh, machine
+from benchmarks.row_calls import CALLS, FLAT_CALLS, ROW_BYTES, Drawn
+
+_RESULTS = Path(__file__).parent / "results" / "memory.json"
+_SIZES = ((1_000_000, 10_000), (10_000_000, 100_000))
+_QUICK_SIZES = ((10_000, 10),)
+_LONGEST = 60.0  # seconds of a process
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
+    names = [*CALLS, *FLAT_CALLS]
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it all run?")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CALL")
+    parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("--here", nargs=2, type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.here:
+        print(json.dumps(bytes_per_row(args.only[0], *args.here)))
+        return
+    found = {"machine": machine.describe(), "bytes of a row": ROW_BYTES, "results": []}
+    for rows, segments in _QUICK_SIZES if args.quick else _SIZES:
+        of = of_each(args.only, rows, segments)
+        found["results"].append({"rows": rows, "segments": segments, "bytes per row": of})
+        print(json.dumps(found["results"][-1], indent=1), flush=True)
+    args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def of_each(names: Iterable[str], rows: int, segments: int) -> dict[str, float | None]:
+    """Bytes per row of each call."""
+    names = list(names)
+    with ThreadPoolExecutor(2) as pool:
+        each = pool.map(lambda name: _in_a_new_process(name, rows, segments), names)
+        return dict(zip(names, each, strict=True))
+
+
+def bytes_per_row(name: str, rows: int, segments: int) -> float:
+    """At the peak of a call in this process."""
+    drawn, call = Drawn(rows, segments), (CALLS | FLAT_CALLS)[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what these rows are
+        return round(fresh.extra_bytes(lambda: call(drawn)) / rows, 1)
+
+
+def _in_a_new_process(name: str, rows: int, segments: int) -> float | None:
+    """The same in a new process; None if that takes too long."""
+    command = [sys.executable, "-m", "benchmarks.memory", "--only", name]
+    command += ["--here", str(rows), str(segments)]
+    env = os.environ | fresh.ONE_HEAP
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=env, timeout=_LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()

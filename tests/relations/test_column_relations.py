@@ -1,0 +1,159 @@
+"""Columns of a call from libraries whose columns know more than an order, at every function."""
+
+import warnings
+
+import numpy as np
+import pytest
+from data import labels_of
+
+import platt_jax as pj
+from platt_jax import inference, metrics, plots
+
+N = 120
+RNG = np.random.default_rng(0)
+SCORES = RNG.normal(size=N)
+COLUMNS = {
+    "scores": SCORES,
+    "labels": labels_of(RNG, 1.5 * SCORES).astype(int),
+    "segments": np.arange(N) % 4,
+    "weights": RNG.integers(1, 4, N).astype(float),
+    "offset": RNG.normal(0, 0.1, N),
+    "clusters": np.arange(N) % 30,
+    "proba": 1 / (1 + np.exp(-SCORES)),
+    "times": np.arange(N),
+}
+
+
+def fitted(pooling="none", **columns):
+    given = {name: COLUMNS[name] for name in ("scores", "labels", "segments")} | columns
+    return pj.fit_segments(**given, pooling=pooling)
+
+
+def of_calibrator(function, *names, **given):
+    return names, lambda **columns: function(fitted(), **columns, **given)
+
+
+def values(answer):
+    """The numbers of an answer."""
+    if isinstance(answer, pj.CurveChoice):
+        answer = answer.calibrator
+    if isinstance(answer, pj.Bootstrap):
+        answer = answer.fit
+    if isinstance(answer, metrics.MulticalibrationError):
+        answer = answer.groups
+    if callable(getattr(answer, "table", None)):
+        answer = answer.table()
+    if callable(getattr(answer, "values", None)):
+        answer = [np.asarray(x) for x in answer.values()]
+    return answer
+
+
+_ROWS = "scores", "labels", "segments"
+_PREDICTED = "labels", "proba", "weights"
+FUNCTIONS = {
+    "fit": (("scores", "labels", "weights", "offset"), pj.fit),
+    "fit_segments": ((*_ROWS, "weights", "offset"), pj.fit_segments),
+    "SegmentRows": ((*_ROWS, "weights"), lambda **x: pj.fit_segments(pj.SegmentRows(**x))),
+    "choose_curve": ((*_ROWS, "weights"), pj.choose_curve),
+    "judge_pooling": ((*_ROWS, "times"), lambda **x: pj.judge_pooling(**x, cuts=[60])),
+    "profile_spreads": ((*_ROWS, "weights"), pj.profile_spreads),
+    "bootstrap": ((*_ROWS, "weights", "clusters"), lambda **x: pj.bootstrap(**x, replicates=2)),
+    "predict_proba": of_calibrator(
+        pj.SegmentCalibrator.predict_proba, "scores", "segments", "offset"
+    ),
+    "band": of_calibrator(pj.SegmentCalibrator.band, "scores", "segments"),
+    "triage": of_calibrator(pj.triage, *_ROWS, "offset", "clusters"),
+    "update": of_calibrator(pj.update, *_ROWS, "weights"),
+    "Monitor": (_ROWS, lambda **x: pj.Monitor.start(fitted()).update(**x)),
+    "gate": of_calibrator(pj.gate, "scores", "segments", "weights"),
+    "certify": (_ROWS, lambda **x: pj.certify(pj.gate(fitted(), SCORES, COLUMNS["segments"]), **x)),
+    "estimate_rates": of_calibrator(pj.estimate_rates, "scores", "segments"),
+    "estimate_means": of_calibrator(
+        pj.estimate_means, *_ROWS, pool=SCORES, pool_segments=COLUMNS["segments"]
+    ),
+    "leave_one_out": of_calibrator(pj.leave_one_out, *_ROWS),
+    "robust_covariance": of_calibrator(inference.robust_covariance, *_ROWS, "clusters"),
+    "summarize_centres": (("proba", "labels", "segments", "weights"), pj.summarize_centres),
+    "by_segment": (
+        ("labels", "proba", "segments", "weights"),
+        lambda **x: metrics.by_segment(metrics.log_loss, **x),
+    ),
+    **{
+        name: (_PREDICTED, getattr(metrics, name))
+        for name in ("log_loss", "expected_calibration_error", "reliability_curve", "net_benefit")
+    },
+    "roc_auc": (("labels", "scores", "weights"), metrics.roc_auc),
+    "field_calibration_error": (
+        ("labels", "proba", "segments", "weights"),
+        metrics.field_calibration_error,
+    ),
+    "multicalibration_error": (
+        ("labels", "proba", "segments", "weights"),
+        lambda **x: metrics.multicalibration_error(**x, replicates=2),
+    ),
+    "plots.reliability_diagram": (
+        _PREDICTED,
+        lambda **x: pytest.importorskip("matplotlib") and plots.reliability_diagram(**x) and 0,
+    ),
+}
+
+
+def made(name, columns):
+    _, function = FUNCTIONS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return values(function(**columns))
+
+
+def assert_equal(found, expected, in_order=True):
+    """To the bit; of rows in another order the same values, but for rounding."""
+    if isinstance(expected, list | tuple):
+        for one, other in zip(found, expected, strict=True):
+            assert_equal(one, other, in_order)
+        return
+    found, expected = np.asarray(found), np.asarray(expected)
+    if in_order or found.dtype.kind not in "fiu":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(np.sort(found, 0), np.sort(expected, 0), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_indices_that_agree_are_no_matter(name):
+    pd = pytest.importorskip("pandas")
+    names, _ = FUNCTIONS[name]
+    index = RNG.permutation(N) + 7
+    arrays = {column: COLUMNS[column] for column in names}
+    series = {column: pd.Series(x, index) for column, x in arrays.items()}
+    assert_equal(made(name, series), made(name, arrays))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_indices_that_disagree_are_refused(name):
+    pd = pytest.importorskip("pandas")
+    names, _ = FUNCTIONS[name]
+    for other in names[1:]:
+        series = {column: pd.Series(COLUMNS[column]) for column in names}
+        series[other] = series[other].sample(frac=1, random_state=0)
+        with pytest.raises(ValueError, match=rf"{other}.*reset_index|reset_index.*{other}"):
+            made(name, series)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_columns_of_one_lazy_frame_stay_side_by_side(name):
+    """Polars computes a lazy frame anew each time, in any order: all together, or refused.
+
+    An answer by row comes in the order of that time.
+    """
+    pl = pytest.importorskip("polars")
+    names, _ = FUNCTIONS[name]
+    arrays = {column: COLUMNS[column] for column in names}
+    frame = pl.LazyFrame({"key": np.arange(N), **arrays})
+    joined = frame.join(pl.LazyFrame({"key": RNG.permutation(N)}), on="key")
+    lazy = {column: joined.select(column) for column in names}
+    try:
+        found = made(name, lazy)
+    except ValueError as error:
+        assert "collect" in str(error)
+        return
+    assert_equal(found, made(name, arrays), in_order=False)
