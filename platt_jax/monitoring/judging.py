@@ -18,6 +18,7 @@ from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.monitoring.evidence import (
     ROWS_AT_ONCE,
+    UNIT,
     JudgedRows,
     Night,
     night_sums,
@@ -39,6 +40,7 @@ LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 FARTHEST = 53 * np.log(2)  # the log-odds there
 WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 _READ_AT_ONCE = 1 << 24  # rows on disk
+_MARGIN_TO_TELL = 16.0  # four standard errors of 4: even odds may be 3,000 to 1, or 1 to 3,000
 
 
 class Settings(NamedTuple):
@@ -243,6 +245,21 @@ def tell_left_out(
             )
         caller.warn(f"{what}, not judged: no finite score, label or prediction")
     tell_unusable(keys, usable, caller)
+
+
+def tell_wide_margins(night: Night, caller: Caller) -> None:
+    """Warns where most rows have predictions so uncertain that hardly a label can contradict them.
+
+    A change of the scores' unit is hidden by it: standard errors grow with the scores.
+    """
+    wide = night.margin > _MARGIN_TO_TELL / UNIT * night.rows
+    rows, all_rows = night.rows[wide].sum(), night.rows.sum()
+    if 2 * rows > all_rows:
+        caller.warn(
+            f"the fits say next to nothing about {rows:,} of {tables.counted(all_rows, 'row')}: the "
+            f"margins of their log-odds are {night.margin[wide].sum() * UNIT / rows:.0f} on average, "
+            "so that no label counts as evidence. Are the scores in the unit of the fit?"
+        )
 
 
 def tell_unusable(keys: NDArray[Any], usable: Bools, caller: Caller) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
+from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.segment_rows import SegmentRows
 from platt_jax.hypothesis_tests.verdict import together
@@ -19,7 +20,7 @@ from platt_jax.monitoring.changes import evidence_table
 from platt_jax.monitoring.evidence import Night, terms_of
 from platt_jax.monitoring.history import History, known, require_successor
 from platt_jax.monitoring.judged_night import by_segment, judged_night
-from platt_jax.monitoring.judging import Against, Settings
+from platt_jax.monitoring.judging import Against, Settings, tell_wide_margins
 from platt_jax.monitoring.shocks import LARGEST
 from platt_jax.monitoring.state import EvidenceState, merged
 from platt_jax.monitoring.summaries import from_table, to_table
@@ -244,6 +245,7 @@ class Monitor:
 
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""
+        tell_wide_margins(sums, Caller())
         history = self.history.next(night, self._segments)
         state, place = self._before_next.including(keys)
         state = replace(state, tonight=sums.placed(place, len(state.keys)))

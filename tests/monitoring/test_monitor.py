@@ -461,6 +461,21 @@ def test_rows_that_cannot_be_judged(rng, calibrator):
     assert len(nothing.table()["segment"]) == 0
 
 
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+@pytest.mark.parametrize("factor", [100.0, 1e4, 1e9])
+def test_scores_of_another_unit_are_told_where_margins_hide_them(rng, pooling, factor):
+    monitor = pj.Monitor.start(fitted(rng, pooling=pooling))
+    scores, *others = night(rng)
+    with pytest.warns(RuntimeWarning, match="750 of 750 rows: .* unit of the fit"):
+        monitor.update(scores * factor, *others)
+
+
+def test_wide_margins_of_a_few_rows_are_not_told(rng):
+    scores, *others = night(rng)
+    scores[:100] *= 1e4
+    pj.Monitor.start(fitted(rng)).update(scores, *others)
+
+
 def test_infinite_offsets_are_not_judged(calibrator):
     monitor = pj.Monitor.start(calibrator, against="predictions")
     rows = [1.0, 2.0], [0, 1], [0, 0]
