@@ -63,8 +63,8 @@ _OF_STATUS = {
     "the flags: separable scores without Platt's targets have no finite optimum. A population "
     "needs more rows, or fewer segments.",
     Status.LINE_SEARCH_FAILED: "No step reduced the loss further before the tolerance was met: "
-    "rounding limits this fit. Fit float64 scores, or look for scores that differ by many orders "
-    "of magnitude.",
+    "rounding limits this fit. Fit float64 scores, or look for scores or weights that differ by "
+    "many orders of magnitude.",
     Status.NON_FINITE: "A score, label or weight is NaN or infinite; A and B are NaN. Clean the "
     'input, or drop such rows with Options(non_finite="omit").',
     Status.EMPTY: "No row with a positive weight; A and B are NaN. Use a fit of all rows.",

@@ -18,12 +18,15 @@ from platt_jax.groups import ON_THE_EDGE, Groups
 from platt_jax.passes import packing
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.ragged_curves import CornerCurves, StepCurves, VennAbersCurves
+from platt_jax.status import Status
 
 _ENDS = "low", "high"
 # Problems whose isotonic fits are one call: the sums of the last one's raised weights are finite.
 _SIDE_BY_SIDE = 400
 # A share is above another one if it is by more than the rounding of the sums.
 _SAME = 1 - 2.0**-44
+# A weight has four digits left in a sum that is larger by this.
+_MOST = 2.0**40
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,12 @@ class VennAbers(SortingCurve):
             lambda: _with_positive(mirrored, weights[::-1], (weights - positive)[::-1])[::-1],
             lambda: _with_positive(rows.groups, weights, positive),
         )
-        nothing, both = np.isnan(rows.scores[rows.groups.starts]), [1 - q0, p1]
+        # The row that is predicted has a weight of 1: what is far smaller does not matter.
+        total, least = rows.groups.sums(weights), rows.groups.minima(weights)
+        lost = (total > _MOST) & (least < total / _MOST)
+        status = np.where(lost, Status.LINE_SEARCH_FAILED, common["status"]).astype(np.int32)
+        common = common | {"status": status}
+        nothing, both = lost | np.isnan(rows.scores[rows.groups.starts]), [1 - q0, p1]
         if nothing.any():
             nothing = Groups(rows.groups.sizes + 1).by_row(nothing)
             both = [np.where(nothing, np.nan, x) for x in both]

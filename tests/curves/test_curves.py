@@ -219,6 +219,22 @@ def test_venn_abers_of_large_weights_are_an_isotonic_fit(unit):
         np.testing.assert_allclose(p, expected, atol=1e-12)
 
 
+def test_venn_abers_fail_where_sums_lose_small_weights():
+    rng = np.random.default_rng(0)
+    f = np.sort(rng.normal(size=60))
+    y, s = labels_of(rng, f), np.repeat([0, 1], 30)
+    weights = np.ones(60)
+    weights[15] = 1e17
+    found = pj.fit_segments(f, y, s, weights=weights, curve="venn_abers")
+    assert found.curves.status.tolist() == [2, 0, 2]  # the last is of all rows
+    assert np.isnan(found.predict_proba(f, s)).tolist() == [True] * 30 + [False] * 30
+    alone = pj.fit_segments(f[30:], y[30:], s[30:], curve="venn_abers")
+    same = found.predict_proba(f[30:], s[30:]) == alone.predict_proba(f[30:], s[30:])
+    assert same.all()
+    with pytest.raises(RuntimeError, match="weights that differ"):
+        found.raise_if_failed()
+
+
 def test_bins_have_the_share_of_their_rows():
     f, y, s, w = world()
     for strategy in ("quantile", "uniform"):
