@@ -140,6 +140,9 @@ def overall(rows: CentreRows, level: float, tolerance: float) -> Table:
         log_ratio._replace(**ends),
         _number_line(in_the_large, float(center[0]), level, tolerance),
     ]
+    if not all(x.min() < x.max() for x in (rows.logits, rows.positive)):
+        # No line has a slope. `fit_segments` would warn of `pooling`, which nobody passed here.
+        return overall_table([*lines, UNKNOWN, UNKNOWN], number)
     pooled = fit_segments(
         rows.logits, rows.positive, rows.groups.owner, weights=rows.weights, pooling="partial"
     )

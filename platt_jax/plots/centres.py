@@ -86,6 +86,9 @@ def centre_curves(
     if weights is not None:
         codes = codes[np.broadcast_to(weights, codes.shape) != 0]
     x = clipped_logit(rows.values)
+    for name, values in (("proba", x), ("labels", rows.labels)):
+        if values.min() == values.max():
+            raise ValueError(f"{name}: expected more than one value, for there is no slope in one")
     pooled = fit_segments(x, rows.labels, codes, weights=rows.weights, pooling="partial")
     population = pooled.population
     if population is None or not population.estimated:

@@ -266,3 +266,16 @@ def test_the_error_of_the_mean_is_without_that_of_a_new_centre():
     )
     found = over_centres(population, np.eye(2))
     np.testing.assert_allclose(found.error**2, np.diag(mean + excess / 9))
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_centres_of_one_class_have_no_slope_and_say_no_word_of_pooling(rng, label):
+    proba, centres = rng.uniform(0.01, 0.1, 300), np.repeat(np.arange(10), 30)
+    overall = pj.summarize_centres(proba, np.full(300, label), centres).overall
+    assert np.isnan(overall["value"][2:]).all()
+
+
+def test_centres_of_one_probability_have_no_slope(rng):
+    centres = np.repeat(np.arange(10), 30)
+    overall = pj.summarize_centres(np.full(300, 0.3), rng.random(300) < 0.3, centres).overall
+    assert np.isfinite(overall["value"][:2]).all() and np.isnan(overall["value"][2:]).all()

@@ -141,6 +141,8 @@ def test_curves_of_the_average_and_of_a_new_centre_are_those_of_the_table(rng):
     assert len(ax.lines) == 8 + 2
     with pytest.raises(ValueError, match="segments: expected two centres or more"):
         plots.centre_curves([0.2, 0.7, 0.6], [0, 1, 1], [1, 1, 1])
+    with pytest.raises(ValueError, match="labels: expected more than one value"):
+        plots.centre_curves([0.2, 0.7, 0.6], [0, 0, 0], [1, 2, 3])
 
 
 def test_what_is_refused(curve):
