@@ -34,8 +34,6 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segm
 
 _Made = TypeVar("_Made")
 
-TINY = 1e-300  # a unit of scores that are all the same
-
 
 class KnownRows(NamedTuple):
     """Rows (N,) of segments (S,) end to end, by ascending scores, and what is known of curves."""
@@ -198,11 +196,10 @@ class _Curves(NamedTuple):
 
 
 def _sigmoids(posterior: SegmentPosteriors, groups: Groups, scores: Floats) -> _Curves:
-    """Log-odds -(A f + B) as functions of t = (f - center) / unit: sums of t lose no digits."""
+    """Log-odds -(A f + B) as functions of t = (f - center) / unit."""
     A, B = np.array(posterior.curves.mean.T, np.float64)
     c_AA, c_AB, c_BB = (posterior.curves.covariance[:, i, j].astype(np.float64) for i, j in UPPER)
-    center = groups.means(scores)
-    unit = np.maximum(groups.maxima(np.abs(scores - groups.by_row(center))), TINY)
+    center, unit = least_variance(c_AA, c_AB, np)
     cross = unit * (c_AA * center + c_AB)
     constant = variance_of_logit(center, c_AA, c_AB, c_BB)
     return _Curves(
@@ -212,6 +209,16 @@ def _sigmoids(posterior: SegmentPosteriors, groups: Groups, scores: Floats) -> _
         posterior.usable,
         np.where(A > 0, "REVERSED", "OK"),
     )
+
+
+def least_variance(c_AA: Any, c_AB: Any, xp: Any) -> tuple[Any, Any]:
+    """The score (S,) whose log-odds have the least variance, and a step from there that adds 1.
+
+    Sums of scores in these coordinates keep their digits however far out one score is.
+    """
+    varies = c_AA > 0
+    c_AA = xp.where(varies, c_AA, 1)
+    return xp.where(varies, -c_AB / c_AA, 0), 1 / xp.sqrt(c_AA)
 
 
 def _other_curves(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from platt_jax.columns import Column
 from platt_jax.decisions.accepted import (
-    TINY,
     FirstAccepted,
+    least_variance,
     require_finite,
     status_of,
     tail_terms,
@@ -105,9 +105,7 @@ def _first_accepted(
     counted, w = _counted(rows, inside)
     f = jnp.where(counted & jnp.isfinite(rows.scores), rows.scores, 0)
     number = jnp.sum(counted, -1, keepdims=True)
-    center = jnp.sum(f, -1, keepdims=True) / number.astype(f.dtype)
-    unit = jnp.max(jnp.where(counted, jnp.abs(f - center), 0), -1, keepdims=True)
-    unit = jnp.maximum(unit, TINY)
+    center, unit = least_variance(c_AA, c_AB, jnp)
     by_score = jnp.where(counted, sign * f, jnp.inf), w, rows.offset
     score, w, proba = lax.sort(by_score, num_keys=1)
     place = jnp.arange(score.shape[1])[None]

@@ -255,10 +255,11 @@ def tell_wide_margins(night: Night, caller: Caller) -> None:
     wide = night.margin > _MARGIN_TO_TELL / UNIT * night.rows
     rows, all_rows = night.rows[wide].sum(), night.rows.sum()
     if 2 * rows > all_rows:
+        mean = night.margin[wide].sum() * UNIT / rows
         caller.warn(
-            f"the fits say next to nothing about {rows:,} of {tables.counted(all_rows, 'row')}: the "
-            f"margins of their log-odds are {night.margin[wide].sum() * UNIT / rows:.0f} on average, "
-            "so that no label counts as evidence. Are the scores in the unit of the fit?"
+            f"the fits say next to nothing about {rows:,} of {tables.counted(all_rows, 'row')}: "
+            f"the margins of their log-odds are {mean:.0f} on average, so that no label counts as "
+            "evidence. Are the scores in the unit of the fit?"
         )
 
 
