@@ -46,13 +46,11 @@ def overlap_standardization(
     far scores; 0 if the coordinates are the usual ones.
     """
     half, falling, rising = _overlaps(ranges, centered)
-    kind, chosen = jnp.finfo(half.dtype), (usual, jnp.zeros_like(half))
+    close = float(jnp.finfo(half.dtype).eps) ** 0.4 * half
+    chosen = usual, jnp.zeros_like(half)
     for sign, (start, end) in (1.0, falling), (-1.0, rising):
         width = end / 2 - start / 2
-        # Squares of standardized scores must be finite, also times the least curvature.
-        far = (width < float(kind.eps) ** 0.4 * half) & (
-            width > 2.0 ** (8 - kind.maxexp // 2) * half
-        )
+        far = (width < close) & (width > _least_width(half))
         own = Standardization(start / 2 + end / 2, power_of_two_over(width))
         chosen = jax.tree.map(partial(jnp.where, far), (own, jnp.full_like(half, sign)), chosen)
     return chosen
@@ -61,9 +59,17 @@ def overlap_standardization(
 def far_scores_hide_others(ranges: ScoreRanges, centered: bool = True) -> jax.Array:
     """Whether scores of one class are too far from all others for `overlap_standardization`."""
     half, *overlaps = _overlaps(ranges, centered)
-    least = 2.0 ** (8 - jnp.finfo(half.dtype).maxexp // 2) * half
     falling, rising = (end / 2 - start / 2 for start, end in overlaps)
+    least = _least_width(half)
     return ((rising > 0) & (rising <= least)) | ((falling > 0) & (falling <= least))
+
+
+def _least_width(half: jax.Array) -> jax.Array:
+    """Half the range of what both classes share is above this, by half the range of all scores.
+
+    So squares of standardized scores are finite, also times the least curvature.
+    """
+    return 2.0 ** (8 - jnp.finfo(half.dtype).maxexp // 2) * half
 
 
 def _overlaps(ranges: ScoreRanges, centered: bool) -> tuple[jax.Array, Point, Point]:
