@@ -18,7 +18,7 @@ _BEGIN, _END = "```mermaid\n", "```\n"
 def diagram() -> str:
     """The diagram in Mermaid's language."""
     arrows = _without_implied(_imports())
-    lines = [f"    {above} --> {below}\n" for above in sorted(arrows) for below in arrows[above]]
+    lines = [f"    {above} --> {' & '.join(arrows[above])}\n" for above in sorted(arrows)]
     return "flowchart TD\n" + "".join(lines)
 
 
@@ -29,8 +29,8 @@ def drawn() -> str:
 
 def svg(mermaid: str) -> str:
     """A diagram as an image: what imports stands above what is imported."""
-    arrows = [tuple(line.split(" --> ")) for line in mermaid.split("\n    ")[1:]]
-    arrows = [(above, below.strip()) for above, below in arrows]
+    lines_in = [line.split(" --> ") for line in mermaid.split("\n    ")[1:]]
+    arrows = [(above, x.strip()) for above, below in lines_in for x in below.split(" & ")]
     place = _places(arrows)
     lines, boxes = [], []
     for above, below in arrows:

@@ -506,15 +506,12 @@ def test_what_is_said_of_rules_that_choose_holds():
 
 def test_the_times_of_curves_are_measured():
     page = (ROOT / "docs/howto/curves.md").read_text(encoding="utf-8")
-    found = read("curve_speed.json")
-    cpu = found["processor seconds"]
-    for text in ("{sigmoid:.2f} seconds", "{quadratic:.2f} as quad", "{isotonic:.2f} as iso"):
-        assert text.format(**cpu) in page
-    assert {f"{cpu[x]:.1f}" for x in ("beta", "venn_abers")} == {"1.4"}
-    for name, most in (("quadratic", 5), ("isotonic", 6), ("venn_abers", 10)):
-        assert cpu[name] <= most * cpu["sigmoid"]
-    for times in found["loop over ours"].values():
-        assert f"{times:,.0f} times" in page
+    cpu = read("curve_speed.json")["processor seconds"]
+    times = {name: f"{x / cpu['sigmoid']:.0f} times" for name, x in cpu.items()}
+    assert f"quadratics take about {times['quadratic']} as long" in page
+    assert f"isotonic curves {times['isotonic']}," in page
+    assert f"beta curves and Venn-Abers predictors {times['beta']}\n" in page
+    assert times["venn_abers"] == times["beta"]
 
 
 def test_the_tables_of_gates_are_measured():
