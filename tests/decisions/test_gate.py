@@ -317,11 +317,8 @@ def simulated(monkeypatch):
     ("base", "labels", "most", "populations"),
     [
         (0.0, 20, 0.15, 10),
-        (0.0, 50, 0.07, 10),
         (0.0, 200, 0.07, 20),
-        (0.0, 1_000, 0.07, 20),
         (-3.0, 50, 0.07, 10),
-        (-3.0, 200, 0.07, 10),
     ],
 )
 def test_few_gates_of_sigmoids_violate(simulated, base, labels, most, populations):
@@ -345,7 +342,7 @@ def test_gates_of_other_curves_fail(simulated, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "least"), [("sigmoid", 1_000), ("ceiling", 20), ("bend", 0)])
+@pytest.mark.parametrize(("kind", "least"), [("sigmoid", 1_000), ("ceiling", 20)])
 def test_certified_gates_hold_whatever_the_curve(simulated, kind, least):
     """Of gates of which up to two thirds violate."""
     told = simulated.warned_cell(kind, 0.0, 200, 1_000, populations=5, first=1_000)["warned"]
