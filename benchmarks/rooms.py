@@ -30,7 +30,7 @@ _SHOWN = (
     "10,000,000 rows, 100,000 segments",
 )
 _ROWS, _SEGMENTS = (100_000, 1_000_000, 10_000_000), (10, 1_000, 100_000)
-_QUICK_ROWS, _QUICK_SEGMENTS = (1_000, 10_000), (10, 100)
+_QUICK_ROWS, _QUICK_SEGMENTS = (1_000, 10_000), (10,)
 _ALL = CALLS | FLAT_CALLS
 _LONGEST = 12.0  # seconds
 _REPEATED = 0.3  # a call is repeated for so many seconds
