@@ -160,7 +160,9 @@ class Monitor:
         """The monitor after another night.
 
         Evidence does not depend on the order of the rows, nor on other segments. Parts of a night
-        may be given to the same monitor separately, and merged. A night may have no rows.
+        may be given to the same monitor separately, and merged. A night may have no rows. Against
+        the fit, a RuntimeWarning tells where most rows are so far out that no label counts, as
+        scores of another unit are.
 
         Args:
             scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
