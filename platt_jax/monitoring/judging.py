@@ -40,7 +40,7 @@ LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 FARTHEST = 53 * np.log(2)  # the log-odds there
 WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 _READ_AT_ONCE = 1 << 24  # rows on disk
-_MARGIN_TO_TELL = 16.0  # four standard errors of 4: even odds may be 3,000 to 1, or 1 to 3,000
+_MARGIN_TO_TELL = 16.0  # of standard errors of 4: even odds may be 3,000 to 1, or 1 to 3,000
 
 
 class Settings(NamedTuple):

@@ -247,7 +247,8 @@ class Monitor:
 
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""
-        tell_wide_margins(sums, Caller())
+        if self.against == "fit":
+            tell_wide_margins(sums, Caller())
         history = self.history.next(night, self._segments)
         state, place = self._before_next.including(keys)
         state = replace(state, tonight=sums.placed(place, len(state.keys)))
