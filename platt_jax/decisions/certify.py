@@ -32,6 +32,7 @@ _OWN = ("side", *_NUMBERS, "basis", "status")
 # All accepted rows disagree with the curves if so many mistakes are less probable than this.
 _IMPROBABLE = 0.01
 _LEAST_SPREAD = 1e-3  # of the expected mistakes, relative to them
+_SUREST = 1 - 2.0**-53  # largest expected precision: probabilities nearer to 1 round to it
 # Of the errors of two segments' curves, which have a population in common.
 _CORRELATION = 0.1
 
@@ -214,12 +215,13 @@ def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None
     from scipy.special import betainc
 
     some = rows > 0
-    n, m, error = rows[some], gate["precision"][some], gate["standard_error"][some]
+    n, error = rows[some], gate["standard_error"][some]
+    m = np.minimum(gate["precision"][some], _SUREST)
     expected, wrong = (n * (1 - m)).sum(), n.sum() - right.sum()
     alone, together = ((n * error) ** 2).sum(), (n * error).sum() ** 2
     variance = (1 - _CORRELATION) * alone + _CORRELATION * together
     variance = np.maximum(variance, (_LEAST_SPREAD * expected) ** 2)
-    if not (wrong > expected > 0):
+    if not wrong > expected:
         return
     shape = expected**2 / variance
     if betainc(wrong, shape, expected / (shape + expected)) < _IMPROBABLE:

@@ -48,8 +48,9 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
         a cursor over the result. Probabilities equal `SegmentCalibrator.predict_proba`,
         but are NULL where the score or the offset is NULL, and 0 below 1e-304. With a population
         their error is at most 1e-7 where the standard deviation of the log-odds is up to 2, 6e-6 up
-        to 3, and 5e-4 up to 5. A NULL segment is treated as one that was not fitted, and with
-        levels a NULL in a column as an unseen value.
+        to 3, and 5e-4 up to 5; where the log-odds and seven deviations together exceed 700, they
+        are 0 or 1, and `predict_proba` its limit. A NULL segment is treated as one that was not
+        fitted, and with levels a NULL in a column as an unseen value.
 
     Raises:
         ValueError: a column is missing or of another type, or there is one of the new name; the

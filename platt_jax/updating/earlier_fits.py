@@ -103,7 +103,9 @@ def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | 
         own = own - population.prior.precision
     same_score = _is_singular(own, np.sqrt(np.finfo(new.hessian.dtype).eps))
     far, new_far = flagged(Flag.OUTLIER)
+    # Few rows outweigh many if they are far out: then they determine the slope.
     outweighed = new.n_pos + new.n_neg >= earlier.n_pos + earlier.n_neg
+    outweighed |= 2 * new.covariance[..., 0, 0] <= earlier.covariance[..., 0, 0]
     flags = new.flags
     for flag, up in (
         (Flag.ONE_CLASS, one_class),

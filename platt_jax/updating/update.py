@@ -129,7 +129,7 @@ def update(
         Flags describe all rows, as far as these are remembered. ONE_CLASS is set by the counts,
         REVERSED by the new A. SEPARABLE is set if earlier and new rows are each separable,
         CONSTANT_SCORES if both have the same single score. OUTLIER is kept; new rows alone set it
-        only if they weigh at least as much as the earlier ones.
+        only if they weigh at least as much as the earlier ones, or halve the variance of A.
 
     Warns:
         RuntimeWarning: the new rows of a segment were not used, because they are not finite or

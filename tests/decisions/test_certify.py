@@ -184,6 +184,19 @@ def test_all_accepted_rows_together_say_that_the_curves_are_wrong(gates, error):
         pj.certify(gates, scores, np.arange(3_000) < right, ids)
 
 
+def test_mistakes_among_rows_whose_probabilities_round_to_1_are_told(rng):
+    scores, ids = rng.normal(size=2_000), np.arange(2_000) % 4
+    labels = rng.random(2_000) < 1 / (1 + np.exp(-4 * scores))
+    far, far_ids = np.full(400, 60.0), np.arange(400) % 4
+    gates = pj.gate(pj.fit_segments(scores, labels, ids), far, far_ids)
+    assert (gates["precision"] == 1).all()
+    with pytest.warns(RuntimeWarning, match="of 400 accepted rows 100 are right, 400 were expec"):
+        pj.certify(gates, far, np.arange(400) < 100, far_ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pj.certify(gates, far, np.ones(400), far_ids)
+
+
 @pytest.mark.parametrize(
     ("labels", "what"),
     [

@@ -376,6 +376,7 @@ CONSTANT = [1.0, 1.0], [0, 1]
 ELSEWHERE = [5.0, 5.0], [0, 1]
 FAR = [*np.linspace(-1, 1, 29), 1e4], [0, 1] * 15
 NEAR = [*np.linspace(-1, 1, 30)], [1, 0, 1, 1, 0, 1] * 5
+WIDE = [*np.linspace(-3e4, 3e4, 90)], [1, 0, 1, 1, 0, 1] * 15
 
 
 @pytest.mark.parametrize(
@@ -394,7 +395,8 @@ NEAR = [*np.linspace(-1, 1, 30)], [1, 0, 1, 1, 0, 1] * 5
         (CONSTANT, ELSEWHERE, NONE),
         (FAR, NEAR, F.OUTLIER),
         (NEAR, FAR, F.OUTLIER),
-        ([3 * x for x in NEAR], FAR, NONE),
+        ([3 * x for x in NEAR], FAR, F.OUTLIER),
+        (WIDE, FAR, NONE),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
@@ -406,6 +408,19 @@ def test_flags_are_of_all_that_is_remembered(first, then, flags, dtype):
     found = calibrator[0]
     assert pj.Flag(found.flags & ~F.REVERSED) == flags
     assert (found.flags & F.REVERSED != 0) == (found.A > 0)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_codes_among_few_new_rows_that_take_the_slope_are_flagged(pooling):
+    rng = np.random.default_rng(0)
+    first, then = ((rng.normal(size=n), np.arange(n) % 8) for n in (8_000, 1_600))
+    labels = [rng.random(len(f)) < 1 / (1 + np.exp(-1.5 * f)) for f, _ in (first, then)]
+    before = pj.fit_segments(first[0], labels[0], first[1], pooling=pooling)
+    coded = np.where(rng.random(1_600) < 0.1, -9_999, then[0])  # the codes have both labels
+    after = pj.update(before, coded, labels[1], then[1])
+    assert (np.abs(after.fit.A) < 0.1).all() and (before.fit.A < -1).all()
+    assert (after.fit.flags & F.OUTLIER).all()
+    assert not (pj.update(before, then[0], labels[1], then[1]).fit.flags & F.OUTLIER).any()
 
 
 def test_flags_of_tiny_nights_are_those_of_a_fit_of_all():
