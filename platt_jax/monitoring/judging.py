@@ -40,6 +40,7 @@ LEAST = 2.0**-53  # least distance of probabilities from 0 and 1
 FARTHEST = 53 * np.log(2)  # the log-odds there
 WIDEST = 64.0  # largest margin; no evidence is possible against so wide a one
 _READ_AT_ONCE = 1 << 24  # rows on disk
+_ROWS_TO_TELL = 30  # of a segment in a night
 _MARGIN_TO_TELL = 16.0  # of standard errors of 4: even odds may be 3,000 to 1, or 1 to 3,000
 
 
@@ -247,17 +248,19 @@ def tell_left_out(
     tell_unusable(keys, usable, caller)
 
 
-def tell_wide_margins(night: Night, caller: Caller) -> None:
-    """Warns where most rows have predictions so uncertain that hardly a label can contradict them.
+def tell_wide_margins(keys: NDArray[Any], night: Night, caller: Caller) -> None:
+    """Warns of segments whose predictions are so uncertain that hardly a label contradicts them.
 
     A change of the scores' unit is hidden by it: standard errors grow with the scores.
     """
     wide = night.margin > _MARGIN_TO_TELL / UNIT * night.rows
-    rows, all_rows = night.rows[wide].sum(), night.rows.sum()
-    if 2 * rows > all_rows:
-        mean = night.margin[wide].sum() * UNIT / rows
+    many = wide & (night.rows >= _ROWS_TO_TELL)
+    if many.any() or 2 * night.rows[wide].sum() > night.rows.sum():
+        mean = night.margin[wide].sum() * UNIT / night.rows[wide].sum()
+        largest = np.argmax(np.where(wide, night.rows, 0))
         caller.warn(
-            f"the fits say next to nothing about {rows:,} of {tables.counted(all_rows, 'row')}: "
+            f"the fits say next to nothing about the rows of {np.count_nonzero(wide):,} of "
+            f"{tables.counted(len(keys), 'segment')}, the largest {tables.name(keys, largest)}: "
             f"the margins of their log-odds are {mean:.0f} on average, so that no label counts as "
             "evidence. Are the scores in the unit of the fit?"
         )

@@ -161,8 +161,8 @@ class Monitor:
 
         Evidence does not depend on the order of the rows, nor on other segments. Parts of a night
         may be given to the same monitor separately, and merged. A night may have no rows. Against
-        the fit, a RuntimeWarning tells where most rows are so far out that no label counts, as
-        scores of another unit are.
+        the fit, a RuntimeWarning tells where the rows of a segment are so far out that no label
+        counts, as scores of another unit are.
 
         Args:
             scores: (N,) scores of rows that were not fitted, as in `fit_segments`; or SegmentRows.
@@ -248,7 +248,7 @@ class Monitor:
     def _after(self, keys: NDArray[Any], sums: Night, night: Any) -> Self:
         """The monitor after a night with these sums, and its name."""
         if self.against == "fit":
-            tell_wide_margins(sums, Caller())
+            tell_wide_margins(keys, sums, Caller())
         history = self.history.next(night, self._segments)
         state, place = self._before_next.including(keys)
         state = replace(state, tonight=sums.placed(place, len(state.keys)))

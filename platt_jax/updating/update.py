@@ -54,6 +54,11 @@ _NOT_LEARNT = (
     'NaN. Options(non_finite="omit") learns all their other rows'
 )
 
+# New scores of the same unit spread no more than so many times as wide as the earlier ones, nor as
+# narrow if the new rows are many.
+_TIMES_AS_WIDE, _MANY = 6.0, 100
+_ROUNDED = 1e-5
+
 Calibrator = TypeVar("Calibrator", SegmentCalibrator, OneVsRestCalibrator)
 
 
@@ -133,7 +138,8 @@ def update(
 
     Warns:
         RuntimeWarning: the new rows of a segment were not used, because they are not finite or
-            their fit failed; the search for the population did not converge; or as in
+            their fit failed; the new scores spread over 6 times as wide as the earlier ones, or as
+            narrow, as if in another unit; the search for the population did not converge; or as in
             `fit_segments`.
 
     Raises:
@@ -379,8 +385,31 @@ def _updated_fallback(
     given = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none")
     one = segments_of(rows, caller).pooled(given, options, SILENT)
+    if prior is not None and one.converged:
+        _report_spread(precision, one.hessian - precision, one.n_pos + one.n_neg, caller)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
     # Status and flags of the new rows alone say nothing of all rows.
     status, flags = np.full_like(one.status, Status.CONVERGED), np.zeros_like(one.flags)
     return replace(one, status=status, flags=flags)
+
+
+def _report_spread(earlier: Floats, new: Floats, rows: float, caller: Caller) -> None:
+    """Warns of new scores in another unit, given the precisions of (A, B) by all rows of either."""
+    ratio = np.sqrt(_score_variance(new) / _score_variance(earlier))
+    if ratio > _TIMES_AS_WIDE or (ratio < 1 / _TIMES_AS_WIDE and rows >= _MANY):
+        caller.warn(
+            f"scores: by their weight in the fits, the new ones spread {ratio:.2g} times as wide "
+            "as the earlier ones. Are they in the same unit, without codes for missing values?"
+        )
+
+
+def _score_variance(precision: Floats) -> float:
+    """The variance of the scores whose second derivatives add up to this (2, 2).
+
+    NaN where rounding leaves little of it.
+    """
+    a, b, d = (float(precision[i, j]) for i, j in UPPER)
+    with np.errstate(all="ignore"):
+        variance, square = np.float64(a) / d - (np.float64(b) / d) ** 2, np.float64(a) / d
+    return float(variance) if variance > _ROUNDED * square else np.nan

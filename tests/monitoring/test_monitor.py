@@ -466,13 +466,20 @@ def test_rows_that_cannot_be_judged(rng, calibrator):
 def test_scores_of_another_unit_are_told_where_margins_hide_them(rng, pooling, factor):
     monitor = pj.Monitor.start(fitted(rng, pooling=pooling))
     scores, *others = night(rng)
-    with pytest.warns(RuntimeWarning, match="750 of 750 rows: .* unit of the fit"):
+    with pytest.warns(RuntimeWarning, match="rows of 30 of 30 segments.* unit of the fit"):
         monitor.update(scores * factor, *others)
 
 
+def test_one_segment_of_another_unit_is_told(rng):
+    scores, labels, ids = night(rng, rows=30)
+    scores[ids == 7] *= 1e4
+    with pytest.warns(RuntimeWarning, match="rows of 1 of 30 segments, the largest 7: "):
+        pj.Monitor.start(fitted(rng)).update(scores, labels, ids)
+
+
 def test_wide_margins_of_a_few_rows_are_not_told(rng):
-    scores, *others = night(rng)
-    scores[:100] *= 1e4
+    scores, *others = night(rng, rows=40)
+    scores[::40] *= 30.0
     pj.Monitor.start(fitted(rng)).update(scores, *others)
 
 

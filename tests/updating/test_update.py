@@ -399,6 +399,7 @@ WIDE = [*np.linspace(-3e4, 3e4, 90)], [1, 0, 1, 1, 0, 1] * 15
         (WIDE, FAR, NONE),
     ],
 )
+@pytest.mark.filterwarnings("ignore:scores. by their weight")
 @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_flags_are_of_all_that_is_remembered(first, then, flags, dtype):
     calibrator = None
@@ -417,10 +418,31 @@ def test_codes_among_few_new_rows_that_take_the_slope_are_flagged(pooling):
     labels = [rng.random(len(f)) < 1 / (1 + np.exp(-1.5 * f)) for f, _ in (first, then)]
     before = pj.fit_segments(first[0], labels[0], first[1], pooling=pooling)
     coded = np.where(rng.random(1_600) < 0.1, -9_999, then[0])  # the codes have both labels
-    after = pj.update(before, coded, labels[1], then[1])
+    with pytest.warns(RuntimeWarning, match="scores: .* codes for missing values"):
+        after = pj.update(before, coded, labels[1], then[1])
     assert (np.abs(after.fit.A) < 0.1).all() and (before.fit.A < -1).all()
     assert (after.fit.flags & F.OUTLIER).all()
     assert not (pj.update(before, then[0], labels[1], then[1]).fit.flags & F.OUTLIER).any()
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
+@pytest.mark.parametrize("factor", [0.1, 10.0, 1e6])
+def test_new_scores_of_another_unit_are_told(pooling, factor):
+    rng = np.random.default_rng(0)
+    nights = [rows_of(rng, np.arange(n) % 8, A=-2) for n in (8_000, 1_600)]
+    calibrator = pj.fit_segments(*nights[0], pooling=pooling)
+    scores, *others = nights[1]
+    pj.update(calibrator, scores, *others)
+    with pytest.warns(RuntimeWarning, match="scores: .* in the same unit"):
+        pj.update(calibrator, factor * scores, *others)
+
+
+@pytest.mark.parametrize("steep", [2, 10])
+def test_labels_of_another_curve_are_of_the_same_unit(steep):
+    rng = np.random.default_rng(0)
+    calibrator = pj.fit_segments(*rows_of(rng, np.arange(8_000) % 8, A=-steep))
+    pj.update(calibrator, *rows_of(rng, np.arange(8_000) % 8, A=0))
+    pj.update(calibrator, *rows_of(rng, np.arange(20) % 8, A=-steep))
 
 
 def test_flags_of_tiny_nights_are_those_of_a_fit_of_all():
