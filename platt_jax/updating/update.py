@@ -244,6 +244,8 @@ def _updated(
             report_few_rows(smoothing(each), options, caller)
         elif calibrator.pooling == "complete":
             each = with_pooled_curve(each, pooled)
+            far = (calibrator.fit.flags & Flag.OUTLIER).any()
+            each = replace(each, flags=each.flags | np.where(far, Flag.OUTLIER, 0))
         if population is not None:
             population = Population.not_estimated(len(keys), population.status)
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
@@ -389,9 +391,10 @@ def _updated_fallback(
         _report_spread(precision, one.hessian - precision, one.n_pos + one.n_neg, caller)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
-    # Status and flags of the new rows alone say nothing of all rows.
-    status, flags = np.full_like(one.status, Status.CONVERGED), np.zeros_like(one.flags)
-    return replace(one, status=status, flags=flags)
+    # Else status and flags of the new rows alone say nothing of all rows.
+    far = 2 * one.covariance[0, 0] <= covariance[0, 0]
+    flags = np.where(far, one.flags & Flag.OUTLIER, 0).astype(one.flags.dtype)
+    return replace(one, status=np.full_like(one.status, Status.CONVERGED), flags=flags)
 
 
 def _report_spread(earlier: Floats, new: Floats, rows: float, caller: Caller) -> None:

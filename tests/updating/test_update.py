@@ -411,7 +411,7 @@ def test_flags_are_of_all_that_is_remembered(first, then, flags, dtype):
     assert (found.flags & F.REVERSED != 0) == (found.A > 0)
 
 
-@pytest.mark.parametrize("pooling", ["none", "partial"])
+@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
 def test_codes_among_few_new_rows_that_take_the_slope_are_flagged(pooling):
     rng = np.random.default_rng(0)
     first, then = ((rng.normal(size=n), np.arange(n) % 8) for n in (8_000, 1_600))
@@ -422,6 +422,9 @@ def test_codes_among_few_new_rows_that_take_the_slope_are_flagged(pooling):
         after = pj.update(before, coded, labels[1], then[1])
     assert (np.abs(after.fit.A) < 0.1).all() and (before.fit.A < -1).all()
     assert (after.fit.flags & F.OUTLIER).all()
+    with pytest.warns(RuntimeWarning, match="scores: .* codes for missing values"):
+        later = pj.update(after, then[0], labels[1], then[1])
+    assert (later.fit.flags & F.OUTLIER).all()
     assert not (pj.update(before, then[0], labels[1], then[1]).fit.flags & F.OUTLIER).any()
 
 
