@@ -37,7 +37,6 @@ TAKES_CLASSES = {
     "to_json": lambda c: export.to_json(c),
     "plots.explore": lambda c: plots.explore(c, X, CLASSES),
     "plots.risk_coverage": lambda c: plots.risk_coverage(c, X, CLASSES),
-    "plots.convergence": lambda c: plots.convergence(c),
 }
 
 

@@ -257,12 +257,12 @@ def tell_wide_margins(keys: NDArray[Any], night: Night, caller: Caller) -> None:
     many = wide & (night.rows >= _ROWS_TO_TELL)
     if many.any() or 2 * night.rows[wide].sum() > night.rows.sum():
         mean = night.margin[wide].sum() * UNIT / night.rows[wide].sum()
-        largest = np.argmax(np.where(wide, night.rows, 0))
+        largest = tables.name(keys, int(np.argmax(np.where(wide, night.rows, 0))))
         caller.warn(
             f"the fits say next to nothing about the rows of {np.count_nonzero(wide):,} of "
-            f"{tables.counted(len(keys), 'segment')}, the largest {tables.name(keys, largest)}: "
-            f"the margins of their log-odds are {mean:.0f} on average, so that no label counts as "
-            "evidence. Are the scores in the unit of the fit?"
+            f"{tables.counted(len(keys), 'segment')}, the largest {largest}: the margins of "
+            f"their log-odds are {mean:.0f} on average, so that no label counts as evidence. "
+            "Are the scores in the unit of the fit?"
         )
 
 

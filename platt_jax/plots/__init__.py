@@ -15,7 +15,7 @@ from platt_jax.plots.decisions import decision_curve
 from platt_jax.plots.description import alt_text
 from platt_jax.plots.explore import explore
 from platt_jax.plots.nights import nights
-from platt_jax.plots.overview import convergence, parameter_map, summary
+from platt_jax.plots.overview import parameter_map, summary
 from platt_jax.plots.pooling import levels, pooling_losses, shrinkage
 from platt_jax.plots.rates import rate_funnel
 from platt_jax.plots.reliability import ReliabilityDisplay, reliability_diagram
@@ -28,7 +28,6 @@ __all__ = [
     "alt_text",
     "centre_curves",
     "class_reliability",
-    "convergence",
     "decision_curve",
     "explore",
     "forest",

@@ -1,8 +1,7 @@
-"""Overviews of all problems: their parameters, flags and convergence, and four figures in one."""
+"""Overviews of all problems: their parameters and flags, and four figures in one."""
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +23,7 @@ from platt_jax.status import Flag, Status
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A problem with several flags is drawn as the first of these, which explains the others. Flags not
-# listed come last.
+# A problem with several flags is drawn as the first of these, which explains the others.
 _LOOKS = {
     Flag.CONSTANT_SCORES: (style.BLACK, "P"),
     Flag.ONE_CLASS: (style.ORANGE, "s"),
@@ -33,9 +31,6 @@ _LOOKS = {
     Flag.OUTLIER: (style.GREEN, "D"),
     Flag.REVERSED: (style.VERMILLION, "v"),
 }
-_OTHER_MARKERS = "X*pdhH<>"
-# Largest count on a linear axis.
-_FEW = 20
 _SUMMARY_SIZE = 11.0, 9.5  # inches
 _ODD = Flag.CONSTANT_SCORES | Flag.ONE_CLASS | Flag.SEPARABLE
 
@@ -102,7 +97,7 @@ def _flagged(flags: Ints) -> list[tuple[str, Bools, tuple[str, str]]]:
     """
     left = np.ones(len(flags), bool)
     made = []
-    for flag, look in _looks().items():
+    for flag, look in _LOOKS.items():
         raised = (flags & flag) != 0
         mine = left & raised
         if raised.any():
@@ -111,80 +106,6 @@ def _flagged(flags: Ints) -> list[tuple[str, Bools, tuple[str, str]]]:
             made.append((f"{np.count_nonzero(raised):,} {flag.name}{also}", mine, look))
         left &= ~raised
     return made
-
-
-def _looks() -> dict[Flag, tuple[str, str]]:
-    """The colour and the marker of every flag, in order of precedence."""
-    others = [flag for flag in Flag if flag not in _LOOKS]
-    return _LOOKS | {
-        flag: (style.SKY, marker) for flag, marker in zip(others, cycle(_OTHER_MARKERS))
-    }
-
-
-def convergence(fits: Inspectable, *, title: str | None = None, ax: Axes | None = None) -> Axes:
-    """Plot the numbers of Newton steps by status, and of passes over the rows.
-
-    Args:
-        fits: a SegmentCalibrator, a OneVsRestCalibrator or a Fit of a batch (...); or a
-            PlattCalibratedClassifier with a single calibrator, as with ensemble=False.
-        title: title of the axes; None for none.
-        ax: matplotlib axes; None to make a new figure.
-
-    Raises:
-        ValueError: there are no problems.
-        ImportError: matplotlib is missing.
-
-    Example:
-        >>> from platt_jax import fit
-        >>> convergence(fit([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1])).get_ylabel()
-        'problems'
-    """
-    fit, kind, _ = inspected(fits)
-    iterations, passes, status = (np.ravel(x) for x in (fit.iterations, fit.passes, fit.status))
-    if not len(status):
-        raise ValueError("fits: expected problems, got none")
-    ax = style.axes_or_new(ax)
-    longest = int(max(iterations.max(), passes.max()))
-    columns = [
-        (f"steps of {np.count_nonzero(status == each):,} {each.name}", iterations[status == each])
-        for each in Status
-        if (status == each).any()
-    ]
-    columns.append(("passes over the rows", passes))
-    width = 0.8 / len(columns)
-    highest = 1
-    for i, (label, numbers) in enumerate(columns):
-        counts = np.bincount(numbers, minlength=longest + 1)
-        highest = max(highest, counts.max())
-        looks: dict[str, Any] = {
-            "color": style.cycle(ax, i),
-            "edgecolor": style.shade(ax, style.BLACK),
-            "linewidth": 0.5,
-        }
-        if numbers is passes:
-            looks |= {"color": "none", "hatch": "////"}
-        place = np.arange(longest + 1) + (i + 0.5) * width - 0.4
-        ax.bar(place, counts, width, label=label, **looks)
-    _set_heights(ax, highest, len(columns))
-    ax.set(xlim=(-0.6, longest + 0.6))
-    ax.set(xlabel="Newton steps or passes of a fit", ylabel=tables.plural(kind))
-    locator: Any = ax.xaxis.get_major_locator()
-    locator.set_params(integer=True)
-    style.legend(ax, loc="upper left")
-    return style.titled(ax, title)
-
-
-def _set_heights(ax: Axes, highest: int, lines: int) -> None:
-    """An axis of counts with room for a legend of some lines above the bars."""
-    room = 1 / (1 - 0.09 * lines)
-    if highest <= _FEW:
-        ax.set_ylim(0, 1.1 * highest * room)
-        locator: Any = ax.yaxis.get_major_locator()
-        locator.set_params(integer=True)
-        return
-    limits = 0.5, 0.5 * (2.5 * highest) ** room
-    ax.set(yscale="log", ylim=limits)
-    axes.log_axis(ax.yaxis, limits)
 
 
 @takes_columns

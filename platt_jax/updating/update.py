@@ -380,15 +380,15 @@ def _updated_fallback(
         # In standard errors: a pseudoinverse would take one of A and B as undetermined.
         units = np.sqrt(np.diag(covariance).astype(float))
         units = np.outer(*[np.where(units > 0, units, 1)] * 2)
-        precision = forgetting * np.linalg.pinv(covariance / units, hermitian=True) / units
-        precision = walk._replace(noise=moved).moved_precision(precision)
+        told = np.linalg.pinv(covariance / units, hermitian=True) / units
+        precision = walk._replace(noise=moved).moved_precision(forgetting * told)
         prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
         covariance = (covariance / forgetting + moved).astype(covariance.dtype)
     given = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none")
     one = segments_of(rows, caller).pooled(given, options, SILENT)
     if prior is not None and one.converged:
-        _report_spread(precision, one.hessian - precision, one.n_pos + one.n_neg, caller)
+        _report_spread(told, np.asarray(one.hessian) - precision, one.n_pos + one.n_neg, caller)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
     # Else status and flags of the new rows alone say nothing of all rows.
@@ -397,7 +397,7 @@ def _updated_fallback(
     return replace(one, status=np.full_like(one.status, Status.CONVERGED), flags=flags)
 
 
-def _report_spread(earlier: Floats, new: Floats, rows: float, caller: Caller) -> None:
+def _report_spread(earlier: Floats, new: Floats, rows: Any, caller: Caller) -> None:
     """Warns of new scores in another unit, given the precisions of (A, B) by all rows of either."""
     ratio = np.sqrt(_score_variance(new) / _score_variance(earlier))
     if ratio > _TIMES_AS_WIDE or (ratio < 1 / _TIMES_AS_WIDE and rows >= _MANY):
@@ -408,11 +408,8 @@ def _report_spread(earlier: Floats, new: Floats, rows: float, caller: Caller) ->
 
 
 def _score_variance(precision: Floats) -> float:
-    """The variance of the scores whose second derivatives add up to this (2, 2).
-
-    NaN where rounding leaves little of it.
-    """
-    a, b, d = (float(precision[i, j]) for i, j in UPPER)
+    """The variance of the scores of rows with this precision (2, 2); NaN where it is rounded."""
     with np.errstate(all="ignore"):
-        variance, square = np.float64(a) / d - (np.float64(b) / d) ** 2, np.float64(a) / d
-    return float(variance) if variance > _ROUNDED * square else np.nan
+        (square, middle), _ = np.asarray(precision, float) / precision[1, 1]
+        variance = square - middle**2
+        return float(variance) if variance > _ROUNDED * square else np.nan

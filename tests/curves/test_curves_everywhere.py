@@ -69,7 +69,6 @@ def test_what_reads_sigmoids_refuses_other_curves(kind, found):
         lambda: plots.summary(calibrator, f, y, s),
         lambda: plots.slope_funnel(calibrator),
         lambda: plots.shrinkage(partial, calibrator),
-        lambda: plots.convergence(calibrator),
         lambda: calibrator[3],
     ):
         with pytest.raises(ValueError, match=f"expected sigmoids, got a calibrator with {label}"):

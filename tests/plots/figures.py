@@ -30,7 +30,6 @@ def every_figure(rows, calibrator, pooled):
         "rates": lambda ax=None: plots.rate_funnel(labels, p, segments, ax=ax),
         "shrinkage": lambda ax=None: plots.shrinkage(pooled, ax=ax),
         "moves": lambda ax=None: plots.shrinkage(pooled, calibrator, ax=ax),
-        "convergence": lambda ax=None: plots.convergence(calibrator, ax=ax),
         "pooling": lambda ax=None: plots.pooling_losses(JUDGED, ax=ax),
         "decisions": lambda ax=None: plots.decision_curve(
             metrics.decision_curve(labels, own, before=p, threshold=np.arange(1, 19) / 20), ax=ax
@@ -97,7 +96,7 @@ def nested():
 
 FIGURES = (
     *("binned", "smooth", "isotonic", "sigmoid", "map", "slopes", "rates", "shrinkage", "moves"),
-    *("convergence", "pooling", "levels", "decisions", "accepted", "centres", "forest"),
+    *("pooling", "levels", "decisions", "accepted", "centres", "forest"),
 )
 # As `judge_pooling` has it: partial pooling loses at the second cut, and "none" has no place.
 JUDGED = Table(

@@ -134,9 +134,6 @@ def test_one_problem(rng):
     scores = rng.normal(size=40)
     labels = labels_of(rng, scores).astype(int)
     calibrator = pj.fit_segments(scores, labels, np.zeros(40, int))
-    ax = plots.convergence(calibrator)
-    inside = [t.get_text() for t in tick_texts(ax.yaxis) if t.get_position()[1] < ax.get_ylim()[1]]
-    assert inside == ["0", "1"]
     for make, text in (
         (plots.parameter_map, "1 segment, no flag"),
         (plots.slope_funnel, "1 segment, none off (q ≤ 0.05)"),
@@ -434,7 +431,6 @@ def test_titles_and_labels(rows, calibrator, pooled):
     for draw in (
         lambda **more: plots.reliability_diagram(labels, p, **more),
         lambda **more: plots.parameter_map(calibrator, **more),
-        lambda **more: plots.convergence(calibrator, **more),
         lambda **more: plots.sigmoid(one, scores, labels, densities=False, **more),
     ):
         assert plots.alt_text(draw(title="Late flights")).startswith("Late flights.")

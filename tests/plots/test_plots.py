@@ -315,21 +315,8 @@ def test_map_shows_every_problem_once_by_its_flag(calibrator):
     assert ax.get_title(loc="right") == f"{np.sum(~inside)} beyond the axes"
 
 
-def test_map_shows_flags_that_it_has_no_look_for(calibrator, monkeypatch):
-    """As those are that come after it was written: last, by their names, alike in colour only."""
-    for flag in (Flag.SEPARABLE, Flag.REVERSED, Flag.ONE_CLASS):
-        monkeypatch.delitem(overview._LOOKS, flag)
-    ax = plots.parameter_map(calibrator)
-    flags, left = calibrator.fit.flags, calibrator.fit.flags != 0
-    markers = set()
-    for flag in (Flag.CONSTANT_SCORES, Flag.ONE_CLASS, Flag.SEPARABLE, Flag.REVERSED):
-        mine = left & (flags & flag != 0)
-        left &= ~mine
-        dots = starting(ax, flag.name)
-        every = calibrator.fit.flags & flag != 0
-        assert mine.any() and dots.get_label().startswith(f"{every.sum()} {flag.name}")
-        markers.add(dots.get_paths()[0].vertices.tobytes())
-    assert not left.any() and len(markers) == 4
+def test_every_flag_has_its_own_look():
+    assert set(overview._LOOKS) == set(Flag) and len(set(overview._LOOKS.values())) == len(Flag)
 
 
 def test_what_is_not_drawn_is_counted_with_its_reasons(calibrator, pooled, rows):
@@ -484,21 +471,6 @@ def test_pooling_losses_with_their_intervals():
     assert ax.get_title(loc="right") == "1 beyond the axes"
 
 
-def test_convergence_counts_steps_and_passes(calibrator):
-    fit = calibrator.fit
-    stopped = np.where(fit.iterations > 2, Status.MAX_ITERATIONS, fit.status)
-    fit = replace(fit, status=stopped, passes=fit.passes + (fit.A < -1))
-    ax = plots.convergence(replace(calibrator, fit=fit))
-    bars = labelled(ax)
-    assert len(bars) == 3
-    for status in (Status.CONVERGED, Status.MAX_ITERATIONS):
-        mine = fit.status == status
-        heights = [bar.get_height() for bar in bars[f"steps of {mine.sum()} {status.name}"]]
-        assert heights == np.bincount(fit.iterations[mine], minlength=len(heights)).tolist()
-    heights = [bar.get_height() for bar in bars["passes over the rows"]]
-    assert heights == np.bincount(fit.passes).tolist()
-
-
 def test_very_many_problems_are_counted_in_hexagons(calibrator, monkeypatch):
     dots = plots.parameter_map(calibrator)
     monkeypatch.setattr(points, "MOST_POINTS", 20)
@@ -544,7 +516,6 @@ def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
         "rates": lambda: plots.rate_funnel(labels, p, segments),
         "shrinkage": lambda: plots.shrinkage(partial),
         "moves": lambda: plots.shrinkage(partial, million),
-        "convergence": lambda: plots.convergence(million),
         "levels": lambda: plots.levels(replace(million, by_level=of_a_million)),
     }
     seconds = {}
@@ -623,7 +594,7 @@ def test_classifiers_are_refused_with_the_attribute_to_pass(rows):
     folds = PlattCalibratedClassifier(cv=2).fit(scores[:, None], labels)
     X = np.column_stack([scores, segments])
     by_segment = SegmentCalibratedClassifier(segments=1, cv=2).fit(X, labels)
-    for draw in (plots.parameter_map, plots.convergence, plots.slope_funnel):
+    for draw in (plots.parameter_map, plots.slope_funnel):
         with pytest.raises(ValueError, match="PlattCalibratedClassifier: pass one of its calibra"):
             draw(folds)
         with pytest.raises(ValueError, match="SegmentCalibratedClassifier: pass its calibrator_"):

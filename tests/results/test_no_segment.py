@@ -224,7 +224,6 @@ def test_plots_of_it_say_that_there_is_none():
 
     fitted, pooled = empty(), empty(pooling="partial")
     for plot, message in (
-        (lambda: plots.convergence(fitted), "fits: expected problems, got none"),
         (lambda: plots.parameter_map(fitted), "fits: expected problems with parameters, got none"),
         (lambda: plots.slope_funnel(fitted), "fits: expected problems with a slope, got none"),
         (lambda: plots.shrinkage(pooled), "calibrator: expected segments with rows, got none"),
