@@ -350,9 +350,7 @@ def test_few_rows_without_an_error_do_not_prove_predictions(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("base", "curve"), [(0.1, "ceiling"), (0.5, "fall")]
-)
+@pytest.mark.parametrize(("base", "curve"), [(0.1, "ceiling"), (0.5, "fall")])
 def test_intervals_hold_the_mean_whatever_the_curve(curve, base, monkeypatch):
     """Where 3 positives are expected, .93 to .985; from 30 labels on narrower than Wilson's."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2])

@@ -240,9 +240,7 @@ def test_what_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "rate", "spread"), [(10, 0.02, 0.5), (30, 0.5, 0.5)]
-)
+@pytest.mark.parametrize(("number", "rate", "spread"), [(10, 0.02, 0.5), (30, 0.5, 0.5)])
 def test_prediction_intervals_hold_new_centres(number, rate, spread):
     rng = np.random.default_rng(7)
     held, of_means = [], []
