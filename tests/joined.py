@@ -8,8 +8,8 @@ import sys
 import tempfile
 import warnings
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     """Rows for a function, with a calibrator."""
 
     rows: dict[str, Any]
-    given: dict[str, Any] = {}
+    given: Any = MappingProxyType({})
     fit: str = ""  # the calibrator's pooling and curve; by default what the function needs
     fitted: Any = None  # the rows of the fit, where these are not the usual ones
     form: Any = dict  # makes arguments of the rows
@@ -48,19 +48,20 @@ class Call(NamedTuple):
 
 
 def world(seed, each=40):
-    """Rows of six segments."""
+    """Rows of six segments, with scores of the dtype that JAX arrays have."""
     rng = np.random.default_rng(seed)
     segments = np.tile(np.arange(SEGMENTS), each)
     scores = rng.normal(size=len(segments))
     labels = labels_of(rng, 2 * scores + np.linspace(-1, 1, SEGMENTS)[segments]).astype(float)
-    return {"scores": scores, "labels": labels, "segments": segments}
+    return {"scores": scores.astype(np.float32), "labels": labels, "segments": segments}
 
 
 def classes(seed, rows=240):
     """Rows of three classes."""
     rng = np.random.default_rng(seed)
     labels = np.arange(rows) % 3
-    return {"scores": rng.normal(size=(rows, 3)) + 1.5 * np.eye(3)[labels], "labels": labels}
+    scores = rng.normal(size=(rows, 3)) + 1.5 * np.eye(3)[labels]
+    return {"scores": scores.astype(np.float32), "labels": labels}
 
 
 def some(rows, which):
@@ -74,6 +75,12 @@ def columns_of(segments):
 
 
 _fits: dict[Any, Any] = {}
+_answers: dict[Any, Any] = {}
+
+
+def _bits(rows):
+    """What tells these rows from others."""
+    return [(column, x.tobytes(), str(x[:12])) for column, x in (rows or {}).items()]
 
 
 def calibrator_of(name, call):
@@ -82,15 +89,14 @@ def calibrator_of(name, call):
     if call.fit == "classes":
         rows = classes(0)
     elif rows is None and name in OF_THE_FIT:
-        columns = {x: call.given[x] for x in ("weights", "offset") if x in call.given}
-        rows = call.rows | columns
+        columns = () if name == "estimate_means" else ("weights", "offset")
+        rows = call.rows | {x: call.given[x] for x in columns if x in call.given}
     elif rows is None:
         rows = world(0) | {"segments": call.ids(world(0)["segments"])}
     how = call.fit
     if not how or how.startswith(" "):
         how = ("partial" if name == "estimate_drift" else "none") + how
-    key = how, *((column, x.tobytes(), str(x[:12])) for column, x in rows.items())
-    if key not in _fits:
+    if (key := (how, *_bits(rows))) not in _fits:
         with warnings.catch_warnings(action="ignore"):
             _fits[key] = _fitted(how, rows)
     return _fits[key]
@@ -262,7 +268,7 @@ class Situation(NamedTuple):
     names: tuple[str, ...]  # the arguments that a refusal may name
     # Words, and for each a call whose answer is the same, or a condition of the answer and of the
     # usual one. The first that holds is the word.
-    readings: dict[str, Any] = {}
+    readings: Any = MappingProxyType({})
     otherwise: str = "another answer"
 
 
@@ -271,7 +277,7 @@ def _argument(name, values):
 
     def situation(rows):
         call = Call(rows, {name: values(len(rows["scores"]))}, about=name)
-        return Situation(call, (name,), {"ignored": Call(rows)}, "taken")
+        return Situation(call, (name,), {"ignored": alike}, "taken")
 
     return situation
 
@@ -285,7 +291,7 @@ def _row_with(column, value, can_be_fitted=True):
         spoilt = rows | {column: np.where(others, rows[column], value)}
         call = Call(spoilt, fitted=None if can_be_fitted else world(0), about=column)
         readings = {
-            "ignored": Call(rows),
+            "ignored": alike,
             "left out": Call(some(rows, others)),
             "NaN": lambda found, usual: _differs(np.isnan, found, usual),
             "labels alone": lambda found, usual: _differs(_of_labels_alone, found, usual),
@@ -315,7 +321,7 @@ def weight_0(rows):
     weights = np.ones(len(rows["scores"]))
     weights[np.flatnonzero(rows["segments"] == HERE)[2:5]] = 0
     call = Call(rows, {"weights": weights}, about="weights")
-    readings = {"ignored": Call(rows), "left out": Call(some(rows, weights > 0))}
+    readings = {"ignored": alike, "left out": Call(some(rows, weights > 0))}
     return Situation(call, ("weights",), readings)
 
 
@@ -341,23 +347,23 @@ def no_rows(rows):
     return Situation(call, ("scores", "segments"), readings)
 
 
-def held(rows):
+def held_rows(rows):
     call = Call(rows, form=lambda rows: {"scores": pj.SegmentRows(**rows)})
-    return Situation(call, ("scores",), {"taken": Call(rows)})
+    return Situation(call, ("scores",), {"taken": alike})
 
 
 def _other_ids(kind):
     def situation(rows):
         other = rows | {"segments": rows["segments"].astype(kind)}
         call = Call(other, fitted=world(0), about="calibrator")
-        return Situation(call, ("segments",), {"taken": Call(rows)})
+        return Situation(call, ("segments",), {"taken": alike})
 
     return situation
 
 
 def several_columns(rows):
     call = Call(rows | {"segments": columns_of(rows["segments"])}, ids=columns_of)
-    return Situation(call, ("segments",), {"taken": Call(rows)}, "taken")
+    return Situation(call, ("segments",), {"taken": alike}, "taken")
 
 
 def _calibrator(how, **given):
@@ -382,9 +388,8 @@ def _classes(form=dict):
 
 
 def on_jax(rows):
-    rows = rows | {"scores": rows["scores"].astype(np.float32)}
     call = Call(rows, form=lambda rows: {name: jnp.asarray(x) for name, x in rows.items()})
-    return Situation(call, ("scores",), {"taken": Call(rows)})
+    return Situation(call, ("scores",), {"taken": alike})
 
 
 SITUATIONS = {
@@ -400,7 +405,7 @@ SITUATIONS = {
     "numbers as floats, where ids are integers": _other_ids(float),
     "text, where ids are integers": _other_ids(str),
     "ids of several columns": several_columns,
-    "`SegmentRows`": held,
+    "`SegmentRows`": held_rows,
     "JAX arrays on the CPU": on_jax,
     'calibrator of `pooling="none"`': _calibrator("none"),
     'calibrator of `pooling="complete"`': _calibrator("complete"),
@@ -424,10 +429,12 @@ def answer(name, call):
     return found, any(x.category is RuntimeWarning for x in seen)
 
 
-@cache
-def usual_answer(name):
-    """The answer without any of the situations."""
-    return answer(name, Call(rows_for(name)))[0]
+def plain_answer(name, call):
+    """What a function says of arrays, found once."""
+    key = name, call.fit, str(call.given), *_bits(call.rows), *_bits(call.fitted)
+    if key not in _answers:
+        _answers[key] = answer(name, call)[0]
+    return _answers[key]
 
 
 def rows_for(name):
@@ -455,20 +462,17 @@ def word(name, situation):
         if named.isdisjoint(found.names):
             raise
         return "needs from_rate" if named == {"from_rate"} else "refused"
-    for reading, other in found.readings.items():
-        if _holds(name, told, other):
-            break
-    else:
-        reading = found.otherwise
+    held = (reading for reading, other in found.readings.items() if _holds(name, told, other))
+    reading = next(held, found.otherwise)
     return f"{reading}, told" if warned else reading
 
 
 def _holds(name, found, reading):
     """Whether an answer is that of a call, or meets a condition."""
     if not isinstance(reading, Call):
-        return reading(found, usual_answer(name))
+        return reading(found, plain_answer(name, Call(rows_for(name))))
     try:
-        return alike(found, answer(name, reading)[0])
+        return alike(found, plain_answer(name, reading))
     except ValueError:  # the function refuses that call
         return False
 
@@ -715,13 +719,13 @@ def page():
     lines = [
         "# Rows beside a calibrator",
         "",
-        "What becomes of rows that are given to a function with a calibrator. Each row of the table",
-        "is a situation, each cell what the function does by default; a test tries each cell. `gate`",
-        "and `estimate_rates` take rows without labels. `certify` takes gates: its cells are of those",
-        "of such a calibrator. `judge_pooling` takes rows alone, and fits them. `estimate_means`,",
-        "`leave_one_out` and `inference.robust_covariance` take the rows that were fitted: with a NaN",
-        "among them, the fit of its segment is NaN, too. `plots.risk_coverage` and `report.to_html`",
-        "note what they leave out.",
+        "What becomes of rows that are given to a function with a calibrator. Each row of the",
+        "table is a situation, each cell what the function does by default; a test tries each",
+        "cell. `gate` and `estimate_rates` take rows without labels. `certify` takes gates: its",
+        "cells are of gates of such a calibrator. `judge_pooling` takes rows alone, and fits them.",
+        "`estimate_means`, `leave_one_out` and `inference.robust_covariance` take the rows that",
+        "were fitted: with a NaN among them, the fit of its segment is NaN, too.",
+        "`plots.risk_coverage` and `report.to_html` note what they leave out.",
         "",
         "| | " + " | ".join(f"`{name}`" for name in FUNCTIONS) + " |",
         "|" + " --- |" * (1 + len(FUNCTIONS)),

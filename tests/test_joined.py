@@ -1,14 +1,32 @@
 """Every function that joins rows with a fit, in every situation: what the table says."""
 
+from itertools import product
+
 import joined
 import matplotlib
 import pytest
 
+pytest.importorskip("anywidget")
 matplotlib.use("Agg")
 
+# Fits and refits with weights or an offset have programs of their own.
+COMPILED = {"`weights=`", "rows of weight 0", "`offset=`"}
+FITTING = {
+    "leave_one_out",
+    "inference.robust_covariance",
+    "update",
+    "estimate_drift",
+    "judge_pooling",
+}
+CELLS = [
+    pytest.param(
+        *cell, marks=pytest.mark.slow if cell[0] in FITTING and cell[1] in COMPILED else ()
+    )
+    for cell in product(joined.FUNCTIONS, joined.SITUATIONS)
+]
 
-@pytest.mark.parametrize("situation", joined.SITUATIONS)
-@pytest.mark.parametrize("name", joined.FUNCTIONS)
+
+@pytest.mark.parametrize(("name", "situation"), CELLS)
 def test_a_cell_is_what_the_function_does(name, situation):
     assert joined.word(name, situation) == joined.cell(name, situation)
 
