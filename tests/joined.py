@@ -40,6 +40,7 @@ class Call(NamedTuple):
     fit: str = ""  # the calibrator's pooling and curve; by default what the function needs
     fitted: Any = None  # the rows of the fit, where these are not the usual ones
     form: Any = dict  # makes arguments of the rows
+    held: Any = MappingProxyType({})  # columns of `SegmentRows`, besides the rows
     about: str = ""  # an argument that the function may lack
     ids: Any = np.asarray  # makes ids of the numbers of segments
 
@@ -90,7 +91,8 @@ def calibrator_of(name, call):
         rows = classes(0)
     elif rows is None and name in OF_THE_FIT:
         columns = () if name == "estimate_means" else ("weights", "offset")
-        rows = call.rows | {x: call.given[x] for x in columns if x in call.given}
+        beside = {**call.given, **call.held}
+        rows = call.rows | {x: beside[x] for x in columns if x in beside}
     elif rows is None:
         rows = world(0) | {"segments": call.ids(world(0)["segments"])}
     how = call.fit
@@ -280,14 +282,14 @@ def _argument(name, values):
     return situation
 
 
-def _row_with(column, value, can_be_fitted=True):
+def _row_with(column, value, can_be_fitted=True, form=dict):
     """One row of a segment has this value; it is one that counts, of high score."""
 
     def situation(rows):
         here = (rows["segments"] == HERE) & (rows["labels"] == 1)
         others = np.arange(len(here)) != np.argmax(np.where(here, rows["scores"], -np.inf))
         spoilt = rows | {column: np.where(others, rows[column], value)}
-        call = Call(spoilt, fitted=None if can_be_fitted else world(0), about=column)
+        call = Call(spoilt, fitted=None if can_be_fitted else world(0), form=form, about=column)
         readings = {
             "ignored": alike,
             "left out": Call(some(rows, others)),
@@ -296,7 +298,8 @@ def _row_with(column, value, can_be_fitted=True):
             "segment left out": Call(some(rows, rows["segments"] != HERE)),
         }
         # Sums of `estimate_drift` have the other rows of the segment, and its fit has none.
-        return Situation(call, (column,), readings, "segment left out in part")
+        names = (column,) if form is dict else (column, "scores")
+        return Situation(call, names, readings, "segment left out in part")
 
     return situation
 
@@ -345,9 +348,23 @@ def no_rows(rows):
     return Situation(call, ("scores", "segments"), readings)
 
 
+def _in_segment_rows(rows):
+    return {"scores": pj.SegmentRows(**rows)}
+
+
 def held_rows(rows):
-    call = Call(rows, form=lambda rows: {"scores": pj.SegmentRows(**rows)})
-    return Situation(call, ("scores",), {"taken": alike})
+    return Situation(Call(rows, form=_in_segment_rows), ("scores",), {"taken": alike})
+
+
+def _held(name, values):
+    """SegmentRows with a column that changes the answer."""
+
+    def situation(rows):
+        held = {name: values(len(rows["scores"]))}
+        call = Call(rows, form=_in_segment_rows, held=held)
+        return Situation(call, ("scores",), {"ignored": alike}, "taken")
+
+    return situation
 
 
 def _other_ids(kind):
@@ -390,10 +407,18 @@ def on_jax(rows):
     return Situation(call, ("scores",), {"taken": alike})
 
 
+def _weights(number):
+    return np.random.default_rng(3).integers(1, 4, number).astype(float)
+
+
+def _offset(number):
+    return np.random.default_rng(3).normal(size=number)
+
+
 SITUATIONS = {
-    "`weights=`": _argument("weights", lambda n: np.random.default_rng(3).integers(1, 4, n) * 1.0),
+    "`weights=`": _argument("weights", _weights),
     "rows of weight 0": weight_0,
-    "`offset=`": _argument("offset", lambda n: np.random.default_rng(3).normal(size=n)),
+    "`offset=`": _argument("offset", _offset),
     "`clusters=`": _argument("clusters", lambda n: np.arange(n) // 12),
     "a NaN score": _row_with("scores", np.nan),
     "a NaN label": _row_with("labels", np.nan),
@@ -404,6 +429,9 @@ SITUATIONS = {
     "text, where ids are integers": _other_ids(str),
     "ids of several columns": several_columns,
     "`SegmentRows`": held_rows,
+    "`SegmentRows` with weights": _held("weights", _weights),
+    "`SegmentRows` with an offset": _held("offset", _offset),
+    "`SegmentRows`, a NaN label": _row_with("labels", np.nan, form=_in_segment_rows),
     "JAX arrays on the CPU": on_jax,
     'calibrator of `pooling="none"`': _calibrator("none"),
     'calibrator of `pooling="complete"`': _calibrator("complete"),
@@ -423,7 +451,7 @@ def answer(name, call):
     calibrator = calibrator_of(name, call)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        found = FUNCTIONS[name](calibrator, call.form(call.rows), call)
+        found = FUNCTIONS[name](calibrator, call.form(call.rows | dict(call.held)), call)
     return found, any(x.category is RuntimeWarning for x in seen)
 
 
@@ -610,6 +638,29 @@ CELLS = {
             "plots.explore"
         ),
         "refused": "leave_one_out judge_pooling",
+    },
+    "`SegmentRows` with weights": {
+        "refused": (
+            "triage Monitor.update certify estimate_rates estimate_means leave_one_out "
+            "judge_pooling report.to_html plots.explore"
+        ),
+        "taken": "gate plots.risk_coverage inference.robust_covariance update estimate_drift",
+    },
+    "`SegmentRows` with an offset": {
+        "taken": "triage Monitor.update inference.robust_covariance update estimate_drift",
+        "refused": (
+            "gate certify plots.risk_coverage estimate_rates estimate_means leave_one_out "
+            "judge_pooling report.to_html plots.explore"
+        ),
+    },
+    "`SegmentRows`, a NaN label": {
+        "NaN, told": "triage",
+        "left out, told": "Monitor.update",
+        "NaN": "gate estimate_rates estimate_means inference.robust_covariance",
+        "refused": "certify plots.risk_coverage leave_one_out judge_pooling",
+        "segment left out, told": "update",
+        "segment left out in part, told": "estimate_drift",
+        "left out": "report.to_html plots.explore",
     },
     "JAX arrays on the CPU": {
         "taken": (

@@ -11,7 +11,13 @@ NEEDS = {
     "report.to_html": "matplotlib",
 }
 # Fits and refits with weights or an offset have programs of their own.
-COMPILED = {"`weights=`", "rows of weight 0", "`offset=`"}
+COMPILED = {
+    "`weights=`",
+    "rows of weight 0",
+    "`offset=`",
+    "`SegmentRows` with weights",
+    "`SegmentRows` with an offset",
+}
 FITTING = {
     "leave_one_out",
     "inference.robust_covariance",
