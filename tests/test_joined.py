@@ -18,17 +18,15 @@ COMPILED = {
     "`SegmentRows` with weights",
     "`SegmentRows` with an offset",
 }
-FITTING = {
-    "leave_one_out",
-    "inference.robust_covariance",
-    "update",
-    "estimate_drift",
-    "judge_pooling",
-}
+FITTING = {"leave_one_out", "inference.robust_covariance", "update", "judge_pooling"}
+
+
+def is_slow(name, situation):
+    return name == "estimate_drift" or (name in FITTING and situation in COMPILED)
+
+
 CELLS = [
-    pytest.param(
-        *cell, marks=pytest.mark.slow if cell[0] in FITTING and cell[1] in COMPILED else ()
-    )
+    pytest.param(*cell, marks=pytest.mark.slow if is_slow(*cell) else ())
     for cell in product(joined.FUNCTIONS, joined.SITUATIONS)
 ]
 
