@@ -45,6 +45,12 @@ def require_fitted(calibrator: Any, scores: Any, segments: Column) -> None:
         raise ValueError(f"segments: expected None for a {type(calibrator).__name__}")
 
 
+def require_unshifted(calibrator: SegmentCalibrator) -> None:
+    """Refuses a calibrator after `shift_prior`, which is not the fit of its rows."""
+    if calibrator.shift is not None:
+        raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
+
+
 def require_fitted_counts(fit_counts: Iterable[Any], row_counts: Iterable[Any]) -> None:
     """Refuses rows with other numbers (K,) of positive and negative ones than the fitted rows."""
     for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):

@@ -164,7 +164,7 @@ class RowArrays(NamedTuple):
     """Rows as arrays (N,), named as arguments are."""
 
     scores: NDArray[Any]
-    labels: NDArray[np.bool_]
+    labels: NDArray[Any]  # bool; float, if one is NaN
     segments: NDArray[Any]
     weights: NDArray[Any] | None
     offset: NDArray[Any] | None
@@ -186,7 +186,9 @@ def row_arrays(rows: SegmentRows, *without: str, **beside: Any) -> RowArrays:
     """The rows given to a function of arrays, beside which there is no array; see `laid_out`."""
     validation.require_none_beside(rows, **beside)
     keys, groups, (scores, labels, weights, offset) = laid_out(rows.for_one_call(), *without)
-    return RowArrays(scores, labels > 0, groups.by_row(keys), weights, offset)
+    positive, bad = labels > 0, labels == validation.BAD_LABEL
+    y = np.where(bad, np.nan, positive) if bad.any() else positive
+    return RowArrays(scores, y, groups.by_row(keys), weights, offset)
 
 
 def on_host(rows: SegmentRows) -> SegmentRows:

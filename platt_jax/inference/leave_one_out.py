@@ -22,6 +22,7 @@ from platt_jax.execution.fitted_rows import (
     fitted_columns,
     require_fitted,
     require_fitted_counts,
+    require_unshifted,
     rows_of_classes,
 )
 from platt_jax.execution.given import shared_prior
@@ -249,8 +250,7 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
             'calibrator: expected pooling="none", "complete" or "partial", got pooling='
             f"{calibrator.pooling!r}, whose segments have a prior each"
         )
-    if calibrator.shift is not None:
-        raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
+    require_unshifted(calibrator)
 
 
 def _places_among_fitted(calibrator: SegmentCalibrator, segments: Any) -> Integers:

@@ -17,6 +17,7 @@ from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.fitted_rows import (
     fitted_columns,
     require_fitted_counts,
+    require_unshifted,
     rows_of_classes,
 )
 from platt_jax.execution.given import shared_prior
@@ -91,9 +92,10 @@ def robust_covariance(
 
     Raises:
         ValueError: an argument is not as above; the class counts of the rows differ from the fit's
-            counts; or the calibrator has a population, whose posteriors no sandwich describes.
-            For rows that depend on each other by day, pooling="nested" with the ids (segment, day)
-            then gives bands that cover.
+            counts; the calibrator has a shift (`shift_prior` keeps the covariance: shift the
+            result); or it has a population, whose posteriors no sandwich describes. For rows that
+            depend on each other by day, pooling="nested" with the ids (segment, day) then gives
+            bands that cover.
 
     Example:
         >>> from platt_jax import fit
@@ -144,7 +146,7 @@ def _segments_with_sandwich(
     prior: GaussianPrior | None,
     options: Options,
 ) -> SegmentCalibrator:
-    _require_no_population(calibrator)
+    _require_as_fitted(calibrator)
     length = len(columns.scores)
     found = get_indexer(calibrator.keys, ids.read_rows(segments, length))
     if (found < 0).any():
@@ -165,7 +167,7 @@ def _segments_there(
     calibrator: SegmentCalibrator, rows: Any, prior: GaussianPrior | None, options: Options
 ) -> SegmentCalibrator:
     """The same of rows on a device."""
-    _require_no_population(calibrator)
+    _require_as_fitted(calibrator)
     here, smooth = fetched(calibrator), float(options.targets == "platt")
     fit, place = here.fit, places(rows, here)
     if (place < 0).any():
@@ -198,7 +200,8 @@ def _numbers(
     return problems.A[place], problems.B[place], np.full(len(place), smooth)
 
 
-def _require_no_population(calibrator: SegmentCalibrator) -> None:
+def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
+    require_unshifted(calibrator)
     if calibrator.pooling not in ("none", "complete"):
         raise ValueError(
             "calibrator: expected one without a population, whose bands are by posteriors, "

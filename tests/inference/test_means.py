@@ -101,6 +101,17 @@ def test_rows_objects_are_their_arrays(rng):
             np.testing.assert_allclose(held[name], given[name], rtol=1e-9)
 
 
+def test_a_missing_label_of_a_rows_object_is_not_a_negative_one(rng):
+    """Before, `labels_only` counted it as one."""
+    (f, y, s), pool = drawn(rng, [30, 40]), drawn(rng, [100, 200])
+    rows = pj.SegmentRows(f, np.where(np.arange(70) == 3, np.nan, y), s)
+    with pytest.warns(RuntimeWarning, match="NaN"):
+        calibrator = pj.fit_segments(rows)
+    found = pj.estimate_means(calibrator, rows, pool=pool[0], pool_segments=pool[2])
+    assert np.isnan(found["labels_only"]).tolist() == [True, False]
+    assert found["status"].tolist() == ["NON_FINITE", "OK"]
+
+
 def test_more_labels_reach_the_width(rng):
     """Labels and their number as if all were drawn again, at the same variances."""
     rows, pool = drawn(rng, [20, 60, 200]), drawn(rng, [2_000, 2_000, 20])

@@ -95,6 +95,19 @@ def test_a_population_is_refused(rng, pooling):
         robust_covariance(calibrator, scores, labels, segments=which, clusters=day)
 
 
+def test_a_shift_is_refused(rng):
+    """Before, residuals were of curves at another rate than that of the rows."""
+    scores, labels = problem(rng, (300, 3))
+    which = rng.integers(0, 3, 300)
+    of_segments = scores[:, 0], labels[:, 0], which
+    for made, rows in (
+        (pj.fit_segments(*of_segments), of_segments),
+        (pj.fit_one_vs_rest(scores, which), (scores, which)),
+    ):
+        with pytest.raises(ValueError, match=r"^calibrator: .* got one after shift_prior"):
+            robust_covariance(made.shift_prior(0.4, 0.1), *rows)
+
+
 @pytest.mark.parametrize("clustered", [False, True])
 def test_weight_2_is_the_row_twice_and_weight_0_the_row_gone(rng, clustered):
     scores, labels = problem(rng, 50)
