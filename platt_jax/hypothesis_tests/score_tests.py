@@ -21,7 +21,7 @@ _TIED = 1 - 1e-9
 GROUPS = 1_024
 
 _LOG_2 = np.log(2)
-_LARGEST = 200  # exponent of two of log-odds
+_FARTHEST = 1e60  # log-odds, or scores in any unit: fourth powers are finite
 
 
 class MixingDistribution(NamedTuple):
@@ -74,16 +74,6 @@ def judged_variances(
     variances = np.array([v_00, np.where(has_slope, v_11, np.inf), v_22])
     positive = np.array([*variances[:2], np.where(v_22 == 0, np.inf, v_22)])
     return has_slope, variances, np.max(fourth / positive**2, axis=0) < _NORMAL
-
-
-def _moderate(logit: Floats, groups: Groups) -> Floats:
-    """Log-odds (N,) whose fourth powers are finite: times a power of two, where a group's are not.
-
-    A factor changes no test.
-    """
-    exponent = np.frexp(groups.maxima(np.abs(logit)))[1]
-    excess = np.where(exponent > _LARGEST, exponent, 0)
-    return np.ldexp(logit, -groups.by_row(excess)) if excess.any() else logit
 
 
 class Statistics(NamedTuple):
@@ -154,7 +144,7 @@ class ScoreTests:
     ) -> None:
         self.groups, self.proba = groups, proba
         total, by_row = groups.sums, groups.by_row
-        logit = _moderate(logit, groups)
+        logit = np.clip(logit, -_FARTHEST, _FARTHEST)
         variance = proba * (1 - proba)
         if spread is not None:
             variance = np.maximum(spread.variance, _LEAST_VARIANCE)

@@ -82,9 +82,8 @@ def summarize_centres(
     ``fit_segments(..., pooling="partial")``; the other two have their spread integrated out, under
     the same prior.
 
-    Nothing here says whether the centres are a fair sample of those to come. `docs/howto/centres.md`
-    has how often the intervals held the truth in simulated studies, and how far the answers differ
-    from a meta-analysis by restricted maximum likelihood.
+    Nothing here says whether the centres are a fair sample. `docs/howto/centres.md` has how often
+    intervals held the truth in simulated studies, and compares a meta-analysis by normal errors.
 
     Args:
         proba: (N,) probabilities of class 1, or logits.

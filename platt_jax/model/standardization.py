@@ -65,10 +65,7 @@ def far_scores_hide_others(ranges: ScoreRanges, centered: bool = True) -> jax.Ar
 
 
 def _least_width(half: jax.Array) -> jax.Array:
-    """Half the range of what both classes share is above this, by half the range of all scores.
-
-    So squares of standardized scores are finite, also times the least curvature.
-    """
+    """Least half-width of an overlap: squares are finite, also times the least curvature."""
     return 2.0 ** (8 - jnp.finfo(half.dtype).maxexp // 2) * half
 
 

@@ -249,10 +249,7 @@ def tell_left_out(
 
 
 def tell_wide_margins(keys: NDArray[Any], night: Night, caller: Caller) -> None:
-    """Warns of segments whose predictions are so uncertain that hardly a label contradicts them.
-
-    A change of the scores' unit is hidden by it: standard errors grow with the scores.
-    """
+    """Warns of segments whose errors are so large that no label counts, as in another unit."""
     wide = night.margin > _MARGIN_TO_TELL / UNIT * night.rows
     many = wide & (night.rows >= _ROWS_TO_TELL)
     if many.any() or 2 * night.rows[wide].sum() > night.rows.sum():

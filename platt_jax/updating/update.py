@@ -54,8 +54,7 @@ _NOT_LEARNT = (
     'NaN. Options(non_finite="omit") learns all their other rows'
 )
 
-# New scores of the same unit spread no more than so many times as wide as the earlier ones, nor as
-# narrow if the new rows are many.
+# New scores of the same unit spread no wider than so many times; if many, no narrower either.
 _TIMES_AS_WIDE, _MANY = 6.0, 100
 _ROUNDED = 1e-5
 
