@@ -59,7 +59,7 @@ def test_classifiers_are_refused_by_the_name_of_their_part(call):
         call(model)
 
 
-@pytest.mark.parametrize("name", ["convergence", "parameter_map", "slope_funnel"])
+@pytest.mark.parametrize("name", ["parameter_map", "slope_funnel"])
 def test_a_classifier_with_one_calibrator_is_plotted_as_that(name):
     linear_model = pytest.importorskip("sklearn.linear_model")
     pytest.importorskip("matplotlib")
