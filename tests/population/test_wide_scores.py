@@ -65,6 +65,8 @@ def test_a_segment_that_is_left_out_has_its_own_curve(change):
     assert np.abs(here - there).max() < 0.05
 
 
+# The curve of all rows has the codes.
+@pytest.mark.filterwarnings("ignore:scores. by their weight")
 def test_updates_leave_such_segments_out_too():
     """The others moved, and the memory of the codes stayed."""
     before = pj.fit_segments(*rows(seed=1), pooling="partial")
