@@ -144,7 +144,8 @@ def update(
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
-            this night; or no dtype holds the earlier and the new ids exactly.
+            this night; pooling="complete" after `shift_prior` by a rate per segment; or no dtype
+            holds the earlier and the new ids exactly.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -176,6 +177,7 @@ def update(
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
     require_same_parameters(calibrator.fit, options, "calibrator")
+    _require_one_curve(calibrator)
     if _are_empty(scores, labels, segments):
         return replace(calibrator, nights=nights)
     caller = Caller()
@@ -261,12 +263,28 @@ def _updated(
 
 
 def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | None:
-    """The shift of the updated segments. New segments are fitted at the rate of their rows."""
+    """The shift of the updated segments. New segments are fitted at the rate of their rows.
+
+    If all segments have one curve, new ones have it, too.
+    """
     if calibrator.shift is None:
         return None
     place = get_indexer(calibrator.keys, split_columns(keys))
-    shift = np.where(place >= 0, calibrator.shift[place], 0.0)
+    of_new = calibrator.shift[-1] if calibrator.pooling == "complete" else 0.0
+    shift = np.where(place >= 0, calibrator.shift[place], of_new)
     return np.append(shift, calibrator.shift[-1])
+
+
+def _require_one_curve(calibrator: SegmentCalibrator) -> None:
+    """Refuses one curve of all segments that has been shifted by a rate for each."""
+    shift = calibrator.shift
+    if calibrator.pooling == "complete" and shift is not None and (shift[:-1] != shift[0]).any():
+        raise ValueError(
+            'calibrator: expected one curve for all segments with pooling="complete", got curves '
+            "that `shift_prior` has moved by a rate per segment; update the calibrator before the "
+            "shift, with the difference of log-odds as the offset of the new rows, and shift the "
+            "result"
+        )
 
 
 def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
