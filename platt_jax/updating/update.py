@@ -144,8 +144,8 @@ def update(
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
-            this night; pooling="complete" after `shift_prior` by a rate per segment; or no dtype
-            holds the earlier and the new ids exactly.
+            this night; `shift_prior` has moved temperatures, or one curve for all segments by a
+            rate for each; or no dtype holds the earlier and the new ids exactly.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -177,7 +177,7 @@ def update(
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
     require_same_parameters(calibrator.fit, options, "calibrator")
-    _require_one_curve(calibrator)
+    _require_shift_can_stay(calibrator, options)
     if _are_empty(scores, labels, segments):
         return replace(calibrator, nights=nights)
     caller = Caller()
@@ -275,16 +275,22 @@ def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | 
     return np.append(shift, calibrator.shift[-1])
 
 
-def _require_one_curve(calibrator: SegmentCalibrator) -> None:
-    """Refuses one curve of all segments that has been shifted by a rate for each."""
+def _require_shift_can_stay(calibrator: SegmentCalibrator, options: Options) -> None:
+    """Refuses shifts that the curves after an update cannot have."""
     shift = calibrator.shift
-    if calibrator.pooling == "complete" and shift is not None and (shift[:-1] != shift[0]).any():
-        raise ValueError(
-            'calibrator: expected one curve for all segments with pooling="complete", got curves '
-            "that `shift_prior` has moved by a rate per segment; update the calibrator before the "
-            "shift, with the difference of log-odds as the offset of the new rows, and shift the "
-            "result"
-        )
+    if shift is None:
+        return
+    if not options.intercept:
+        expected = "curves of Options(intercept=False), whose B is 0"
+    elif calibrator.pooling == "complete" and (shift[:-1] != shift[0]).any():
+        expected = 'one curve for all segments with pooling="complete"'
+    else:
+        return
+    raise ValueError(
+        f"calibrator: expected {expected}, got curves that `shift_prior` has moved; update the "
+        "calibrator before the shift, with the difference of log-odds as the offset of the new "
+        "rows, and shift the result"
+    )
 
 
 def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:

@@ -116,6 +116,16 @@ def test_an_update_of_one_curve_keeps_it_one():
     np.testing.assert_allclose(pj.update(one_rate, *fresh).shift, np.log(9), rtol=1e-12)
 
 
+def test_an_update_of_temperatures_keeps_no_shift():
+    """Their B is 0 after an update: a shift would be lost."""
+    _, scores, labels, segments = rows("none")
+    calibrator = pj.fit_segments(scores, labels, segments, curve="temperature")
+    options = calibrator.options
+    assert (pj.update(calibrator, scores, labels, segments, options=options).fit.B == 0).all()
+    with pytest.raises(ValueError, match=r"expected curves of Options\(intercept=False\)"):
+        pj.update(calibrator.shift_prior(**RATES), scores, labels, segments, options=options)
+
+
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("against", ["fit", "predictions"])
 def test_triage_follows(pooling, against):
