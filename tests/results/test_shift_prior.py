@@ -118,12 +118,17 @@ def test_an_update_of_one_curve_keeps_it_one():
 
 def test_an_update_of_temperatures_keeps_no_shift():
     """Their B is 0 after an update: a shift would be lost."""
-    _, scores, labels, segments = rows("none")
-    calibrator = pj.fit_segments(scores, labels, segments, curve="temperature")
+    _, *fresh = rows("none")
+    calibrator = pj.fit_segments(*fresh, curve="temperature")
     options = calibrator.options
-    assert (pj.update(calibrator, scores, labels, segments, options=options).fit.B == 0).all()
+    assert (pj.update(calibrator, *fresh, options=options).fit.B == 0).all()
+    shifted = calibrator.shift_prior(**RATES)
     with pytest.raises(ValueError, match=r"expected curves of Options\(intercept=False\)"):
-        pj.update(calibrator.shift_prior(**RATES), scores, labels, segments, options=options)
+        pj.update(shifted, *fresh, options=options)
+    with pytest.raises(ValueError, match="expected sigmoids, got temperatures"):
+        pj.update(shifted, *fresh)
+    with pytest.raises(ValueError, match="from_rate: expected shares of positives"):
+        pj.estimate_rates(shifted, fresh[0], fresh[2])
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
