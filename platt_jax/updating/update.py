@@ -409,7 +409,8 @@ def _updated_fallback(
     given = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none")
     one = segments_of(rows, caller).pooled(given, options, SILENT)
-    if prior is not None and one.converged:
+    # What is left of earlier intercepts after a walk says nothing of the earlier scores.
+    if prior is not None and one.converged and not walk.noise.any():
         _report_spread(precision, one.hessian - precision, one.n_pos + one.n_neg, caller)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
