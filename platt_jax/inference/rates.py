@@ -79,7 +79,8 @@ def estimate_rates(
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
             condition for B with Platt's targets. It is needed where that does not hold: with a
-            population, a prior, other targets, or no intercept.
+            population, a prior, other targets, or no intercept; and after an `update` with a drift,
+            or of a calibrator after `shift_prior`, whose rows are of several rates.
         level: confidence level of the interval, in (0, 1).
 
     Returns:
