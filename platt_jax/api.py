@@ -211,7 +211,7 @@ def fit_segments(
             so the population describes the curves without it.
         pos_label: the label of class 1, as in `fit`.
         prior: a prior as in `fit`; or one per segment, with leading axis (K,) in the order of the
-            distinct ids, ascending.
+            distinct ids, ascending, with pooling="none" only.
         start: a start as in `fit`, for the segments: numbers, or arrays (K,) in the same order.
         pooling: "partial" is for few rows by segment, the usual case. It treats the segments as a
             sample from a population, (A, B) ~ Normal(mean, covariance), estimated from all of them.

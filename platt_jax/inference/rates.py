@@ -62,10 +62,9 @@ def estimate_rates(
     The rate maximizes the likelihood. Its standard error and interval include the uncertainty of
     the fit and of the fit's share of positives: these two largely compensate each other.
     The interval holds the rates that a likelihood-ratio test accepts. It is wider than the test's
-    own by the fit's part of the variance. In simulations intervals of 95 % hold the true rate in
-    94.9 % to 99.7 % of the segments; without the fit's uncertainty they would in 50 % to 97 %
-    (docs/explanation/numbers.md). With 10 positives fitted or fewer, rates are too high by up to
-    0.43 of their standard deviation.
+    own by the fit's part of the variance, without which it would hold the true rate in 50 % to 97 %
+    of simulated segments (docs/explanation/numbers.md). With 10 positives fitted or fewer, rates
+    are too high by up to 0.43 of their standard deviation.
 
     `calibrator.shift_prior(from_rate, rate)`, with a rate per segment, gives the probabilities at
     the new rates. Fits with an offset cannot be judged: their probabilities hold at no single rate.
@@ -79,7 +78,8 @@ def estimate_rates(
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
             condition for B with Platt's targets. It is needed where that does not hold: with a
-            population, a prior, other targets, or no intercept.
+            population, a prior, other targets, or no intercept; and after an `update` with a drift,
+            or of a calibrator after `shift_prior`, whose rows are of several rates.
         level: confidence level of the interval, in (0, 1).
 
     Returns:

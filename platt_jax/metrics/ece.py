@@ -257,10 +257,7 @@ def ece_interval(
 
     Labels are taken as independent. The interval is wider than necessary where the errors of most
     bins exceed their noise: then noise of opposite signs cancels. If that is so in all of 10 bins,
-    the interval is twice as wide as it could be. In simulations with 1 to 10,000 rows, base rates
-    of 0.1 to 30 %, and calibrated predictions or five kinds of wrong ones, intervals of 95 % held
-    the true error in 94 to 100 % of the draws, intervals of 80 % in 73 to 100 % (the least with 3
-    rows; `python -m benchmarks.inference.ece_interval`).
+    the interval is twice as wide as it could be. See `docs/explanation/numbers.md`.
 
     The quantile is from the gamma distribution with the noise's mean and variance. The number of
     positives in a bin is taken as binomial, which varies no less than a sum of labels with

@@ -90,10 +90,7 @@ def expected(
     exact distribution, Poisson's binomial, where fewer than 10 positives are expected among the
     rows with p <= 1/2, and fewer than 10 negatives among the others.
 
-    In simulations (`benchmarks/inference/expected.py`) with 1 to 10,000 rows and base rates of
-    0.1 % to 50 %, intervals of 95 % hold 95.0 % to 100 % of the metrics: more than 99 % for up to 3
-    rows, 96.7 % to 99.6 % of log losses and Brier scores at 100 rows. At most 2.5 % lie above,
-    where normal intervals would leave up to 8.1 %. Levels of 99.9 % can fall short by 0.1 %.
+    Simulated intervals of 95 % held 95 % to 100 % of the metrics: `docs/explanation/numbers.md`.
 
     Args:
         proba: (..., N) probabilities of class 1, or logits; (N,) with `segments`.

@@ -69,11 +69,8 @@ def integrated_calibration_index(
     adds: the same index of the distances between a drawn and the fitted curve, and the change of
     the index. The interval is the value -+ the quantile at `level` of the larger one, within
     [0, 1]. By the triangle inequality the first is never smaller for ICI and Emax, and the interval
-    is cautious, as `ece_interval` is. Simulated with 100 to 2,000 rows, 5 % and 30 % positives,
-    calibrated predictions, two wrong slopes and a wave, intervals of 95 % held the true ICI in 92
-    to 100 % of the samples, E50 and E90 in 91 to 100 %, and Emax in 88 to 100 %. The exception is
-    Emax with the wave, 2,000 rows and 5 % positives: 71 %. Splines of five knots are too stiff for
-    that, and where predictions are few the maximum is mostly extrapolation; look at `smooth_curve`.
+    is cautious, as `ece_interval` is; `docs/explanation/numbers.md` has how often it held. Where
+    predictions are few Emax is mostly extrapolation; look at `smooth_curve`.
 
     {rows}
         level: confidence level of the intervals, in (0, 1).

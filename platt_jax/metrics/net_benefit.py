@@ -129,10 +129,8 @@ def net_benefit(
     false ones. Compare it with the net benefit of calling all rows positive, and none.
 
     The interval joins Wilson's intervals of the shares of true and of false positives (Zou & Donner
-    2008), so it holds with few positives, too. Simulated with 50 to 2,000 rows, 2 to 50 % positives
-    and thresholds of a half, once and twice the base rate, intervals of 95 % held the expected net
-    benefit in 94 to 97 % of the samples; normal ones in 61 to 96 %. Where no row is called positive
-    the net benefit is 0, without error.
+    2008), so it holds with few positives, too (`docs/explanation/numbers.md`). Where no row is
+    called positive the net benefit is 0, without error.
 
     {rows}
         threshold: a number in (0, 1), or (T,) of them.
@@ -172,10 +170,8 @@ def decision_curve(
     """Net benefits of probabilities before and after calibration (Vickers & Elkin 2006).
 
     Both are by `net_benefit` on the same rows, so their difference has a paired interval: only rows
-    that are decided otherwise count. Intervals are pointwise. Simulated as for `net_benefit`,
-    intervals of 95 % held the expected difference in 93 to 97 % of the samples where 6 rows or more
-    were decided otherwise, be there a positive among them or not; normal ones in 23 to 95 %. With 2
-    such rows it was 87 %: where no row is decided otherwise, the difference and its interval are 0.
+    that are decided otherwise count. Intervals are pointwise; `docs/explanation/numbers.md` has how
+    often they held. Where no row is decided otherwise, the difference and its interval are 0.
 
     Use other rows than those the calibrator was fitted to, or `leave_one_out`.
 
@@ -255,8 +251,7 @@ def expected_cost(
     threshold is the one that is best if probabilities are calibrated, false positive cost / (false
     positive cost + false negative cost) (Elkan 2001, "The foundations of cost-sensitive learning").
     Compare other thresholds, or probabilities before calibration. The interval is as for
-    `net_benefit`: simulated in the same way, intervals of 95 % held the expected cost in 91 to
-    97 % of the samples.
+    `net_benefit`.
 
     {rows}
         cost: costs of a false positive and of a false negative, each >= 0 and one above 0.

@@ -47,7 +47,10 @@ def fit_by_segment(
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
     given = problem_inputs(segments.keys.shape, segments.dtype, prior, start)
-    shared = problem_inputs((1,), segments.dtype, shared_prior(prior))
+    of_all = shared_prior(prior)
+    if pooling == "complete" and of_all is None and prior is not None:
+        raise ValueError('prior: expected one for all with pooling="complete", got one for each')
+    shared = problem_inputs((1,), segments.dtype, of_all)
     each: Any = None
     population = by_level = None
     if levelled := pooling in ("nested", "crossed"):

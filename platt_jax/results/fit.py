@@ -353,7 +353,8 @@ def one_parameter(fit: Fit) -> str | None:
     known = np.isfinite(fit.A) & np.isfinite(fit.B)
     errors = fit.standard_errors
     shifts = (np.asarray(fit.A) == -1) & (errors[..., 0] == 0)
-    temperatures = (np.asarray(fit.B) == 0) & (errors[..., 1] == 0)
+    # `shift_prior` moves B of temperatures, but not its error.
+    temperatures = (errors[..., 1] == 0) & ((np.asarray(fit.B) == 0) | (errors[..., 0] > 0))
     for name, held in (("shift", shifts), ("temperature", temperatures)):
         if np.any(known) and np.all(held[known]):
             return name

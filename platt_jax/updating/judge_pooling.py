@@ -178,10 +178,14 @@ def _times(
     given = np.atleast_1d(validation.array(cuts, "cuts"))
     if when.dtype.kind == "M":
         try:
-            given = given.astype(when.dtype)
+            in_unit = given.astype(when.dtype)
+            starts = in_unit if given.dtype.kind in "iu" else given.astype("M8[us]")
         except (TypeError, ValueError):
             raise ValueError(f"cuts: expected dates, got {cuts!r}") from None
-        when, starts = (x.astype("M8[us]").astype("i8") for x in (when, given))
+        # A cut within a day lies after a row of that date.
+        given = in_unit if (in_unit == starts).all() else starts
+        when, starts = (x.astype("M8[us]") for x in (when, starts))
+        when, starts = (np.where(np.isnat(x), np.nan, x.astype("i8")) for x in (when, starts))
     else:
         when, starts = validation.numbers(when, "times"), validation.numbers(given, "cuts")
     when, starts = when.astype(np.float64), starts.astype(np.float64)

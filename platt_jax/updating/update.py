@@ -87,22 +87,15 @@ def update(
     earlier fit, as does a segment without new rows. One NaN among a segment's new rows therefore
     discards all of them; with Options(non_finite="omit") only the bad row is discarded.
 
-    Without a population, standard errors are up to 8 % too small after 20 updates by 10 rows,
-    because the Hessian of earlier rows is not recomputed at the new (A, B).
-
     With a population (pooling="partial") or levels, labels are used without smoothing. The earlier
     rows of each segment are kept as a normal likelihood of its (A, B). The population and the
     levels are estimated anew, as in `fit_segments`, from these likelihoods and the new rows. New
-    segments start from the population. After 12 updates by 10 rows its mean and variances differ
-    from a fit of all rows by 0.15 standard errors on average if a third of the labels are
-    positive, and by 0.8 if 2 % are (`benchmarks/inference/populations.py`).
+    segments start from the population. `docs/howto/new_data.md` has how far all this is from a fit
+    of all rows.
 
     Curves that change over time leave earlier rows less to say. `forgetting` discounts these rows,
     and takes curves to be constant otherwise: bands are then too narrow where curves move. `drift`
     says how far (A, B) move from one update to the next, and is part of the bands (Kalman 1960).
-
-    After 21 weekly updates on flights, parameters are within 0.4 standard errors of a fit
-    of all rows (median of carriers, routes or aircraft; `benchmarks/inference/online.py`).
 
     Args:
         calibrator: result of `fit_segments`, `fit_one_vs_rest` or `update`.
@@ -143,7 +136,8 @@ def update(
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
-            this night; or no dtype holds the earlier and the new ids exactly.
+            this night; `shift_prior` has moved temperatures, or one curve for all segments by a
+            rate for each; or no dtype holds the earlier and the new ids exactly.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -175,6 +169,7 @@ def update(
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
     require_same_parameters(calibrator.fit, options, "calibrator")
+    _require_shift_can_stay(calibrator, options)
     if _are_empty(scores, labels, segments):
         return replace(calibrator, nights=nights)
     caller = Caller()
@@ -262,12 +257,24 @@ def _updated(
 
 
 def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | None:
-    """The shift of the updated segments. New segments are fitted at the rate of their rows."""
+    """The shift of the updated segments; of new ones none, unless all have one curve."""
     if calibrator.shift is None:
         return None
     place = get_indexer(calibrator.keys, split_columns(keys))
-    shift = np.where(place >= 0, calibrator.shift[place], 0.0)
+    of_new = calibrator.shift[-1] if calibrator.pooling == "complete" else 0.0
+    shift = np.where(place >= 0, calibrator.shift[place], of_new)
     return np.append(shift, calibrator.shift[-1])
+
+
+def _require_shift_can_stay(calibrator: SegmentCalibrator, options: Options) -> None:
+    """Refuses shifts that the curves after an update cannot have: with B = 0, or one for all."""
+    shift, one = calibrator.shift, calibrator.pooling == "complete"
+    if shift is not None and (not options.intercept or (one and (shift[:-1] != shift[0]).any())):
+        raise ValueError(
+            "calibrator: expected curves whose intercepts may differ, got others after "
+            "shift_prior; update the calibrator before the shift, with the difference of log-odds "
+            "as the offset of the new rows, and shift the result"
+        )
 
 
 def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
@@ -386,7 +393,8 @@ def _updated_fallback(
     given = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none")
     one = segments_of(rows, caller).pooled(given, options, SILENT)
-    if prior is not None and one.converged:
+    # After a walk, what is left of the earlier intercepts says nothing of the earlier scores.
+    if prior is not None and one.converged and not walk.noise.any():
         _report_spread(told, np.asarray(one.hessian) - precision, one.n_pos + one.n_neg, caller)
     if not (known and one.converged):
         one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)

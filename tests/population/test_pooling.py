@@ -517,6 +517,10 @@ def test_it_is_saved_and_loaded(few, tmp_path):
             {"options": Options(monotone=True)},
             r"Options\(monotone=True\): expected False with pooling=",
         ),
+        (
+            {"pooling": "complete", "prior": pj.GaussianPrior(np.zeros((60, 2)), np.eye(2))},
+            "prior: expected one for all with pooling=.complete., got one for each",
+        ),
     ],
 )
 def test_what_does_not_go_with_pooling_is_refused(few, arguments, message):

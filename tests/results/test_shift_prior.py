@@ -103,6 +103,34 @@ def test_an_update_follows(pooling):
     )
 
 
+def test_an_update_of_one_curve_keeps_it_one():
+    calibrator, scores, labels, segments = rows("complete")
+    fresh = scores, labels, segments + 1  # one segment is new
+    shifted = pj.update(calibrator.shift_prior(**RATES), *fresh)
+    undone = shifted.unshifted()
+    np.testing.assert_allclose(undone.fit.B, undone.fallback.B, rtol=1e-12)
+    by_segment = calibrator.shift_prior(0.5, np.linspace(0.1, 0.5, len(calibrator)))
+    with pytest.raises(ValueError, match="expected curves whose intercepts may differ"):
+        pj.update(by_segment, *fresh)
+    one_rate = calibrator.shift_prior(0.5, np.full(len(calibrator), 0.1))
+    np.testing.assert_allclose(pj.update(one_rate, *fresh).shift, np.log(9), rtol=1e-12)
+
+
+def test_an_update_of_temperatures_keeps_no_shift():
+    """Their B is 0 after an update: a shift would be lost."""
+    _, *fresh = rows("none")
+    calibrator = pj.fit_segments(*fresh, curve="temperature")
+    options = calibrator.options
+    assert (pj.update(calibrator, *fresh, options=options).fit.B == 0).all()
+    shifted = calibrator.shift_prior(**RATES)
+    with pytest.raises(ValueError, match="expected curves whose intercepts may differ"):
+        pj.update(shifted, *fresh, options=options)
+    with pytest.raises(ValueError, match="expected sigmoids, got temperatures"):
+        pj.update(shifted, *fresh)
+    with pytest.raises(ValueError, match="from_rate: expected shares of positives"):
+        pj.estimate_rates(shifted, fresh[0], fresh[2])
+
+
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("against", ["fit", "predictions"])
 def test_triage_follows(pooling, against):

@@ -338,6 +338,10 @@ def test_dates_are_times(later):
     by_number = pj.judge_pooling(*rows, times, [2, 3])
     np.testing.assert_allclose(by_date["log_loss"], by_number["log_loss"], rtol=1e-9)
     assert by_date["cut"].dtype.kind == "M"
+    # A time of day lies after the date alone: rows of that date are earlier.
+    within = pj.judge_pooling(*rows, dates, ["2013-01-08T12:00", "2013-01-15T12:00"])
+    np.testing.assert_allclose(within["log_loss"], by_number["log_loss"], rtol=1e-9)
+    assert within["cut"][0] == np.datetime64("2013-01-08T12:00")
 
 
 def test_without_a_drift_to_estimate_there_is_no_such_line(later):
@@ -361,6 +365,10 @@ def test_rows_that_cannot_be_judged_are_refused(later):
         ({"cuts": 0}, "cuts: expected rows before 0"),
         ({"cuts": 9}, "cuts: expected rows from 9"),
         ({"times": times.astype("M8[D]"), "cuts": "soon"}, "cuts: expected dates"),
+        (
+            {"times": np.where(times == 1, np.datetime64("NaT"), times.astype("M8[D]"))},
+            "times: expected finite numbers or dates",
+        ),
     ):
         given = {
             "scores": scores,

@@ -440,6 +440,14 @@ def test_new_scores_of_another_unit_are_told(pooling, factor):
         pj.update(calibrator, factor * scores, *others)
 
 
+def test_curves_that_move_are_of_the_same_unit():
+    rng = np.random.default_rng(0)
+    nights = [rows_of(rng, np.arange(8_000) % 4, A=-2) for _ in range(4)]
+    calibrator = pj.fit_segments(*nights[0])
+    for night in nights[1:]:
+        calibrator = pj.update(calibrator, *night, drift=0.5)
+
+
 @pytest.mark.parametrize("steep", [2, 10])
 def test_labels_of_another_curve_are_of_the_same_unit(steep):
     rng = np.random.default_rng(0)
