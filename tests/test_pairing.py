@@ -101,7 +101,7 @@ def test_words_of_scikit_learn():
 
 
 def test_pandas_objects_of_one_order_are_paired(rng):
-    """Whatever their index is, a filter's or one that repeats; and arrays beside them."""
+    """The index may be a filter's, or repeat. Arrays may stand beside them."""
     columns_ = {"f": rng.normal(size=60), "y": rng.integers(0, 2, 60), "s": list("ab" * 30)}
     frame = pd.DataFrame(columns_)
     expected = pj.fit_segments(*(frame[x].to_numpy() for x in "fys"))

@@ -58,7 +58,7 @@ def test_probabilities_for_log_odds_and_the_reverse(rng, monkeypatch, center, wi
     [(0, 1, 1), (0.5, 3, 9), (0.4, 0.2, 9), (0, 0.3, 3), (100, 30, 0.05), (0.5, 0.5, 30)],
 )
 def test_scores_of_the_fitted_unit_are_no_doubt(rng, center, width, slope):
-    """Whatever the unit; a shift of half a standard deviation included."""
+    """In any unit, and after a shift of half a standard deviation."""
     f, s = rng.normal(center, width, N), rng.integers(0, 9, N)
     y = rng.random(N) < 1 / (1 + np.exp(-slope * (f - center)))
     for predict in fitted(f, y, s):
