@@ -10,7 +10,8 @@ from scipy import stats
 from platt_jax import metrics
 from platt_jax.metrics import ece
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "results" / "inference" / "ece_interval.json"
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "benchmarks" / "results" / "inference" / "ece_interval.json"
 
 
 @pytest.mark.parametrize("rate", [1e-9, 0.01, 0.2, 0.5])
@@ -83,12 +84,12 @@ def test_the_docstring_says_how_much_wider_than_necessary(rng):
     assert "in all of 10 bins, the interval is twice as wide as it could be" in said
 
 
-def test_the_docstring_quotes_the_coverage():
+def test_the_page_quotes_the_coverage():
     results = json.loads(FILE.read_text())["results"]
-    said = " ".join(metrics.ece_interval.__doc__.split())
+    said = " ".join((ROOT / "docs" / "explanation" / "numbers.md").read_text().split())
     for sentence, level in (
-        ("95 % held the true error in {} of the draws", "0.95"),
-        ("80 % in {} (the least with 3 rows", "0.8"),
+        ("`ece_interval` held the true error in {} of the draws", "0.95"),
+        ("intervals of 80 % in {}, the least with 3 rows", "0.8"),
     ):
         cases = results[level]
         least, most = (round(100 * end(x["coverage"] for x in cases)) for end in (min, max))
