@@ -266,9 +266,13 @@ def _losses(tiles: Tiles, point: Point, targets: Targets) -> Arrays:
         if shapes.sizes().in_lanes:
             return sums(2, *sum_with_logs(linear, 1 + odds))
         return _over_rows(sums, linear + jnp.log1p(odds))
-    # Weight 0 times an overflowing loss must be 0. One logarithm per row, not one of a product: a
-    # heavy row that is fitted well would lose its loss to rounding.
-    terms = (jnp.where(tiles.weights == 0, 0, tiles.weights * x) for x in (linear, jnp.log1p(odds)))
+    # Weight 0 times an overflowing loss must be 0; the loss is the derivative by a weight of 0. One
+    # logarithm per row, not one of a product: a heavy row that is fitted well would lose its loss
+    # to rounding.
+    terms = (
+        tiles.weights * jnp.where((tiles.weights == 0) & ~jnp.isfinite(x), 0, x)
+        for x in (linear, jnp.log1p(odds))
+    )
     return _over_rows(sums, *terms)
 
 
