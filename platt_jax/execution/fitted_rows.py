@@ -1,8 +1,10 @@
 """Rows that were fitted, given again, as columns that were checked."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,10 +53,23 @@ def require_unshifted(calibrator: SegmentCalibrator) -> None:
         raise ValueError("calibrator: expected one as fitted, got one after shift_prior")
 
 
-def require_fitted_counts(fit_counts: Iterable[Any], row_counts: Iterable[Any]) -> None:
+def flat_fit(fit: Fit) -> Fit:
+    """The fits (K,) of a batch (...), as NumPy arrays."""
+    axes = np.ndim(fit.A)
+    flat: Fit = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *np.shape(x)[axes:]), fit)
+    return flat
+
+
+def fit_of_all(fit: Fit) -> Fit:
+    """The fit that all segments share, as one problem."""
+    one: Fit = jax.tree.map(lambda x: np.asarray(x)[:1], fit)
+    return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
+
+
+def require_fitted_counts(fit: Fit, row_counts: Iterable[Any]) -> None:
     """Refuses rows with other numbers (K,) of positive and negative ones than the fitted rows."""
-    for name, fitted, found in zip(("n_pos", "n_neg"), fit_counts, row_counts, strict=True):
-        fitted = np.asarray(fitted)
+    for name, found in zip(("n_pos", "n_neg"), row_counts, strict=True):
+        fitted = np.asarray(getattr(fit, name))
         tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
         same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)
         if not same.all():

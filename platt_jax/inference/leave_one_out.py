@@ -1,6 +1,6 @@
 """The prediction for each row by the fit of the other rows."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
-from platt_jax.arrays import Floats, Integers, Ints
+from platt_jax.arrays import Integers, Ints
 from platt_jax.backend import accelerators
 from platt_jax.backend.threads import ordered_map, run_programs
 from platt_jax.caller import Caller
@@ -19,7 +19,9 @@ from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.dense_rows import DeviceDenseRows
 from platt_jax.execution.device_grouping import group_ids
 from platt_jax.execution.fitted_rows import (
+    fit_of_all,
     fitted_columns,
+    flat_fit,
     require_fitted,
     require_fitted_counts,
     require_unshifted,
@@ -32,9 +34,17 @@ from platt_jax.groups import order_by
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.inference.expansion import Center, ExpansionSums, leave_each_out, sums
-from platt_jax.inference.left_out_there import counts_there, expanded_there, ordered_there
+from platt_jax.inference.left_out_there import expanded_there, ordered_there
+from platt_jax.inference.optimum import (
+    FittedParameters,
+    LossAtFit,
+    matrices,
+    parameters_of,
+    require_optimum,
+)
 from platt_jax.inference.refits import refit
 from platt_jax.inference.row_tiles import ProblemRows, RowTiles
+from platt_jax.inference.sandwich import SandwichSums, platts_targets, sums_there
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.model.standardization import Standardization
 from platt_jax.options import Options
@@ -198,7 +208,7 @@ def _rows_there(
         fit, prior = jax.tree.map(itemgetter(rows.largest_first), (fit, prior))
     with jax.default_device(rows.device):
         center, tolerance = _center(fit, prior, options), _TOLERANCE[rows.dtype.name]
-        _require_same_counts(fit, counts_there(rows))
+        _require_fitted_there(fit, rows, prior, options)
         found, doubtful, start = expanded_there(rows, center, options, tolerance)
         refitted = refit(rows, doubtful, start, prior, options, caller)
         found = ordered_there(found, doubtful, refitted, order or itemgetter(slice(rows.length)))
@@ -325,30 +335,11 @@ def _rows_left_out(
     caller: Caller,
 ) -> NDArray[Any]:
     """The rows of problems (K,), one after the other."""
-    _require_same_counts(fit, _counts(rows))
     found, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=rows.scores.dtype == np.float64
     )
     found[doubtful] = refit(rows, doubtful, start, prior, options, caller)
     return found
-
-
-def _require_same_counts(fit: Fit, counts: Iterable[Floats]) -> None:
-    """Refuses rows of other labels or weights than the fits (K,) have; NaN ones have no rows."""
-    known = np.isfinite(fit.A)
-    own, given = ([x[known] for x in each] for each in ((fit.n_pos, fit.n_neg), counts))
-    require_fitted_counts(own, given)
-
-
-def _counts(rows: ProblemRows) -> Iterator[Floats]:
-    """Numbers of positive and of negative rows (K,)."""
-    weights = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
-    there = np.isfinite(rows.scores)
-    if rows.offset is not None:
-        there = there & np.isfinite(rows.offset)
-    for label in (1, 0):
-        counted = np.where(there & (rows.labels == label), weights, 0)
-        yield rows.groups.sums(counted.astype(float))
 
 
 def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -361,21 +352,18 @@ def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:
 
 
 def _checked(fit: Fit, batch: tuple[int, ...], dtype: np.dtype[Any]) -> Fit:
-    fit = jax.tree.map(np.asarray, fit)
-    if fit.A.shape != batch:
-        raise ValueError(f"calibrator: expected problems of shape {batch}, got {fit.A.shape}")
+    if np.shape(fit.A) != batch:
+        raise ValueError(f"calibrator: expected problems of shape {batch}, got {np.shape(fit.A)}")
     if fit.A.dtype != dtype:
         raise ValueError(f"calibrator: expected one of {dtype} scores, got {fit.A.dtype}")
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), fit)
+    return flat_fit(fit)
 
 
 def _of_all(
     fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[Fit, GaussianPrior | None, Options]:
     """The fit that all segments share, as one problem, and how it was made."""
-    one: Fit = jax.tree.map(lambda x: x[:1], fit)
-    one = replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
-    return one, shared_prior(prior), replace(options, non_finite="omit")
+    return fit_of_all(fit), shared_prior(prior), replace(options, non_finite="omit")
 
 
 def _expand(
@@ -385,11 +373,15 @@ def _expand(
     found = np.empty_like(rows.scores)
     tolerance = _TOLERANCE[found.dtype.name]
     center = _center(fit, prior, options)
+    parameters = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
 
     def run(problems: Ints) -> list[tuple[NDArray[Any], ...]]:
         pieces = list(rows.tiles(problems))
         piece_sums = [_sums(rows, tiles, center) for tiles in pieces]
         total: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *piece_sums)
+        known = np.isfinite(fit.A[problems])  # NaN fits have no rows
+        own = _entries(problems[known], (fit, parameters, center.coordinates))
+        _require_fitted(*own, _entries(known, total), options)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
             tile_sums = _entries(np.searchsorted(problems, tiles.problem), total)
@@ -404,6 +396,46 @@ def _expand(
     each = [part for parts in ordered_map(run, rows.calls()) for part in parts]
     which, A, B = (np.concatenate(x) for x in zip(*each, strict=True))
     return found, which, (A, B)
+
+
+def _require_fitted_there(
+    fit: Fit, rows: Any, prior: GaussianPrior | None, options: Options
+) -> None:
+    """The same of rows on a device."""
+    parameters = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
+    smooth = np.full(len(fit.A), float(options.targets == "platt"))
+    sums = SandwichSums(*rows.map(sums_there, parameters.A, parameters.B, smooth).T)
+    known = np.isfinite(fit.A)
+    fit, parameters, sums = jax.tree.map(itemgetter(known), (fit, parameters, sums))
+    require_fitted_counts(fit, (sums.n_pos, sums.n_neg))
+    require_optimum(fit, parameters, sums.loss(), options)
+
+
+def _require_fitted(
+    fit: Fit,
+    parameters: FittedParameters,
+    coordinates: Standardization,
+    total: ExpansionSums,
+    options: Options,
+) -> None:
+    """Refuses other rows than those of the fits, by their sums."""
+    total = jax.tree.map(lambda x: np.asarray(x, float), total)
+    (n_pos, pos), (n_neg, neg) = total.pos.T, total.neg.T
+    require_fitted_counts(fit, (n_pos, n_neg))
+    with np.errstate(all="ignore"):
+        high, low = platts_targets(n_pos, n_neg, options.targets == "platt")
+        by_z, by_zz = total.derivatives[:, 0], total.derivatives[:, 1]
+        gradient = high * pos + low * neg + by_z[:, 1], high * n_pos + low * n_neg + by_z[:, 0]
+        size = abs(pos) + abs(neg) + abs(by_z[:, 1]), n_pos + n_neg
+        hessian = matrices(by_zz[:, 2], by_zz[:, 1], by_zz[:, 1], by_zz[:, 0])
+        loss = LossAtFit(
+            np.asarray(coordinates.center, float),
+            1 / np.asarray(coordinates.scale, float),
+            np.stack(gradient, -1),
+            hessian,
+            np.stack(size, -1),
+        )
+    require_optimum(fit, parameters, loss, options)
 
 
 def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:

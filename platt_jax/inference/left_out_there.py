@@ -46,21 +46,6 @@ def expanded_there(
     return found.probability, which, (A.astype(rows.dtype), B.astype(rows.dtype))
 
 
-def counts_there(rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Numbers of positive and negative rows (K,) of segments, in the order of the layout."""
-    n_pos, n_neg = rows.map(_counts)
-    return n_pos, n_neg
-
-
-def _counts(rows: Columns, inside: jax.Array) -> tuple[jax.Array, ...]:
-    weights = jnp.ones_like(rows.scores) if rows.weights is None else rows.weights
-    counts = inside & jnp.isfinite(rows.scores)
-    if rows.offset is not None:
-        counts &= jnp.isfinite(rows.offset)
-    positive = rows.labels > 0
-    return tuple(jnp.sum(jnp.where(counts & x, weights, 0), -1) for x in (positive, ~positive))
-
-
 @cache
 def _left_out(options: Options, tolerance: float, dtype: np.dtype[Any]) -> Callable[..., LeftOut]:
     """The function is cached: compiled programs are found by it."""

@@ -1,6 +1,5 @@
 """Covariances that remain valid when the sigmoid is wrong, or rows depend on each other."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -15,7 +14,9 @@ from platt_jax.arrays import Floats
 from platt_jax.backend import accelerators
 from platt_jax.columns import Column, takes_columns
 from platt_jax.execution.fitted_rows import (
+    fit_of_all,
     fitted_columns,
+    flat_fit,
     require_fitted_counts,
     require_unshifted,
     rows_of_classes,
@@ -25,15 +26,14 @@ from platt_jax.execution.predicted_rows import places
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays, segment_rows
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.indexing import get_indexer
+from platt_jax.inference.optimum import FittedParameters, parameters_of, require_optimum
 from platt_jax.inference.sandwich import (
     CountedRows,
-    FittedParameters,
     SandwichSums,
     sandwich,
     sandwich_sums,
     sums_there,
 )
-from platt_jax.model.objective import Array
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.passes.columns import Columns
@@ -155,12 +155,12 @@ def _segments_with_sandwich(
         )
     rows = _rows(found, columns, _codes(clusters, length))
     fit = calibrator.fit
-    problems = _problems(fit.A, fit.B, fit.covariance, prior)
+    problems = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
     sums = sandwich_sums(problems, rows, options.targets == "platt")
-    pooled = _pooled_problem(calibrator, prior)
+    pooled = _pooled_problem(calibrator, prior, options)
     one = rows._replace(problem=np.zeros_like(rows.problem))
     sums_of_all = sandwich_sums(pooled, one, options.targets == "platt")
-    return _segments_by_sums(calibrator, (problems, sums), (pooled, sums_of_all))
+    return _segments_by_sums(calibrator, (problems, sums), (pooled, sums_of_all), options)
 
 
 def _segments_there(
@@ -173,25 +173,20 @@ def _segments_there(
     if (place < 0).any():
         name = tables.name(rows.keys[rows.largest_first], int(np.argmin(place)))
         raise ValueError(f"segments: expected those that were fitted, got {name}")
-    problems = _problems(fit.A, fit.B, fit.covariance, prior)
-    pooled = _pooled_problem(here, prior)
+    problems = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
+    pooled = _pooled_problem(here, prior, options)
     with jax.default_device(rows.device):
         sums = rows.map(sums_there, *_numbers(problems, place, smooth))
         sums_of_all = rows.as_one().map(sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
     by_key = np.zeros((len(SandwichSums._fields), len(fit.A)))
     by_key[:, place] = sums.T
-    made = _segments_by_sums(
-        here, (problems, SandwichSums(*by_key)), (pooled, SandwichSums(*sums_of_all.T))
-    )
+    each, of_all = (problems, SandwichSums(*by_key)), (pooled, SandwichSums(*sums_of_all.T))
+    made = _segments_by_sums(here, each, of_all, options)
     covariances = made.fit.covariance, made.fallback_covariance
-    each, fallback_covariance = accelerators.results(covariances, rows.dtype, rows.device)
-    if not accelerators.holds(calibrator.fit.A):
-        each, fallback_covariance = covariances
-    return replace(
-        calibrator,
-        fit=replace(calibrator.fit, covariance=each),
-        fallback_covariance=fallback_covariance,
-    )
+    if accelerators.holds(calibrator.fit.A):
+        covariances = accelerators.results(covariances, rows.dtype, rows.device)
+    fit = replace(calibrator.fit, covariance=covariances[0])
+    return replace(calibrator, fit=fit, fallback_covariance=covariances[1])
 
 
 def _numbers(
@@ -210,22 +205,29 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
         )
 
 
-def _pooled_problem(calibrator: SegmentCalibrator, prior: GaussianPrior | None) -> FittedParameters:
+def _pooled_problem(
+    calibrator: SegmentCalibrator, prior: GaussianPrior | None, options: Options
+) -> FittedParameters:
     fallback, covariance = calibrator.fallback, calibrator.fallback_covariance
-    return _problems(fallback.A, fallback.B, covariance, shared_prior(prior))
+    return parameters_of(fallback.A, fallback.B, covariance, shared_prior(prior), options)
 
 
 def _segments_by_sums(
     calibrator: SegmentCalibrator,
     each: tuple[FittedParameters, SandwichSums],
     pooled: tuple[FittedParameters, SandwichSums],
+    options: Options,
 ) -> SegmentCalibrator:
     """The calibrator with sandwiches, given the sums of its segments, and of all rows."""
     fit = calibrator.fit
-    robust = _checked_sandwich(*each, (fit.n_pos, fit.n_neg))
-    pooled_covariance = sandwich(*pooled)[0].astype(calibrator.fallback.A.dtype)
+    require_fitted_counts(fit, (each[1].n_pos, each[1].n_neg))
+    pooled_covariance = _cast(sandwich(*pooled)[0], calibrator.fallback.A.dtype)
     if calibrator.pooling == "complete":
-        robust = np.broadcast_to(pooled_covariance, robust.shape)
+        require_optimum(fit_of_all(fit), pooled[0], pooled[1].loss(), options)
+        robust = np.broadcast_to(pooled_covariance, fit.covariance.shape)
+    else:
+        require_optimum(fit, each[0], each[1].loss(), options)
+        robust = sandwich(*each)
     return replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
 
 
@@ -247,38 +249,30 @@ def _columns_with_sandwich(
     columns, codes = jax.tree.map(
         lambda x: np.broadcast_to(x, scores.shape).reshape(-1, length), (columns, codes)
     )
-    problems = _problems(fit.A, fit.B, fit.covariance, prior)
+    problems = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
     parts, step = [np.empty((0, 2, 2))], max(1, _ROWS_AT_ONCE // length)
     for start in range(0, len(problems.A), step):
         which = slice(start, start + step)
-        some: FittedParameters = jax.tree.map(itemgetter(which), problems)
+        some, own = jax.tree.map(itemgetter(which), (problems, flat_fit(fit)))
         flat = jax.tree.map(lambda x, which=which: x[which].ravel(), (columns, codes))
         rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
-        counts = (np.ravel(n)[which] for n in (fit.n_pos, fit.n_neg))
         sums = sandwich_sums(some, rows, options.targets == "platt")
-        parts.append(_checked_sandwich(some, sums, counts))
+        require_fitted_counts(own, (sums.n_pos, sums.n_neg))
+        require_optimum(own, some, sums.loss(), options)
+        parts.append(sandwich(some, sums))
     return _with(fit, np.concatenate(parts))
 
 
 def _with(fit: Fit, covariance: Floats) -> Fit:
     xp = jnp if isinstance(fit.covariance, jax.Array) else np
     covariance = covariance.reshape(fit.covariance.shape)
-    return replace(fit, covariance=xp.asarray(covariance, fit.covariance.dtype))
+    return replace(fit, covariance=xp.asarray(_cast(covariance, fit.covariance.dtype)))
 
 
-def _problems(
-    A: Array, B: Array, covariance: Array, prior: GaussianPrior | None
-) -> FittedParameters:
-    batch = np.shape(A)
-    A, B, covariance = (
-        validation.array(x, "calibrator").astype(np.float64) for x in (A, B, covariance)
-    )
-    if isinstance(prior, GaussianPrior):  # JAX arrays may lack float64
-        prior = GaussianPrior(*(validation.array(leaf, "prior") for leaf in prior))
-    prior = validation.prior(prior, batch, np.float64)
-    precision: Any = np.zeros((*batch, 2, 2)) if prior is None else prior.precision
-    held = (A == 0) & (covariance[..., 0, 0] == 0)
-    return FittedParameters(A.ravel(), B.ravel(), held.ravel(), precision.reshape(-1, 2, 2))
+def _cast(covariance: Floats, dtype: Any) -> NDArray[Any]:
+    """The covariance, infinite where it overflows, as of scores below 1e-19 in float32."""
+    with np.errstate(over="ignore"):
+        return covariance.astype(dtype)
 
 
 def _codes(clusters: Column, rows: int) -> NDArray[Any] | None:
@@ -298,11 +292,3 @@ def _rows(problem: NDArray[Any], columns: Columns, codes: NDArray[Any] | None) -
     problem, f, y, w = (x[counts] for x in (problem, scores, labels, w))
     cluster = None if codes is None else codes[counts]
     return CountedRows(problem, f.astype(np.float64), y == 1, w, cluster, offset)
-
-
-def _checked_sandwich(
-    problems: FittedParameters, sums: SandwichSums, fit_counts: Iterable[Array]
-) -> Floats:
-    """The sandwich covariances; checks that the rows have the n_pos and n_neg of the fits."""
-    require_fitted_counts(fit_counts, (sums.n_pos, sums.n_neg))
-    return sandwich(problems, sums)

@@ -8,17 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Bools, Floats
+from platt_jax.inference.optimum import FittedParameters, LossAtFit, matrices
 from platt_jax.passes.columns import Columns
 from platt_jax.results.probabilities import expit
-
-
-class FittedParameters(NamedTuple):
-    """K fits, in float64."""
-
-    A: Floats  # (K,)
-    B: Floats  # (K,)
-    held: Bools  # (K,), whether Options(monotone=True) holds the slope at 0
-    precision: Floats  # (K, 2, 2) precision of the prior
 
 
 class CountedRows(NamedTuple):
@@ -42,25 +34,38 @@ class SandwichSums(NamedTuple):
     scale: Floats
     h_AA: Floats  # (K,) the Hessian there
     h_BB: Floats
+    g_A: Floats  # (K,) the gradient there
+    g_B: Floats
     m_AA: Floats  # (K,) the gradient's covariance there, the M of the sandwich
     m_AB: Floats
     m_BB: Floats
 
+    def loss(self) -> LossAtFit:
+        """The loss of the rows, whose scores are within [-1, 1] in its coordinates."""
+        hessian = matrices(self.h_AA, 0, 0, self.h_BB)
+        rows = self.n_pos + self.n_neg
+        return LossAtFit(
+            self.center,
+            self.scale,
+            np.stack([self.g_A, self.g_B], -1),
+            hessian,
+            np.stack([rows, rows], -1),
+        )
+
 
 def sandwich(problems: FittedParameters, sums: SandwichSums) -> Floats:
     """(K, 2, 2) sandwich covariance of (A, B)."""
-    center, scale = sums.center, sums.scale
     with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
-        to_original = _matrices(1 / scale, 0, -center / scale, 1)  # maps (A', B') to (A, B)
-        hessian = _matrices(sums.h_AA, 0, 0, sums.h_BB)
-        hessian = hessian + to_original.mT @ problems.precision @ to_original
-        inverse = _inverse(hessian, problems.held)
+        loss = sums.loss().with_prior(problems)
+        inverse = loss.inverse(problems.free)
         # As a product of a root with itself, no rounding makes it negative: two rows may be fitted
         # exactly, and all of it is rounding then.
         root_AA = np.sqrt(sums.m_AA)
         ratio = sums.m_AB / np.where(root_AA > 0, root_AA, 1)
         rest = np.sqrt(np.maximum(sums.m_BB - ratio * ratio, 0))
-        root = to_original @ inverse @ _matrices(root_AA, 0, ratio, rest)
+        root = loss.to_original() @ inverse @ matrices(root_AA, 0, ratio, rest)
+        # Where a parameter is held, the product above leaves rounding.
+        root = np.where(problems.free[..., None], root, 0)
         return root @ root.mT
 
 
@@ -88,13 +93,15 @@ def sandwich_sums(problems: FittedParameters, rows: CountedRows, smooth: bool) -
         scale[scale == 0] = 1
         g /= scale[problem]
         h_AA = total(curvature * g * g)
-        high, low = _targets(n_pos, n_neg, smooth)
+        high, low = platts_targets(n_pos, n_neg, smooth)
         slope = np.where(y, high[problem], low[problem]) - p
         meat = _meat(rows._replace(f=g), slope, number)
-    return SandwichSums(n_pos, n_neg, center, scale, h_AA, h_BB, *meat)
+        gradient = total(w * slope * g), total(w * slope)
+    return SandwichSums(n_pos, n_neg, center, scale, h_AA, h_BB, *gradient, *meat)
 
 
-def _targets(n_pos: Any, n_neg: Any, smooth: Any) -> tuple[Any, Any]:
+def platts_targets(n_pos: Any, n_neg: Any, smooth: Any) -> tuple[Any, Any]:
+    """The targets of labels 1 and 0: Platt's if `smooth`, else the labels."""
     return (n_pos + smooth) / (n_pos + 2 * smooth), smooth / (n_neg + 2 * smooth)
 
 
@@ -120,7 +127,7 @@ def _meat(rows: CountedRows, slope: Floats, number: int) -> list[Floats]:
 def sums_there(
     rows: Columns, inside: jax.Array, A: jax.Array, B: jax.Array, smooth: jax.Array
 ) -> jax.Array:
-    """(k, 9) the fields of `SandwichSums`, of rows on a device."""
+    """(k, 11) the fields of `SandwichSums`, of rows on a device."""
     f, offset = rows.scores, 0.0 if rows.offset is None else rows.offset
     w = jnp.ones_like(f) if rows.weights is None else rows.weights
     counts = inside & (w > 0) & jnp.isfinite(w) & jnp.isfinite(f) & jnp.isfinite(offset)
@@ -140,22 +147,10 @@ def sums_there(
     scale = jnp.max(jnp.abs(g), -1, keepdims=True)
     scale = jnp.where(scale == 0, 1, scale)
     g /= scale
-    high, low = _targets(n_pos, n_neg, smooth)
+    high, low = platts_targets(n_pos, n_neg, smooth)
     slope = jnp.where(y, high, low) - p
-    meat = [total(w * slope * slope * x) for x in (g * g, g, jnp.ones_like(g))]
-    found = n_pos, n_neg, center, scale, total(curvature * g * g), h_BB, *meat
+    ones = jnp.ones_like(g)
+    gradient = [total(w * slope * x) for x in (g, ones)]
+    meat = [total(w * slope * slope * x) for x in (g * g, g, ones)]
+    found = n_pos, n_neg, center, scale, total(curvature * g * g), h_BB, *gradient, *meat
     return jnp.concatenate(found, -1)
-
-
-def _inverse(hessian: Floats, held: Bools) -> Floats:
-    """Inverses of (K, 2, 2) matrices: of the entry of B alone where A is held; NaN if singular."""
-    h_AA, h_AB, h_BB = hessian[:, 0, 0], np.where(held, 0, hessian[:, 0, 1]), hessian[:, 1, 1]
-    ratio = h_AB / h_BB
-    pivot = h_AA - ratio * h_AB
-    var_A = np.where(held, 0, 1 / np.where(pivot > 0, pivot, np.nan))
-    return _matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
-
-
-def _matrices(a: Any, b: Any, c: Any, d: Any) -> Floats:
-    """(K, 2, 2) matrices of these entries, (K,) or one for all."""
-    return np.stack(np.broadcast_arrays(a, b, c, d), -1).reshape(-1, 2, 2)
