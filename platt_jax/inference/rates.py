@@ -77,9 +77,9 @@ def estimate_rates(
         from_rate: the share of positives at which the calibrator's probabilities hold: (K,) in the
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
-            condition for B with Platt's targets. It is needed where that does not hold: with a
-            population, a prior, other targets, or no intercept; and after an `update` with a drift,
-            or of a calibrator after `shift_prior`, whose rows are of several rates.
+            condition for B. It is needed where that does not hold: with a population, a prior or no
+            intercept; and after an `update` with a drift, or of a calibrator after `shift_prior`,
+            whose rows are of several rates.
         level: confidence level of the interval, in (0, 1).
 
     Returns:
@@ -207,8 +207,10 @@ def _base_rates(
         return _BaseRates(each, each, np.full(len(place), np.inf))
     pooling = calibrator.pooling
     temperatures = one_parameter(calibrator.fit) == "temperature"
-    if temperatures or pooling not in ("none", "complete"):
+    unlike = [x for x in calibrator.history if x != "robust_covariance"]
+    if temperatures or unlike or pooling not in ("none", "complete"):
         what = "of temperatures" if temperatures else f"with pooling={pooling!r}"
+        what = f"with {unlike[0]!r} in its history" if unlike else what
         raise ValueError(
             f"from_rate: expected shares of positives for a calibrator {what}: one number, or "
             f"({number},) in the order of calibrator.keys, such as the mean probability of the "
@@ -222,8 +224,9 @@ def _base_rates(
         np.append(x, total)[place] for x, total in zip((n_pos, n_neg), totals, strict=True)
     )
     rows = positives + negatives
-    # The sum of Platt's targets (1999, section 2.2).
-    total = positives * ((positives + 1) / (positives + 2)) + negatives / (negatives + 2)
+    total = positives
+    if calibrator.options.targets == "platt":  # the sum of his targets (1999, section 2.2)
+        total = positives * ((positives + 1) / (positives + 2)) + negatives / (negatives + 2)
     with np.errstate(invalid="ignore"):
         fitted = total / rows
     rate = fitted
@@ -242,7 +245,8 @@ def _joint_covariance(curve_covariance: Floats, base: _BaseRates) -> Floats:
     rate, fitted, rows = base
     joint = np.zeros((len(rate), 3, 3))
     joint[:, :2, :2] = curve_covariance
-    moved = rate * (1 - rate) / (fitted * (1 - fitted))
+    with np.errstate(invalid="ignore"):  # without Platt's targets a rate may be 0 or 1
+        moved = rate * (1 - rate) / (fitted * (1 - fitted))
     joint[:, 1, 2] = joint[:, 2, 1] = -moved / rows
     joint[:, 2, 2] = moved * rate * (1 - rate) / rows
     return joint

@@ -41,7 +41,7 @@ from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids, with_history
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
@@ -186,7 +186,8 @@ def _segments_there(
     if accelerators.holds(calibrator.fit.A):
         covariances = accelerators.results(covariances, rows.dtype, rows.device)
     fit = replace(calibrator.fit, covariance=covariances[0])
-    return replace(calibrator, fit=fit, fallback_covariance=covariances[1])
+    made = replace(calibrator, fit=fit, fallback_covariance=covariances[1])
+    return with_history(made, "robust_covariance")
 
 
 def _numbers(
@@ -228,7 +229,8 @@ def _segments_by_sums(
     else:
         require_optimum(fit, each[0], each[1].loss(), options)
         robust = sandwich(*each)
-    return replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
+    made = replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
+    return with_history(made, "robust_covariance")
 
 
 def _columns_with_sandwich(

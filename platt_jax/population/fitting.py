@@ -92,6 +92,7 @@ def fit_by_segment(
         "complete" if one_curve else pooling,
         population,
         by_level,
+        history=() if prior is None else ("prior",),
         options=options,
     )
 

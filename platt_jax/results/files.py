@@ -49,6 +49,7 @@ _CODES = {
     "passes": float("inf"),
     "population_status": max(Status),
 }
+_TEXTS = "nights", "history"  # fields of a SegmentCalibrator
 # Axes of a field after the axes of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 FIT_FIELDS = tuple(field.name for field in fields(Fit))
@@ -112,8 +113,9 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
         if calibrator.curves is not None:
             about["curves"] = calibrator.curves.about
             arrays |= {f"curve_{name}": x for name, x in calibrator.curves.arrays().items()}
-        if calibrator.nights:
-            about["nights"] = list(calibrator.nights)
+        for name in _TEXTS:
+            if texts := getattr(calibrator, name):
+                about[name] = list(texts)
         _add_ids(about, arrays, "keys", calibrator.keys)
         if calibrator.by_level is not None:
             about["levels"], level_arrays = level_files.described(calibrator.by_level)
@@ -289,8 +291,9 @@ def _segment_calibrator(
 ) -> SegmentCalibrator:
     if about["pooling"] not in get_args(Pooling):
         raise ValueError("not a kind of pooling")
-    if not all(isinstance(night, str) for night in about.get("nights", ())):
-        raise ValueError("not names of nights")
+    texts = {name: tuple(about.get(name, ())) for name in _TEXTS}
+    if not all(isinstance(x, str) for each in texts.values() for x in each):
+        raise ValueError("not texts")
     population = None
     if "population_mean" in arrays:
         found = {name: arrays[f"population_{name}"] for name in SHAPES}
@@ -304,9 +307,9 @@ def _segment_calibrator(
         population,
         level_files.assembled(about["levels"], read) if "levels" in about else None,
         arrays.get("shift"),
-        tuple(about.get("nights", ())),
-        Options(**about["options"]),
-        _curves(about["curves"], read, len(keys) + 1) if "curves" in about else None,
+        options=Options(**about["options"]),
+        curves=_curves(about["curves"], read, len(keys) + 1) if "curves" in about else None,
+        **texts,
     )
 
 

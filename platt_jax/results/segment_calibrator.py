@@ -54,6 +54,9 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to B of unseen
             segments, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
+        history: what later calls must know of how (A, B) came about: "prior" was fitted with one
+            (or `at_mode` left it a population's), "drift" updated with one, "shifted rows" updated
+            after `shift_prior`, and "robust_covariance" has sandwiches as covariances.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
             of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,
@@ -70,6 +73,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
     by_level: Levels | None = None
     shift: NDArray[Any] | None = None
     nights: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
     options: Options = field(default=Options(), compare=False)
     curves: FittedCurves | None = None
 
@@ -262,7 +266,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             known = np.isfinite(fit.A)[:, None, None]
             inverse = np.linalg.inv(np.where(known, fit.hessian, np.eye(2)).astype(np.float64))
             fit = replace(fit, covariance=np.where(known, inverse, np.nan).astype(fit.A.dtype))
-        return self._replaced(fit=fit, pooling="none", population=None, by_level=None)
+        alone = self._replaced(fit=fit, pooling="none", population=None, by_level=None)
+        return alone if self.population is None else with_history(alone, "prior")
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
         """The calibrator for rows with another rate of positives than the fitted rows.
@@ -374,6 +379,12 @@ class _OfSigmoids:
 
 for _name in _SIGMOIDS:
     setattr(SegmentCalibrator, _name, _OfSigmoids(_name))
+
+
+def with_history(calibrator: SegmentCalibrator, event: str) -> SegmentCalibrator:
+    """The calibrator with one more event in its history."""
+    events = dict.fromkeys((*calibrator.history, event))
+    return calibrator._replaced(history=tuple(events))
 
 
 def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:

@@ -41,6 +41,7 @@ from platt_jax.results.probabilities import UPPER
 from platt_jax.results.segment_calibrator import (
     SegmentCalibrator,
     require_segment_calibrator,
+    with_history,
     with_posterior_covariance,
 )
 from platt_jax.status import Flag, Status
@@ -136,8 +137,9 @@ def update(
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
-            this night; `shift_prior` has moved temperatures, or one curve for all segments by a
-            rate for each; or no dtype holds the earlier and the new ids exactly.
+            this night, or sandwiches by `robust_covariance`; `shift_prior` has moved temperatures,
+            or one curve for all segments by a rate for each; or no dtype holds the earlier and the
+            new ids exactly.
         MemoryError: as in `fit_segments`.
 
     Example:
@@ -169,6 +171,11 @@ def update(
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
     require_same_parameters(calibrator.fit, options, "calibrator")
+    if "robust_covariance" in calibrator.history:
+        raise ValueError(
+            "calibrator: expected the covariances of its fits, got one after robust_covariance, "
+            "whose sandwiches new rows cannot update; update the calibrator before"
+        )
     _require_shift_can_stay(calibrator, options)
     if _are_empty(scores, labels, segments):
         return replace(calibrator, nights=nights)
@@ -178,7 +185,10 @@ def update(
     updated = where_rows_are(
         rows, lambda: _updated(before, rows, forgetting, walk, options, progress, caller)
     )
-    return replace(updated, nights=nights)
+    updated = replace(updated, nights=nights)
+    if walk.noise.any():
+        updated = with_history(updated, "drift")
+    return updated if updated.shift is None else with_history(updated, "shifted rows")
 
 
 def _updated(

@@ -100,3 +100,12 @@ def test_the_sandwich_of_temperatures(rng, center):
     meat, bread = np.sum((labels - p) ** 2 * scores**2), np.sum(p * (1 - p) * scores**2)
     found = robust_covariance(fitted, scores, labels, options=only_a).covariance
     np.testing.assert_allclose(found, [[meat / bread**2, 0], [0, 0]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("pooling", ["none", "complete"])
+def test_sandwiches_are_not_updated(rng, pooling):
+    """New rows would mix them with inverse Hessians."""
+    rows, _ = rows_of(rng, "segments")
+    robust = robust_covariance(pj.fit_segments(*rows, pooling=pooling), *rows)
+    with pytest.raises(ValueError, match=r"calibrator: .* got one after robust_covariance"):
+        pj.update(robust, *rows)

@@ -1,5 +1,7 @@
 """Rates of positives without labels: against EM, and by simulation."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -46,8 +48,9 @@ def test_rates_are_those_of_em(rng, pooling):
 
 def test_the_base_rate_is_the_mean_probability_of_the_rows_fitted(rng):
     fitted = drawn(rng, 5, 60, 0.2)
-    for pooling in ("none", "complete"):
-        calibrator = pj.fit_segments(*fitted, pooling=pooling)
+    for pooling, targets in product(("none", "complete"), ("platt", "none")):
+        options = pj.Options(targets=targets)
+        calibrator = pj.fit_segments(*fitted, pooling=pooling, options=options)
         found = pj.estimate_rates(calibrator, fitted[0], fitted[2])
         proba = calibrator.predict_proba(fitted[0], fitted[2])
         mean = np.bincount(fitted[2], proba) / 60
@@ -104,6 +107,28 @@ def test_what_cannot_be_known(rng):
     assert (found["lower"][1], found["upper"][1]) == (0, 1)
     assert np.isnan(found["lower"][3])  # of a segment that was not fitted
     assert np.isfinite(found["rate"][3])
+
+
+def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng):
+    """Its rows are of several rates, or a prior moved the sum of their probabilities."""
+    rows = drawn(rng, 4, 200, 0.2)
+    calibrator = pj.fit_segments(*rows)
+    prior = GaussianPrior([-3.0, 0.0], np.eye(2) * 50)
+    later = drawn(rng, 4, 200, 0.5)
+    for made, why in (
+        (pj.fit_segments(*rows, prior=prior), "prior"),
+        (pj.fit_segments(*rows, pooling="partial").at_mode(), "prior"),
+        (pj.update(calibrator, *later, drift=0.5), "drift"),
+        (pj.update(calibrator.shift_prior(0.2, 0.5), *later), "shifted rows"),
+    ):
+        assert made.history == (why,)
+        pj.save(tmp_path / "made", made)
+        loaded = pj.load(tmp_path / "made")
+        assert loaded == made
+        with pytest.raises(ValueError, match=f"from_rate: .* with '{why}' in its history"):
+            pj.estimate_rates(loaded.only(np.arange(4) < 2), rows[0], rows[2])
+        pj.estimate_rates(made, rows[0], rows[2], from_rate=0.2)
+    assert pj.update(calibrator, *later).history == ()
 
 
 def test_arguments(rng):
