@@ -28,7 +28,7 @@ def explore(
     on a point, or the arrow keys, select a segment, and show its curve, with a 95 % band if it is a
     sigmoid, and its observed rates by score with Wilson's intervals. A drawn rectangle, a search
     for a part of an id, and status, flag or q-value filter the table. All segments, fitted or in
-    the rows, are sent to the browser, most in 20 bytes each: docs/tour.md says what more, and
+    the rows, are sent to the browser, most in 20 bytes each: docs/gallery.md says what more, and
     `platt_jax.report.to_html` writes the same page into a report.
 
     Args:
