@@ -50,22 +50,15 @@ def certify(
 
     The accepted rows of each segment are tested by an exact binomial test of the hypothesis that
     their precision is at most the gate's target, and the segments that reject it are certified at a
-    false discovery rate. What holds for a curve of any shape: if rows are independent of each other
-    and were not used for the fit, of the certified segments at most a share `fdr` is expected to
-    have a lower precision, with ceilings and bends of the curves, too
-    (docs/explanation/numbers.md). The price is labels: for a precision of 95 % a single segment
-    needs 59 accepted rows without a mistake, and one of many needs more. Nobody can promise more
-    from fewer.
+    false discovery rate. For a curve of any shape, if rows are independent of each other and were
+    not used for the fit, of the certified segments at most a share `fdr` is expected to have a
+    lower precision. The price is labels: for a precision of 95 % a single segment needs 59 accepted
+    rows without a mistake, and one of many needs more.
 
-    `platt_jax.gate` makes gates from the fitted curves. They hold if curves are sigmoids. Where
-    labels are too few to certify them, that is what there is, and `basis` says which a line is. To
-    take the one where it is and else the other is not safe: segments that are not certified are
-    more often those that fail.
-
-    All accepted rows together say whether the curves are right where the gates are. A
-    RuntimeWarning says if more are wrong than the curves allow in 99 % of cases. Then do not trust
-    gates that are not certified. Docs/explanation/numbers.md says how often the warning comes, and
-    where it is weak evidence.
+    A RuntimeWarning says if more of all accepted rows together are wrong than the curves allow in
+    99 % of cases. Then do not trust gates that are not certified. docs/howto/decide.md says how to
+    use both kinds of gates, and docs/explanation/numbers.md how often the warning comes, and where
+    it is weak evidence.
 
     Args:
         gate: result of `platt_jax.gate`, or some of its lines.

@@ -47,15 +47,12 @@ def gate(
     expected precision. Its lower bound allows for the uncertainty of the segment's curve, as
     `triage` knows it. The gate is the lowest threshold whose bound reaches the precision.
 
-    What holds if the curves are sigmoids of one population, and segments are pooled: at a level of
-    95 % at most about one gated segment in twenty has a lower precision than was asked for. In
-    simulations it was 1 % to 5 % of the gated segments with 20 to 1,000 labels each
-    (docs/explanation/numbers.md). What holds for a curve of any shape: nothing. Where curves have a
-    ceiling, or bend where probabilities are high, a quarter to nearly all of the gated segments
-    violate the precision, and more labels make it worse. `certify` says of fresh labels which gates
-    hold, and needs no curve.
+    If the curves are sigmoids of one population, and segments are pooled, at a level of 95 % at
+    most about one gated segment in twenty has a lower precision than was asked for. For a curve of
+    another shape nothing holds, and more labels make it worse. `certify` says of fresh labels which
+    gates hold, and needs no curve. docs/explanation/numbers.md has simulations of both.
 
-    Quadratic, beta and spline curves have gates by the same bound, with the covariance of their own
+    Quadratic, beta and spline curves have the same bound, with the covariance of their own
     parameters; these are not pooled, so they need more labels. Other curves have no standard
     errors, and are refused.
 

@@ -98,11 +98,9 @@ def site_rows(
 
     All sites call `platt_jax.fit_segments` with such rows and the same other arguments, as with
     `rows`, and get the same fits, as of all rows in memory within rounding, without the
-    segments that a site withholds. A site sends the ids of its segments, and for each pass some
-    numbers for each segment, which are sums over its rows. The ranges of scores, from which a fit
-    starts, are rounded. So `Flag.SEPARABLE` may be missing, and `Flag.OUTLIER` differ.
-
-    No noise is added. The guide on rows that may not leave their site says what sums give away.
+    segments that a site withholds. `Flag.SEPARABLE` may be missing, and `Flag.OUTLIER` differ.
+    A site sends the ids of its segments, and for each pass some sums over the rows of each. No
+    noise is added: docs/howto/federated.md says what sums give away.
 
     Args:
         scores: (N,) scores of this site, as in `platt_jax.fit_segments`. The widest dtype of all

@@ -20,9 +20,8 @@ def to_onnx(
     rounding; with a population the error is at most 1e-7 where the standard deviation of the log-
     odds is up to 2, and it is NaN for scores whose squares overflow. `logit` is then the mean of
     the log-odds, not the log-odds of `probability`. Segments that were not fitted get the fallback,
-    or the population's mean, given what the levels say of their values. Other curves than sigmoids
-    are tables of their pieces, in which each row's is found by bisection; `logit` is then as by
-    `platt_jax.logit` where a curve has probabilities.
+    or the population's mean, given what the levels say of their values. `docs/howto/export.md` has
+    what `logit` is of other curves than sigmoids.
 
     Args:
         calibrator: a SegmentCalibrator with any curves, whose ids are columns of text or integers;

@@ -42,18 +42,9 @@ def to_sql(
     With few segments, all are in the expression, a CASE. With many, name a table: the statements
     create it, and the rows are joined with it. With a view, the statements are a whole script: each
     night's script replaces the table and the view of the night before. With a connection to the
-    engine, `platt_jax.sql.predict` is simpler.
-
-    Text is compared as the engine compares it. An engine that ignores case, or spaces at the end,
-    takes ids for equal that differ by these alone.
-
-    With a population, probabilities differ from `predict_proba` by at most 2e-6 where the standard
-    deviation of the log-odds is up to 1, by 5e-4 up to 2, and by 4e-3 up to 3. Where the log-odds
-    and seven deviations together exceed 700, SQL says 0 or 1, and `predict_proba` its limit.
-
-    Curves that are no sigmoids are written in pieces, each a polynomial of the score: lines for
-    isotonic curves, constants for bins and Venn-Abers predictors, and log-odds for the others.
-    Scores beyond 1e300 are taken as this number. A sigmoid with A = 0 is NaN at infinite scores.
+    engine, `platt_jax.sql.predict` is simpler. `docs/howto/export.md` says how text is compared,
+    how curves are written, and how near probabilities are to `predict_proba` with a population: by
+    2e-6 where the standard deviation of the log-odds is up to 1.
 
     Args:
         calibrator: a SegmentCalibrator with any curves, a Sigmoid or a Fit of one problem.

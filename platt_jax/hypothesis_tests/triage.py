@@ -53,60 +53,28 @@ def triage(
 ) -> Table:
     """Test which segments have changed or are predicted wrongly, on fresh rows.
 
-    There are two hypotheses to choose from.
+    There are two hypotheses. `docs/howto/triage.md` helps to choose one, and
+    `docs/explanation/numbers.md` has the tests, and what simulations found.
 
     - `against="fit"`: the segment is as it was when it was fitted. Its (A, B) is drawn from what
-      the fit knows about it: with a population the segment's posterior, or the population itself
-      for a segment that was not fitted; else a distribution that carries as much information as the
-      fit's labels. A small p-value means that the segment has changed, or that it does not belong
-      to the population.
+      the fit knows about it. A small p-value means that the segment has changed, or that it does
+      not belong to the population. The uncertainty of the fit is taken to be large: a segment that
+      was fitted on few rows is found only if it changes by more than that.
     - `against="predictions"`: every label is 1 with the predicted probability. A small p-value
-      means that the prediction is wrong, even if the fit could not have known better: for
-      stationary segments fitted on 10 rows each, 100 new rows contradict the predictions of a third
-      (pooling="partial") or 60 % (none) of the segments.
+      means that the prediction is wrong, even if the fit could not have known better.
 
-    Against the fit, two counts are tested. The first is the number of positives. The second is for
-    the slope: the number of positives of high score and of negatives of low score, where high and
-    low are the rows beyond the outer 27 % of the information (or the highest and the lowest score,
-    if these are more). Of rows so sure that their information, the sum of P(y=1) P(y=0), is below
-    1, all count: high is the side of 1/2 on which the highest score is. The probability of a count
-    as far from its expectation, above or below, is an integral over the curve's distribution; given
-    the curve it is a saddlepoint approximation (Lugannani & Rice 1980). `p_value` is twice the
-    smaller of the two (Bonferroni), or the first if all scores are equal, or if an unpooled fit has
-    at most 10 labels of one class: Platt's targets shrink its slope by more than its error says. It
-    is within 15 % of these counts' exact p-value from 1 to 1e-12 in the worlds tested, for any
-    scores.
-
-    Against the predictions, labels are simulated. The statistic is the smaller p-value of two score
-    tests, Cox's of intercept and slope and Spiegelhalter's. Small p-values use importance sampling:
-    labels are drawn near those observed, and weighted. The simulation's relative standard error is
-    4 % from 0.05 down to 1e-12 (0 for up to 12 rows). With clusters, the two counts above are
-    tested instead.
-
-    Either `p_value` is valid for segments of any size. It depends neither on the order of the rows
-    nor on other segments, but for the clusters' estimated spread.
-
-    The uncertainty of the fit is taken to be large. A population is as wide as its segments allow:
-    up to 4.5 times the variance that bands show. An unpooled fit is as uncertain as with half a
-    label more at each end of the scores. A changed segment that was fitted
-    on many rows is found as often as against the predictions. One that was fitted on few is found
-    only if it changes by more than the uncertainty of its fit.
-
-    In simulations (`docs/explanation/numbers.md`) at most a share `fdr` of the segments flagged
-    against the fit has not changed. Against the predictions this share is 0.5 to 1 where segments
-    were fitted on few rows, as their predictions are off.
+    Against the fit, `p_value` is twice the smaller p-value (Bonferroni) of two counts, one for the
+    level and one for the slope, by a saddlepoint approximation (Lugannani & Rice 1980) that is
+    integrated over the curve's distribution. So it is against the predictions if there are
+    clusters; without, Cox's and Spiegelhalter's statistics are compared with those of simulated
+    labels. It is valid for segments of any size, and depends neither on the order of the rows nor
+    on other segments, but for the clusters' estimated spread.
 
     Among the segments with a q-value of at most q, the expected share of false discoveries is at
     most q (Benjamini & Hochberg 1995), if segments are independent. This holds for one look at rows
-    that were not fitted. It does not hold for the rows of the fit, which it fits too well, nor for
-    looks repeated until a segment is flagged: use `Monitor` for these. With enough rows every
-    calibrator is wrong. Intercept and slope say by how much, and `margin` says how much matters.
-
-    Rows that depend on each other, such as rows of a day, make all of this too sure of itself:
-    name their days as `clusters`. The log-odds of the rows of a segment and cluster are then
-    shifted together, by a normal variable with mean 0. Its standard deviation is `cluster_sd`, or
-    estimated from all segments that have several clusters (by moments: DerSimonian & Laird 1986).
-    The clusters of different segments are independent, and the fit is taken as it is.
+    that were not fitted. For looks repeated until a segment is flagged, use `Monitor`. With enough
+    rows every calibrator is wrong. Intercept and slope say by how much, and `margin` says how much
+    matters. Rows that depend on each other make all of this too sure of itself: see `clusters`.
 
     Args:
         calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are tested as
@@ -118,11 +86,12 @@ def triage(
         labels: (N,) labels, as in `fit_segments`, or as in `fit_one_vs_rest`.
         segments: (N,) segment ids, as in `fit_segments`; None for classes.
         offset: offset, as in the calibrator's `predict_proba`.
-        clusters: (N,) ids of rows that depend on each other, such as their days, or None. Not with
-            SegmentRows.
-        cluster_sd: standard deviation of the clusters' shifts in log-odds, or None to estimate it.
-            Then no segment is tested if none has two clusters: every p-value is NaN, and a
-            RuntimeWarning says so.
+        clusters: (N,) ids of rows that depend on each other, such as their days, or None. The
+            log-odds of the rows of a segment and cluster are shifted together, by a normal variable
+            with mean 0, independently of other segments. Not with SegmentRows.
+        cluster_sd: standard deviation of the clusters' shifts in log-odds; None to estimate it from
+            all segments with several clusters, by moments (DerSimonian & Laird 1986). If there are
+            none, no segment is tested: every p-value is NaN, and a RuntimeWarning says so.
         against: the hypothesis, "fit" or "predictions".
         margin: the log-odds of a segment may be off by up to this without being wrong, as in
             `Monitor`, but all of a segment's rows by the same. A tenth of the odds is 0.1.
@@ -170,21 +139,6 @@ def triage(
         >>> fresh = triage(calibrator, scores, flipped, segments)
         >>> int(fresh["segment"][0]), int(fresh["flagged"].sum())
         (3, 1)
-
-        A fit of ten rows leaves much uncertainty, within which nothing has changed:
-
-        >>> segments = np.arange(4000) % 400
-        >>> rates = rng.normal(size=400)[segments]
-        >>> labels = rng.random(4000) < 1 / (1 + np.exp(-2 * scores - rates))
-        >>> calibrator = fit_segments(scores, labels, segments, pooling="partial")
-        >>> scores, segments = rng.normal(size=40_000), np.arange(40_000) % 400
-        >>> rates = np.tile(rates[:400], 100)
-        >>> labels = rng.random(40_000) < 1 / (1 + np.exp(-2 * scores - rates))
-        >>> fresh = scores, labels, segments
-        >>> int(triage(calibrator, *fresh)["flagged"].sum())
-        0
-        >>> int(triage(calibrator, *fresh, against="predictions")["flagged"].sum()) > 50
-        True
     """
     if isinstance(calibrator, OneVsRestCalibrator):
         if have_no_rows(scores, labels):

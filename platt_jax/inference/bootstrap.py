@@ -204,10 +204,8 @@ def bootstrap(
     """Refit each problem many times, with random weights of its rows.
 
     The random weights are independent with mean 1 and variance 1, and multiply the given weights.
-    Each depends only on the seed, the replicate, the problem and the row's number in its problem:
-    other problems and the number of replicates do not change a problem's replicates. A problem of a
-    batch is identified by its place in the batch, a segment by its id. Platt's targets are computed
-    from the weighted class counts of the replicate.
+    Each depends only on the seed, the replicate, the row's number in its problem, and the problem:
+    its place in the batch, or the segment's id. Platt's targets are of the replicate's weights.
 
     Args:
         scores: (..., N) as in `fit`; with segments (N,), or SegmentRows, as in `fit_segments`. Rows
@@ -219,9 +217,8 @@ def bootstrap(
         offset: as in `fit` or `fit_segments`; a row keeps its offset in every replicate.
         clusters: (N,) ids of rows that depend on each other, such as rows of one user; None if
             rows are independent. All rows of a cluster share one random factor, determined by the
-            cluster's id and not by row numbers, so the order of rows does not matter. Different
-            problems are treated as independent, as in `robust_covariance`. Not supported with
-            SegmentRows. Takes about twice the time.
+            cluster's id, so the order of rows does not matter. Different problems are treated as
+            independent. Not supported with SegmentRows.
         prior: as in `fit`, or in `fit_segments`.
         replicates: number of replicates of each problem, at least 2.
         kind: "poisson", counts of mean 1, which nearly resample rows with replacement (Chamandy et

@@ -76,13 +76,9 @@ def choose_curve(
 
     For all segments the choice is the first candidate whose mean loss is at most a standard error
     of the difference above the least (Breiman, Friedman, Olshen & Stone 1984, section 3.4.3): list
-    simple kinds first. A segment's own differences from that choice are shrunk towards their mean
-    over segments, by the variance between segments that is left beside the errors (an empirical
-    Bayes estimate). A segment has another kind than all only if that is better by two errors of the
-    estimate. So a segment with few rows has the choice of all.
-
-    Choices by segment gain little. Simulated, they took away 0 to 1 % of the choice of all's excess
-    loss where curvatures differ between segments; where these do not, they added 0 to 5 %.
+    simple kinds first. A segment has another kind than all only if that is better by two errors of
+    its difference, shrunk towards the mean over segments (an empirical Bayes estimate). So a
+    segment with few rows has the choice of all. `docs/howto/curves.md` says what choices gain.
 
     Args:
         scores: (N,) scores, as in `fit_segments`; or (N, C) or ClassRows, as in `fit_one_vs_rest`,

@@ -37,11 +37,10 @@ def compare_means(
 ) -> Table:
     """By how much the mean label of a first segment is above a second one's.
 
-    The means are as by `estimate_means`. Segments may have items in common, such as the
-    questions that two models answered: then the means depend on each other, and their difference is
-    known better than from other items. The interval is Newcombe's (1998, Statistics in Medicine 17,
-    2635, method 10), from both means' intervals and their correlation. The correlation of labels is
-    shrunk to the correlation of all pairs.
+    The means are as by `estimate_means`. Segments may have items in common, such as the questions
+    that two models answered: then their difference is known better than from other items. The
+    interval is Newcombe's (1998, Statistics in Medicine 17, 2635, method 10), from both means'
+    intervals and their correlation; that of labels is shrunk to the correlation of all pairs.
 
     Args:
         calibrator: as in `estimate_means`.

@@ -49,14 +49,9 @@ def estimate_means(
     It is the mean of the labels which the rows of the segment have, or would have. It is right
     for every curve, as long as a segment's rows with labels are a random sample of its rows: a
     wrong curve costs width. `model_mean`, the mean prediction, is right only if the curves are.
-
-    With y the labels, p the predictions for the pool and q those for the rows with labels, each by
-    the fit of the other rows under the same population, the mean is m(L p) + m(y - L q), m the mean
-    over a segment's rows. The power L is the covariance of y and q over (1 + n / N) var(q), both
-    summed over segments of n rows with labels and N in the pool. The interval is Wilson's (1927) at
-    the number of labels with the same variance. In simulations intervals of 95 % hold the mean in
-    93 % to 97 % of the segments with 3 positives and negatives expected or more
-    (docs/howto/means.md). With fewer expected in the labels, only the labels are used.
+    The mean prediction for the pool is corrected by the mean error of predictions for the labelled
+    rows (prediction-powered inference, arXiv 2301.09633, 2311.01453). The interval is Wilson's
+    (1927). docs/howto/means.md has the formula, and how often intervals held the mean.
 
     Args:
         calibrator: result of `fit_segments` for the rows with labels; or, with `probability`, for

@@ -55,21 +55,12 @@ def profile_spreads(
     The population is as in ``fit_segments(..., pooling="partial")``: (A, B) of a segment is
     normal, and its standard deviations are the spreads. An interval contains the spreads whose
     profile likelihood is close to the maximum: twice the difference of the log-likelihoods is at
-    most the chi-square quantile. The profile likelihood is the maximum over the mean and the rest
-    of the covariance. The lower end is 0 if that holds without spread. The method is used by lme4's
-    ``confint(method="profile")``. Likelihoods are integrals over the rows, by quadrature. With rare
-    positives, the normal likelihoods that a calibrator stores would change the statistics by a
-    factor of two or more. It takes about 50 to 200 passes over the rows.
-
-    A test compares the maximum likelihood with the maximum without a spread of A, of B or of both;
-    without one spread there is no covariance either. A population without spread is at the boundary
-    of the possible covariances, so the statistic is distributed as a mixture of chi-squares. For
-    one spread it has 1 or 2 degrees of freedom, with weights of a half (Stram & Lee 1994,
-    Biometrics 50). For both it has 0 to 3, with weights that depend on the information in the rows
-    (Self & Liang 1987, JASA 82).
-
-    The mixture holds for many segments. With few segments the tests reject too rarely, and the
-    intervals are not exact: docs/explanation/pooling.md has figures.
+    most the chi-square quantile, as in lme4's ``confint(method="profile")``. The lower end is 0 if
+    that holds without spread. A test compares the maximum likelihood with the maximum without a
+    spread of A, of B or of both, by mixtures of chi-squares (Stram & Lee 1994, Biometrics 50; Self
+    & Liang 1987, JASA 82), which hold for many segments. With few the tests reject too rarely, and
+    the intervals are not exact. It takes about 50 to 200 passes over the rows.
+    docs/explanation/pooling.md has the method and figures.
 
     Args:
         scores: (N,) scores, as in `fit_segments`; or SegmentRows.

@@ -71,19 +71,14 @@ def summarize_centres(
 
     Each centre (hospital, site, country) has three usual measures (Van Calster et al. 2016): the
     ratio of observed to expected positives, O:E; calibration in the large, the intercept a of
-    logit P(y=1) = logit(proba) + a; and intercept and slope fitted together. The two intercepts are
-    different numbers.
+    logit P(y=1) = logit(proba) + a; and intercept and slope fitted together.
 
     Over centres each measure is normal (O:E on the log scale), and its mean, its standard deviation
     and a prediction interval for a new centre are estimated as in a meta-analysis of validations
-    (Debray et al. 2019; in R `metamisc::valmeta` and CalibrationCurves). The likelihoods are those
-    of the rows, without a normal approximation, so centres without positives count for what they
-    say and nothing is added to zeros. Intercept and slope together have the population of
-    ``fit_segments(..., pooling="partial")``; the other two have their spread integrated out, under
-    the same prior.
-
-    Nothing here says whether the centres are a fair sample. `docs/howto/centres.md` has how often
-    intervals held the truth in simulated studies, and compares a meta-analysis by normal errors.
+    (Debray et al. 2019), but by the likelihoods of the rows. Intercept and slope together have the
+    population of ``fit_segments(..., pooling="partial")``; the other two have their spread
+    integrated out, under the same prior. `docs/howto/centres.md` has how often intervals held the
+    truth in simulated studies, and compares a meta-analysis by normal errors.
 
     Args:
         proba: (N,) probabilities of class 1, or logits.
@@ -91,11 +86,8 @@ def summarize_centres(
         segments: (N,) ids of the centres, as in `fit_segments`.
         weights: (N,) counts of rows >= 0.
         clusters: (N,) ids of what rows of a centre have in common, such as patients with several
-            rows; None if rows are independent. The variance of positives by clusters, over their
-            variance if rows were independent, is the design effect (Kish 1965, "Survey sampling"):
-            one number of all centres, at least 1. Standard errors are multiplied by its root, and
-            rows count one over it for `overall`. That is too much for slopes where probabilities
-            differ within clusters.
+            rows; None if rows are independent. By their design effect (Kish 1965, "Survey
+            sampling") variances are larger, and rows count for less in `overall`.
         from_logits: whether proba holds logits.
         level: probability of the intervals, in (0, 1).
         tolerance: how far off a centre may be: log-odds within `tolerance` of 0, a slope within it
@@ -122,8 +114,8 @@ def summarize_centres(
         ratio; `new_lower` and `new_upper`, the prediction interval for a new centre; and `within`,
         the probability that a new centre is within the tolerance. NaN where no centre counts, or a
         population cannot be estimated; if one counts, its own numbers, and NaN for new ones.
-        `design_effect` is 1 without clusters. It and all errors are NaN, with a RuntimeWarning, if
-        no centre has several clusters and both classes.
+        `design_effect`, of all centres, is 1 without clusters, else 1 or more. It and all errors
+        are NaN, with a RuntimeWarning, if no centre has several clusters and both classes.
 
     Raises:
         ValueError: an argument is not as above.

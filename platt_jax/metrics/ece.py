@@ -197,10 +197,8 @@ def ece_by_chance(
 
     In a bin where fewer than 10 labels of a class are expected, the number of positives has its
     exact distribution (Poisson's binomial), so the mean is exact. In other bins, and with weights
-    that are not whole numbers, it is taken as normal with variance sum(p (1 - p)), whose mean is
-    within 1 % of the exact one where 10 labels are expected. Unlike the error, this depends on the
-    scale of the weights. Weights that sum up to less than a row leave the mean at most
-    2 sum(p) sum(1 - p) / rows of the bin, which no number between 0 and the bin's rows exceeds.
+    that are not whole numbers, it is taken as normal (`docs/explanation/numbers.md`). Unlike the
+    error, this depends on the scale of the weights.
 
     {rows}
         {bins}
@@ -246,27 +244,14 @@ def ece_interval(
 
     An interval that leaves out 0 is evidence, at this level, that the predictions are not
     calibrated. The true error is what the ECE would be if each label were replaced by its true
-    probability; for calibrated predictions it is 0. The ECE is larger than the true error on
-    average, so the interval of a bootstrap, which is around that average, often leaves out 0
-    although the predictions are calibrated.
+    probability; for calibrated predictions it is 0. Labels are taken as independent.
 
-    Let the noise be the sum over bins of abs(positives - their expectation) / rows. By the triangle
-    inequality the ECE is within the noise of the true error, for any predictions. Therefore
+        interval = ECE -+ (quantile of the noise at `level` + 1 / (2 rows)), within [0, 1],
 
-        interval = ECE -+ (quantile of the noise at `level` + 1 / (2 rows)), within [0, 1].
-
-    Labels are taken as independent. The interval is wider than necessary where the errors of most
-    bins exceed their noise: then noise of opposite signs cancels. If that is so in all of 10 bins,
-    the interval is twice as wide as it could be. See `docs/explanation/numbers.md`.
-
-    The quantile is from the gamma distribution with the noise's mean and variance. The number of
-    positives in a bin is taken as binomial, which varies no less than a sum of labels with
-    different probabilities (Hoeffding 1956). The mean absolute deviation of a binomial number has a
-    closed form (Diaconis & Zabell 1991). A bin's rate is taken as the observed or the predicted
-    one, whichever is nearer to 1/2. To the rows of all bins together z^2 are added before the
-    observed rates are computed, where z is the normal quantile of the level: half of the added
-    rows are positive, and they are spread over the bins as the rows are. With one bin that is the
-    centre of Wilson's interval. Unlike the error, the interval depends on the scale of the weights.
+    where the noise is the sum over bins of abs(positives - their expectation) / rows, as for
+    binomial numbers (Hoeffding 1956; Diaconis & Zabell 1991). It is wider than necessary where the
+    errors of most bins exceed their noise. Unlike the error, the interval depends on the scale of
+    the weights. `docs/explanation/numbers.md` has the method, and how often intervals held.
 
     {rows}
         {bins}

@@ -75,22 +75,14 @@ def expected(
     Each label is taken as drawn independently with the stated probability. So this says what
     happens if the probabilities are calibrated, and nothing about whether they are. Once labels are
     there, compare: a metric outside its interval is evidence of miscalibration, or of labels that
-    depend on each other. `Monitor` and `triage` test for it.
-
-    Estimating metrics from probabilities alone is the idea of NannyML's confidence-based
-    performance estimation (CBPE; Kivimaki, Bialek, Kuberski & Nurminen 2025, arXiv:2505.05295),
-    which they use for metrics of the confusion matrix.
+    depend on each other. `Monitor` and `triage` test for it. NannyML's CBPE estimates metrics of
+    the confusion matrix so (Kivimaki, Bialek, Kuberski & Nurminen 2025, arXiv:2505.05295).
 
     The interval is a prediction interval: it holds the metric's value on the labels to come, not
-    only its expectation, with a probability of about `level` or more. Its ends are quantiles of the
-    shifted gamma distribution (Pearson's type III) that has the metric's mean, variance and
-    skewness, moved outwards by half of a typical row's effect, since few labels give few distinct
-    values. It is clipped to the attainable range, and is one value where all labels are the more
-    probable ones with a probability of at least (1 + level) / 2. The number of positives has its
-    exact distribution, Poisson's binomial, where fewer than 10 positives are expected among the
-    rows with p <= 1/2, and fewer than 10 negatives among the others.
-
-    Simulated intervals of 95 % held 95 % to 100 % of the metrics: `docs/explanation/numbers.md`.
+    only its expectation, with a probability of about `level` or more. Its ends are quantiles of a
+    shifted gamma distribution (Pearson's type III), within the attainable range; of the number of
+    positives, where few are expected, of Poisson's binomial. `docs/explanation/numbers.md` has the
+    method, and how often simulated intervals held the metrics.
 
     Args:
         proba: (..., N) probabilities of class 1, or logits; (N,) with `segments`.

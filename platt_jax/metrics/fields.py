@@ -194,12 +194,8 @@ def field_squared_error(
 
     This is the squared mean less an unbiased estimate of its variance (Bröcker 2012; Kumar, Liang &
     Ma 2019, "debiased", for bins). The result is its mean over all rows whose value has at least 2
-    rows. Its root is comparable with `field_calibration_error`.
-
-    The interval is normal. Its variance is an unbiased estimate for these products' means, but
-    at least the variance for calibrated probabilities, which is known. With fewer than 4 rows for a
-    value, terms of order E[r]^4 are left out of it, which makes the interval wider. The
-    distribution is skew where all values together have few positives.
+    rows. Its root is comparable with `field_calibration_error`. The interval is normal, and wider
+    where values have fewer than 4 rows: see the how-to guide "Errors of fields and groups".
 
     {flat_rows}
         segments: (N,) values of a field as for `by_segment`, or several columns: a field each.

@@ -63,14 +63,11 @@ def integrated_calibration_index(
     indices of Austin & Steyerberg (2019, "The Integrated Calibration Index (ICI) and related
     metrics"), who use loess, and a spline as here in simulations. They have no bins.
 
-    Each is biased upwards: chance alone moves the curve. So a bootstrap's percentiles leave out 0
-    although the predictions are calibrated; in our simulations always. Here curves are drawn around
-    the fitted one from the normal distribution of its coefficients. Two numbers say what chance
-    adds: the same index of the distances between a drawn and the fitted curve, and the change of
-    the index. The interval is the value -+ the quantile at `level` of the larger one, within
-    [0, 1]. By the triangle inequality the first is never smaller for ICI and Emax, and the interval
-    is cautious, as `ece_interval` is; `docs/explanation/numbers.md` has how often it held. Where
-    predictions are few Emax is mostly extrapolation; look at `smooth_curve`.
+    Each is biased upwards: chance alone moves the curve. The interval is the value -+ what chance
+    adds at `level`, by curves drawn from the normal distribution of the coefficients, within
+    [0, 1]. It is cautious for ICI and Emax, as `ece_interval` is; `docs/explanation/numbers.md` has
+    the method, and how often intervals held. Where predictions are few Emax is mostly
+    extrapolation; look at `smooth_curve`.
 
     {rows}
         level: confidence level of the intervals, in (0, 1).

@@ -115,19 +115,15 @@ def multicalibration_error(
         sigma(group) = kuiper(group) / sqrt(sum of p (1 - p) / n^2)
         sigma = max over groups of sigma(group)
 
-    The sums are over the group's n rows; thresholds are all numbers, so the range has 0 in it. In
-    terms of the package mcgrad 0.1.5 the results are `mce` (value), `mce_sigma` (sigma), and in the
-    table `segments_ecce` (kuiper), `segments_ecce_sigma` and `segments_ecce_pvalue`. All rows are
-    one of the groups. Rows of equal probabilities are added together, so that their order does not
-    matter; mcgrad adds them one at a time. Weights count rows here; mcgrad's multiply residuals,
-    which changes the standard deviation to sqrt(sum of w^2 p (1 - p)) / sum of w.
+    The sums are over the group's n rows; thresholds are all numbers, so the range has 0 in it. All
+    rows are one of the groups. Rows of equal probabilities are added together, so that their order
+    does not matter. docs/howto/field_errors.md has the names and rules of the package mcgrad.
 
     Labels are redrawn from the probabilities. The largest statistics of these draws have the mean
     `by_chance`, and give `p_value`, which allows for the number of groups and for their overlap.
-    The interval is sigma -+ q, where q is the draws' quantile of this level: labels move no group's
-    statistic by more than their own range of sums. So it covers at least as often as it
-    says, if probabilities are right enough for the standard deviations. Its lower end is above 0
-    if probabilities are not calibrated in some group.
+    The interval is sigma -+ q, where q is the draws' quantile of this level. It covers at least as
+    often as it says, if probabilities are right enough for the standard deviations. Its lower end
+    is above 0 if probabilities are not calibrated in some group.
 
     {flat_rows}
         groups: (G, N) bool, which rows are in each group; a row may be in several, or in none.

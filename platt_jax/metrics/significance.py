@@ -183,12 +183,9 @@ def hosmer_lemeshow(
     them; `cox_calibration` and `spiegelhalter` use no groups.
 
     In a group where at least 10 labels of either class are expected, the term is taken as
-    chi-square. With fewer, the chi-square distribution has far too light a tail: with 1 % of
-    positives it would reject 17 % of calibrated sets of 50 rows, and 13 % of 500, at level .05.
-    There the number of positives has its exact distribution given the probabilities (Poisson's
-    binomial), without random draws, so the p-value is exact if all groups are of this kind. It is
-    then for the statistic rounded to a 500th. Weights that are not whole numbers are not counts
-    and have no such distribution: in a problem with any, all terms are taken as chi-square.
+    chi-square. With fewer the number of positives has its exact distribution given the
+    probabilities (Poisson's binomial), unless a weight of the problem is no whole number. The
+    p-value is exact if all groups are of this kind (`docs/explanation/numbers.md`).
 
     {rows}
         n_bins: number of groups.

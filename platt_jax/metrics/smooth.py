@@ -30,14 +30,9 @@ def smooth_ece(
 
     The residuals y - P(y=1) are smoothed along P(y=1) by a Gaussian kernel of bandwidth s,
     reflected at 0 and 1. smECE_s is the integral over [0, 1] of the absolute value of the result.
-    It falls as s grows; the result is the fixed point smECE_s = s, so there is no bandwidth to
-    choose. As in the authors' package relplot, s is at least 2^-10; where the fixed point is below,
-    the result is smECE_s at that s. Calibrated probabilities give 0 only in the limit: n labels
-    drawn from probabilities spread over [0, 1] give about 0.3 n^(-1/3).
-
-    Rows are first spread over a grid of at least 32 points per bandwidth, which gives a relative
-    error of about 1e-4. (relplot 1.0.3 uses coarser grids and cuts the kernel off at 1/2; it may
-    differ by a few per cent.)
+    It falls as s grows; the result is the fixed point smECE_s = s, or smECE_s at s = 2^-10 if the
+    fixed point is below. Its relative error is about 1e-4. Calibrated probabilities give 0 only in
+    the limit: n labels drawn from probabilities spread over [0, 1] give about 0.3 n^(-1/3).
 
     {rows}
 

@@ -37,10 +37,9 @@ class Monitor:
     """Watches the predictions of a calibrator on new rows, and says which segments are off.
 
     Call `update` with the rows of each night (or hour, or week), and `alarms` or `table` as often
-    as you like. Looking again and again costs nothing: for each segment there is an e-process, and
-    the e-BH procedure gives the alarms. At any night, chosen in advance or by looking at the
-    alarms, the expected share of false alarms among the alarms of that night is at most `fdr`,
-    however the segments depend on each other.
+    as you like: each segment has an e-process, and e-BH (Wang & Ramdas 2022) gives the alarms. At
+    any night, chosen in advance or by looking at the alarms, the expected share of false alarms
+    among the alarms of that night is at most `fdr`, however the segments depend on each other.
 
     A segment's alarm is false if, on every night, the true log-odds of each of its rows are within
     the margin of the prediction, and its labels are independent given what was known before the
@@ -48,21 +47,13 @@ class Monitor:
     says how far such causes move the log-odds. There are two kinds of margin.
 
     - `against="fit"`: `margin`, and 4 standard errors of the fitted log-odds. An alarm means that
-      the segment has changed since the fit, or differs from its population. Without the standard
-      errors every segment that was fitted on few rows would be reported in time, as it is predicted
-      by a curve that is off by its error.
+      the segment has changed since the fit, or differs from its population.
     - `against="predictions"`: `margin` alone. An alarm means that predictions are off, whether or
       not the fit could have known better.
 
-    With enough rows every prediction is off. The default margin, 0.1, is a tenth of the odds. That
-    is 2.5 points at a probability of one half, and 0.1 points at 1 %. Such an error costs at most
-    0.00125 nats of log loss per row, as much as the noise of a fit of 800 rows.
-
-    The evidence of a change is spread over 16 kinds of change, and over all nights at which it may
-    have begun: see `docs/howto/monitor.md`, also for simulations.
-
     A monitor is immutable: each method returns another. It has 58 numbers per segment; with
-    `night_sd`, 72 to 278.
+    `night_sd`, 72 to 278. `docs/howto/monitor.md` helps to choose a margin, and has simulations;
+    `docs/explanation/numbers.md` explains e-values.
 
     Attributes:
         calibrator: predicts the rows of the next nights.

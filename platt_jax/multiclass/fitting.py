@@ -60,10 +60,8 @@ def fit_multiclass(
     Args:
         logits: (N, C) log-odds or logits, a column per class: for a classifier all logits of
             its last layer; for a choice among options one for each option. -inf means that a class
-            is no option in its row: it has probability 0, and the row says nothing of it. So does
-            what lies 1,000 or more below its row's largest, in nats and in typical distances of the
-            segment's options from the largest, such as -1e9 or the least float32: see
-            `MulticlassCalibrator.farthest`. For
+            is no option in its row: it has probability 0, and the row says nothing of it. So do
+            large negative numbers, such as -1e9 (docs/howto/multiclass.md). For
             model="ordinal" (N,) scores, higher for higher classes; or (N, C), whose score is the
             expected number of the class, 0 ... C-1, by their softmax.
         labels: (N,) class ids; or (N, C) with a 1 for each row's class.
@@ -81,24 +79,19 @@ def fit_multiclass(
             rows. "partial", for model="temperature", takes log(1 / T) of the segments as a sample
             from a normal population, whose mean and spread are estimated from all of them: the
             fewer rows a segment has, the closer its temperature is to the population's.
-        penalty: what keeps parameters finite where a class is missing in a segment, > 0. Of
-            "temperature_bias" and "vector" the biases have a normal prior with mean 0 and this
-            precision; the biases of "vector" are those at the mean logit of the segment. Of
-            "vector", so have the slopes' deviations from their mean, for logits whose root mean
-            squared distance to the largest of the row is 1. Of "ordinal", each class gets this
-            many more rows, at the segment's mean score. "temperature" needs none.
+        penalty: precision, > 0, of a prior that keeps parameters finite where a class is missing in
+            a segment; for "ordinal" the number of rows that are added to each class.
+            docs/howto/multiclass.md says of which parameters. "temperature" needs none.
         options: `max_iter`, `tol`, `min_step` and `non_finite`; others are refused.
 
     Returns:
         A MulticlassCalibrator with the distinct ids, ascending, as keys. The status of a segment is
-        MAX_ITERATIONS, too, if no row's label has a smaller logit than another class: then there is
-        no best temperature, and 1 / T is so large that rounding hides further improvement. So it is
-        for "vector" if no row's label has a larger logit than another class. With pooling="partial"
-        the population bounds the temperature, and all segments have the status of the population's
-        search, or without a population that of the fit of all rows. It is NON_FINITE if a
-        logit is NaN or inf, if a row has no option, or a label that is none, or if slopes are too
-        large to be numbers; EMPTY without a row of positive weight. The parameters of both are NaN.
-        See `flags` for segments whose logits are worse than none.
+        MAX_ITERATIONS, too, where no parameter is best: if no row's label has a smaller logit than
+        another class, and for "vector" if none has a larger. With pooling="partial" all segments
+        have the status of the population's search, or without a population that of the fit of all
+        rows. It is NON_FINITE if a logit is NaN or inf, if a row has no option, or a label that is
+        none, or if slopes are too large to be numbers; EMPTY without a row of positive weight. The
+        parameters of both are NaN. See `flags` for segments whose logits are worse than none.
 
     Warns:
         RuntimeWarning: a segment is NON_FINITE, no population could be estimated, or logits look

@@ -25,17 +25,11 @@ def explore(
 
     The funnel has observed over expected positives against rows, as `rate_funnel`; segments that
     `triage(..., against="predictions")` flags at a false discovery rate of 0.05 are marked. A click
-    on a point, or the arrow keys, select a segment: its id, its curve, with a 95 % band if it is a
-    sigmoid, its observed rates by score with Wilson's intervals, and observed over expected
-    positives. A drawn rectangle, a search for a part of an id, and status, flag or q-value filter
-    the table. A report has the same page: see `platt_jax.report.to_html`.
-
-    All segments, fitted or in the rows, are sent to the browser: about 20 bytes each, so that
-    10,000 take 0.2 MB and 1,000,000 take 20 MB; random ids such as UUIDs take 20 bytes more, and
-    curves that are no sigmoids up to 100.
-    Numbers have five digits there, q-values three. Up to 1,000,000 bins of observed rates are sent
-    too, at most ten of a segment, for the most urgent and the largest segments. The page
-    says of the others that it has none.
+    on a point, or the arrow keys, select a segment, and show its curve, with a 95 % band if it is a
+    sigmoid, and its observed rates by score with Wilson's intervals. A drawn rectangle, a search
+    for a part of an id, and status, flag or q-value filter the table. All segments, fitted or in
+    the rows, are sent to the browser, most in 20 bytes each: docs/gallery.md says what more, and
+    `platt_jax.report.to_html` writes the same page into a report.
 
     Args:
         calibrator: result of `fit_segments`; or of `fit_one_vs_rest`, whose classes are then the

@@ -51,11 +51,10 @@ def risk_coverage(
     This is the risk-coverage curve of selective classification (El-Yaniv & Wiener 2010, "On the
     foundations of noise-free selective classification"), whose risk is 1 minus the precision here.
     Rows of high probability are accepted first. The line is the precision that the curves expect,
-    and the band below it ends at the bound by which `platt_jax.gate` decides. The gate is where
-    that crosses the line of the precision. For all segments together the bound allows for errors of
-    their curves that are all alike, so it is cautious. Points are what the labels say, with
-    Wilson's intervals of 95 %; the rows of a point are among the next point's. If points are
-    below the bound, the curves are wrong there: do not trust the gates (docs/howto/decide.md).
+    and the band below it ends at the bound by which `platt_jax.gate` decides, for all segments
+    together a cautious one (docs/howto/decide.md). Points are what the labels say, with Wilson's
+    intervals of 95 %. If points are below the bound, the curves are wrong there: do not trust the
+    gates.
 
     Args:
         calibrator: result of `fit_segments` or `fit_one_vs_rest`, with curves as for `gate`.

@@ -34,12 +34,10 @@ def slope_funnel(
     """Plot slopes against their precision, 1 / standard error, compared with the common slope.
 
     A slope is drawn as its distance from the slope expected of its problem, in its own standard
-    errors. The expected slope is the common one, which Platt's targets shrink where rows or
-    positives are few (first order in their number; too much if the fits used other targets). The
-    common slope comes from the pooled rows, or without them is the mean weighted by precision. The
-    legend has the number of problems beyond the 95 % and 99.8 % limits, and the number that chance
-    alone puts there. Problems that are reliably off, with a q-value of at most 0.05 (false
-    discovery rate, Benjamini & Hochberg 1995), are marked, and up to eight are named.
+    errors: `docs/gallery.md` has how it is computed. The legend has the number of problems beyond
+    the 95 % and 99.8 % limits, and the number that chance alone puts there. Problems that are
+    reliably off, with a q-value of at most 0.05 (false discovery rate, Benjamini & Hochberg 1995),
+    are marked, and up to eight are named.
 
     Slopes of pooled fits are drawn themselves, against their numbers of rows, with the mean of the
     population and the range of 95 % of it: they do not have the errors of independent fits.

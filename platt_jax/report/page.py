@@ -50,16 +50,11 @@ def to_html(
 
     The report says first whether the calibrator is worse than before or than one curve for all, by
     more than two standard errors of the log loss, and then which segments are off, by their level
-    or by their slope. It has reliability before and after, with paired standard errors of the
-    differences, the larger of two: for independent rows, and for independent segments; the segments
-    that `triage` puts first; and the outcome of the fits. All segments are in it to be explored, as
-    by `platt_jax.plots.explore`: a segment takes about 30 bytes of the file.
-
-    Two null hypotheses are tested, both validly for rows that were not fitted. A segment is off by
-    `triage(..., against="predictions")`, whose null hypothesis is that each label is 1 with the
-    predicted probability; the page has its p-values. The number of segments that have
-    changed is by `triage` with its default, against the fit: they do not fit what was known of
-    them, with its uncertainty. Curves that are no sigmoids are tested by the first alone.
+    or by their slope. It has reliability before and after, the segments that `triage` puts first,
+    and the outcome of the fits. All segments are in it to be explored, as by
+    `platt_jax.plots.explore`: a segment takes about 30 bytes of the file. A segment is off by
+    `triage(..., against="predictions")`, and has changed by `triage` against the fit, both validly
+    for rows that were not fitted. docs/tour.md says more of these tests and errors.
 
     Args:
         path: path of the file; an existing file is replaced atomically.

@@ -303,11 +303,7 @@ class Fit(ComparedByValue, Inspectable):
         its value at that probability. If the slope is not significant at the level, these scores
         are not a bounded interval; the result is then -inf to inf. The delta method's interval,
         ``sigmoid.inverse`` +- 1.96 `inverse_standard_error`, is always bounded, and too short if
-        the slope is uncertain.
-
-        In simulations, 95 % intervals contain the score in 94 % to 99 % of problems with 50 to 1000
-        rows. Intervals by the delta method do so in 84 % to 89 % if the slope is about 1.5 standard
-        errors from 0, and in 87 % to 99 % otherwise.
+        the slope is uncertain: `docs/explanation/numbers.md` has how often both hold.
 
         Args:
             proba: (..., N) in [0, 1] for problems (...).

@@ -274,19 +274,13 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
 
         Use it after undersampling of negatives, or for another population in which the scores of
         each class have the same distribution, as `Sigmoid.shift_prior`. B of every curve changes by
-        the difference of the log-odds of the two rates: of segments, their posteriors, the
-        population, its levels, and the fallback. Covariances stay, because the change is taken as
-        known. So do `n_pos`, `n_neg`, flags and the objective, which describe the fitted rows.
-
-        With a population the distribution of B moves by exactly this difference, and a probability
-        is the mean over it. So the odds of that mean do not change by exactly the ratio of the
-        rates' odds.
+        the difference of the log-odds of the two rates, also of the population and the fallback.
+        Covariances, `n_pos`, `n_neg`, flags and the objective stay.
 
         With a rate per segment, curves of unseen segments change by the mean difference of all
         segments, or with nested levels of the segments of the deepest known value; the spread
-        between segments stays as estimated. `update` then takes the segments as a sample of the
-        shifted population. To keep the segments comparable, update the calibrator before the shift,
-        with the difference of log-odds as the offset of the new rows, and shift the result.
+        between segments stays as estimated. `docs/howto/base_rate.md` says how to update such a
+        calibrator.
 
         Args:
             from_rate: the share of positives among the fitted rows, in (0, 1): one number, or (K,)

@@ -157,10 +157,8 @@ class PredictsBySegment(ById):
         """The score at which `predict_proba` reaches a probability: the threshold of a decision.
 
         With a population `predict_proba` is a mean over (A, B), which is nearer to one half than
-        the likeliest curve: ``fit.sigmoid.inverse`` is not where it reaches the probability. The
-        mean is inverted by Newton's method between bounds. For scores far from the fitted ones it
-        tends to Phi(-A / sd A), with the mean of A and its standard deviation, and may rise above
-        that before (see `mean_probability`, from which this follows for infinite scores).
+        the likeliest curve: ``fit.sigmoid.inverse`` is not where it reaches the probability. For
+        scores far from the fitted ones it has a limit below 1 (`docs/howto/decide.md`).
 
         If both kinds of mistake have a cost, the total is smallest if a row is taken as class 1
         from the probability ``false_positive / (false_positive + false_negative)`` on (Elkan 2001,

@@ -94,18 +94,13 @@ def estimate_drift(
 ) -> Drift:
     """Estimate which share of the differences between segments lasts, and calibrate with it.
 
-    Partial pooling assumes that differences between segments last. Where they do not, it can be
-    worse than one curve for all. This function estimates from the next period's rows the share of
-    the differences that lasts. The new calibrator multiplies each segment's deviation from the mean
-    by that share, and adds the lost variance to its uncertainty. If everything lasts, it is partial
-    pooling of both periods; if nothing does, it is one curve.
-
-    The share maximizes the probability of the next period's labels, given the earlier period's
-    estimate of each segment and a shift common to all. Its error is a sandwich over segments, or
-    from the information if this is larger, as with a few positives. A segment's likelihood in a
-    period is approximated by a normal distribution. The part that does not last is replaced by the
-    pooled curve. The distance between the means of the two periods is part of the uncertainty of
-    the future period.
+    Partial pooling assumes that differences between segments last. This function estimates from the
+    next period's rows the share of the differences that lasts. The new calibrator multiplies each
+    segment's deviation from the mean by that share, and adds the lost variance to its uncertainty.
+    If everything lasts, it is partial pooling of both periods; if nothing does, it is one curve.
+    The share's error is a sandwich over segments, or from the information if this is larger.
+    `docs/explanation/pooling.md` has the model and its likelihood, and `docs/howto/drift.md` an
+    example.
 
     Args:
         calibrator: fit of the earlier period's rows with pooling="partial".
