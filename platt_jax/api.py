@@ -246,7 +246,8 @@ def fit_segments(
 
     Warns:
         RuntimeWarning: as `fit`; or with pooling="none" 20 segments or more have so few rows that
-            Platt's targets add up to over a tenth more positives, or negatives, than there are.
+            Platt's targets add up to over a tenth more positives, or negatives, than there are; or
+            with pooling="partial" curves depend on the number of rows, see docs/howto/few_rows.md.
 
     Raises:
         ValueError: an argument is not as described; or see `fit`.

@@ -1,5 +1,6 @@
 """The results that are committed, and every figure that is quoted from them."""
 
+import ast
 import json
 import math
 import re
@@ -686,6 +687,26 @@ def of_gates():
             f"{x['fresh labels']:,} | {x['gated']:,} | {x['model violating']:,} | "
             f"{x['certified']:,} | {x['certified and violating']:,} |"
         )
+
+
+def test_the_table_of_sizes_is_measured():
+    page = " ".join((ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8").split())
+    found = read("inference/sizes.json")["results"]
+    for pair, ways in found["remedy"].items():
+        partial, nested = ways.values()
+        covered, off, excess = (
+            f"{x:.{digits}f}; {y:.{digits}f}"
+            for x, y, digits in zip(partial, nested, (2, 2, 3), strict=True)
+        )
+        warned = found["power"].get(f"{pair}, intercept 0", 0)
+        shown = ", ".join(f"{x:g}".removeprefix("0") or "0" for x in ast.literal_eval(pair))
+        assert f"| {shown} | {warned:.2f} | {covered} | {off} | {excess} |" in page
+    rare = [share for name, share in found["power"].items() if ".7" in name and "-4" in name]
+    assert f"With 2 % positives the shares are {min(rare):.2f} and more" in page
+    level = found["level"]
+    worlds = 300 * len(level)
+    warned = f"{300 * sum(level.values()):.0f}"
+    assert f"Of {worlds:,} worlds whose sizes say nothing" in page and f"{warned} were warned" in page
 
 
 def test_the_tables_of_spreads_are_measured():

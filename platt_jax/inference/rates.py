@@ -41,6 +41,8 @@ from platt_jax.searches import Roots, newton_roots
 from platt_jax.status import Status
 
 _NOTHING = 1e-6  # differences of densities, by root mean square, that say nothing of a rate
+# Events of a calibrator's history after which probabilities do not add up to the labels' targets.
+_RATES_UNLIKE = "prior", "drift", "shifted rows"
 _TOLERANCE = 1e-10  # largest last step, relative to the rate and to its complement
 
 
@@ -207,7 +209,7 @@ def _base_rates(
         return _BaseRates(each, each, np.full(len(place), np.inf))
     pooling = calibrator.pooling
     temperatures = one_parameter(calibrator.fit) == "temperature"
-    unlike = [x for x in calibrator.history if x != "robust_covariance"]
+    unlike = [x for x in calibrator.history if x in _RATES_UNLIKE]
     if temperatures or unlike or pooling not in ("none", "complete"):
         what = "of temperatures" if temperatures else f"with pooling={pooling!r}"
         what = f"with {unlike[0]!r} in its history" if unlike else what

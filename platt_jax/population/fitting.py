@@ -1,6 +1,6 @@
 """The fit of all segments, for rows in any place: the code behind every `fit_segments`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
+from platt_jax.arrays import Floats
 from platt_jax.caller import Caller
 from platt_jax.columns import Column
 from platt_jax.execution.caller import ARE_NAN, report_non_finite
@@ -22,7 +23,7 @@ from platt_jax.population.segments import Segments
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
-from platt_jax.results.segment_calibrator import SegmentCalibrator, with_posterior_covariance
+from platt_jax.results.segment_calibrator import SIZES, SegmentCalibrator, with_posterior_covariance
 from platt_jax.status import Flag, Status
 
 _ONE_CURVE = "all segments have the curve of all rows"
@@ -83,6 +84,9 @@ def fit_by_segment(
         report_left_out(segments.keys, each.flags, population.likelihood_precision, caller)
     if pooling == "none":
         report_few_rows(smoothing(each), options, caller)
+    history = [] if prior is None else ["prior"]
+    if pooling == "partial" and population is not None and population.estimated:
+        history += size_dependence(population, each, segments.total, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(
         segments.keys,
@@ -92,7 +96,7 @@ def fit_by_segment(
         "complete" if one_curve else pooling,
         population,
         by_level,
-        history=() if prior is None else ("prior",),
+        history=tuple(history),
         options=options,
     )
 
@@ -156,6 +160,17 @@ def report_few_rows(
                 f"{of}: {seen:,.0f} {kind}, but Platt's targets of so few rows by segment add up "
                 f'to {seen + more:,.0f}, and predictions to as many or more: see pooling="partial"'
             )
+
+
+def size_dependence(
+    population: Population, each: Fit, total: Callable[[Floats], Floats], caller: Caller
+) -> list[str]:
+    """What to add to the history where curves depend on the number of rows; warns of it, too."""
+    from platt_jax.population.sizes import depends_on_size
+
+    rows = sum(map(np.asarray, jax.device_get((each.n_pos, each.n_neg))))
+    dependent = depends_on_size(population, rows, total, None if _INNER.get() else caller)
+    return [SIZES] if dependent else []
 
 
 def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:

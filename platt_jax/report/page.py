@@ -23,6 +23,7 @@ from platt_jax.results.atomic import destination, write_atomically
 from platt_jax.results.fit import inspected
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import (
+    SIZES,
     SegmentCalibrator,
     pooled_proba,
     require_segment_calibrator,
@@ -33,6 +34,7 @@ from platt_jax.version import __version__
 
 # False discovery rate of the segments called off.
 _FDR = 0.05
+_OF_SIZES = "Curves depend on the number of rows: where rows are few, predictions are off."
 
 
 @takes_columns
@@ -233,6 +235,8 @@ def _outcome(calibrator: SegmentCalibrator) -> str:
     population = calibrator.population
     if population is not None and population.status != Status.CONVERGED:
         said.append((f"population: {population.status.name}", 1, population.status.message))
+    if SIZES in calibrator.history:
+        said.append(("population", 1, _OF_SIZES))
     said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
     return "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'

@@ -24,6 +24,7 @@ from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 
+SIZES = "sizes"  # an event of `SegmentCalibrator.history`
 # Fields that calibrators with other curves lack, and what their `Fit` says of predictions.
 _SIGMOIDS = "fit", "fallback", "fallback_covariance"
 _OF_CURVES = "A", "B", "nll", "gradient", "hessian", "covariance"
@@ -56,7 +57,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         nights: names of the nights by which `update` was called.
         history: what later calls must know of how (A, B) came about: "prior" was fitted with one
             (or `at_mode` left it a population's), "drift" updated with one, "shifted rows" updated
-            after `shift_prior`, and "robust_covariance" has sandwiches as covariances.
+            after `shift_prior`; "robust_covariance" has sandwiches as covariances; and "sizes" was
+            pooled although curves depend on the number of rows.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
             of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,
@@ -159,6 +161,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         status = None if self.population is None else self.population.status
         if status in (Status.MAX_ITERATIONS, Status.NOT_ESTIMATED):
             lines.append(f"population: {status.name}")
+        if SIZES in self.history:
+            lines.append("population: curves depend on the number of rows")
         return lines
 
     @property

@@ -30,6 +30,7 @@ from platt_jax.population.fitting import (
     report_few_rows,
     report_left_out,
     report_search,
+    size_dependence,
     smoothing,
     with_pooled_curve,
 )
@@ -39,6 +40,7 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import UPPER
 from platt_jax.results.segment_calibrator import (
+    SIZES,
     SegmentCalibrator,
     require_segment_calibrator,
     with_history,
@@ -253,6 +255,9 @@ def _updated(
         if population is not None:
             population = Population.not_estimated(len(keys), population.status)
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
+    history = [x for x in calibrator.history if x != SIZES]
+    if calibrator.pooling == "partial" and population is not None and population.estimated:
+        history += size_dependence(population, each, np.asarray, caller)
     covariance = np.asarray(pooled.covariance)
     return replace(
         calibrator,
@@ -263,6 +268,7 @@ def _updated(
         population=population,
         by_level=levels,
         shift=_shift(calibrator, keys),
+        history=tuple(history),
     )
 
 
