@@ -706,7 +706,9 @@ def test_the_table_of_sizes_is_measured():
     level = found["level"]
     worlds = 300 * len(level)
     warned = f"{300 * sum(level.values()):.0f}"
-    assert f"Of {worlds:,} worlds whose sizes say nothing" in page and f"{warned} were warned" in page
+    assert (
+        f"Of {worlds:,} worlds whose sizes say nothing" in page and f"{warned} were warned" in page
+    )
 
 
 def test_the_tables_of_spreads_are_measured():

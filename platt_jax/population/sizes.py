@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
 from platt_jax.caller import Caller
+from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.symmetric import Symmetric
 from platt_jax.results.population import Population
 
 _LEAST_SEGMENTS = 20
 # At smaller p-values, and from this change of log-odds per standard deviation of x on.
 _P_VALUE, _EFFECT = 1e-3, 0.1
-# Sizes that vary less are alike, and information that is nearly singular says nothing.
+# Log sizes of less variance are alike, and information that is nearly singular says nothing.
 _ALIKE, _SINGULAR = 1e-6, 1e-9
 
 
@@ -30,7 +31,8 @@ def depends_on_size(
     caller: Caller | None = None,
 ) -> bool:
     """Whether curves depend on the numbers of rows (K,) of their segments; a caller is warned."""
-    found = _tested(population, np.asarray(rows, float), total)
+    with np.errstate(all="ignore"):  # scores of any size
+        found = _tested(population, np.asarray(rows, float), total)
     if found is None or not (found[0] < _P_VALUE and found[1] >= _EFFECT):
         return False
     if caller is not None:
@@ -50,21 +52,27 @@ def _tested(
     """The p-value, and the root mean square of gamma's effect on log-odds by one spread of x."""
     used = (rows > 0) & population.likelihood_precision.any((1, 2))
     x = np.log(np.where(used, rows, 1))
-    # A segment's (A, B) is off the mean by a normal variable of covariance P^-1 + S. With its
-    # inverse W, the score of its mean is W (P^-1 pull - mean), which is 0 where P is.
-    precision = Symmetric.of(np.where(used[:, None, None], population.likelihood_precision, 0))
-    spread, mean = Symmetric.of(population.covariance), population.mean
-    shrunk = spread.product(precision).plus_identity().inverse()
-    weight = precision.symmetric_product(shrunk)
-    pull = np.where(used[:, None], population.likelihood_pull, 0).T
-    score = shrunk.transposed_times(
-        *(a - b for a, b in zip(pull, precision.times(*mean), strict=True))
+    # In coordinates in which S is 1, (A, B) of a segment is off the mean by a normal variable of
+    # covariance P^-1 + 1. With its inverse W, the score of the mean is W (P^-1 pull - mean).
+    AA, BA, BB = Symmetric.of(population.covariance).factor()
+    if not BB > 0:  # by rounding, of scores very far from 0
+        return None
+    root = np.array([[AA, 0], [BA, BB]])
+    own = Likelihoods.from_arrays(
+        np.where(used[:, None, None], population.likelihood_precision, 0),
+        np.where(used[:, None], population.likelihood_pull, 0),
     )
-    numbers = used, used * x, used * x * x
+    information_of_B = own.precision.BB
+    own, mean = own.transformed(np.linalg.inv(root)), np.linalg.solve(root, population.mean)
+    within = own.precision.plus(np.eye(2)).inverse()
+    weight = within.scaled(-1).plus(np.eye(2))
+    predicted = own.precision.times(*mean)
+    score = within.times(own.pull_A - predicted[0], own.pull_B - predicted[1])
+    numbers = used, used * x, used * x * x, information_of_B
     of_weight = (x**power * entry for power in range(3) for entry in weight)
-    each = *numbers, *score, *(x * s for s in score), *of_weight, *precision
+    each = *numbers, *score, *(x * s for s in score), *of_weight, *own.precision
     sums = total(np.sum(each, 1, dtype=float))
-    (number, sum_x, squares), sums = sums[:3], sums[3:]
+    (number, sum_x, squares, total_of_B), sums = sums[:4], sums[4:]
     if number < _LEAST_SEGMENTS:
         return None
     if (variance := squares / number - (sum_x / number) ** 2) < _ALIKE:
@@ -73,10 +81,17 @@ def _tested(
     by_mean, by_both, by_slope, metric = (
         Symmetric(*sums[i : i + 3]).matrices for i in (4, 7, 10, 13)
     )
+    if _is_singular(by_mean):
+        return None
     adjust = by_both @ np.linalg.inv(by_mean)
     adjusted, information = score_of_slope - adjust @ score_of_mean, by_slope - adjust @ by_both
-    if not np.linalg.det(information) > _SINGULAR * np.prod(np.diag(information)):
+    if _is_singular(information):
         return None
     gamma = np.linalg.solve(information, adjusted)
-    effect = np.sqrt(variance * (gamma @ metric @ gamma) / metric[1, 1])
+    effect = np.sqrt(variance * (gamma @ metric @ gamma) / total_of_B)
     return float(np.exp(-adjusted @ gamma / 2)), float(effect)
+
+
+def _is_singular(matrix: Floats) -> bool:
+    """Whether a covariance (2, 2) has a direction of nearly none, or is not finite."""
+    return not np.linalg.det(matrix) > _SINGULAR * np.prod(np.diag(matrix)) > 0
