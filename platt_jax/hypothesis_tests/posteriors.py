@@ -91,7 +91,8 @@ def posteriors(
     mean = np.stack([each(fit.A), each(fit.B)], -1)
     mean[n_pos + n_neg < LEAST_ROWS] = np.nan
     curves = NormalMoments(mean, each(fit.covariance))
-    return SegmentPosteriors(curves, n_pos, n_neg, False, _rounding(fit.covariance))
+    counts = (n_pos, n_neg) if calibrator.options.targets == "platt" else (nothing, nothing)
+    return SegmentPosteriors(curves, *counts, False, _rounding(fit.covariance))
 
 
 def _rounding(x: Any) -> float:
