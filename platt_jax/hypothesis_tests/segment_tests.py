@@ -91,7 +91,7 @@ def judged(
     smaller.
     """
     if fitted is not None:
-        rows, fitted = _with_known_slopes(rows, fitted)
+        rows, fitted = _reduced(rows, fitted)
     positives, expected = rows.groups.sums([rows.labels.astype(float), rows.proba])
     by_score = fitted is not None and rows.offset is None
     order = canonical_order(rows.scores if by_score else rows.proba, rows.labels, rows.groups)
@@ -110,10 +110,8 @@ def judged(
     return columns_of(positives, expected, fit, tests, p_value)
 
 
-def _with_known_slopes(
-    rows: FreshRows, fitted: SegmentPosteriors
-) -> tuple[FreshRows, SegmentPosteriors]:
-    """Slopes as well known as a shift's become offsets: two ends of such a curve lie too far out."""
+def _reduced(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[FreshRows, SegmentPosteriors]:
+    """Slopes as well known as a shift's become offsets: ends of such a curve lie too far out."""
     (A, B), at = fitted.curves.mean.T, ends(*fitted.curves, fitted.rounding)
     known, by_row = np.where(np.abs(A) * at.half_width > FARTHEST, A, 0), rows.groups.by_row
     if not known.any():
