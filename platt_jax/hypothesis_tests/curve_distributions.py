@@ -13,7 +13,7 @@ _LEAST_VARIANCE = 1e-9
 # Least count of the labels that represent a curve. So small a count bounds the log-odds on no side.
 _LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
-_FARTHEST = 30.0  # maximum absolute log-odds at an end
+FARTHEST = 30.0  # maximum absolute log-odds at an end
 _NEAR = 1e-6  # last step of a search for a bound, in standard deviations
 
 
@@ -145,7 +145,7 @@ def counted(at: Ends, n_pos: Floats, n_neg: Floats, up: Bools) -> LogBeta:
     probability (Altham 1969, "Exact Bayesian analysis of a 2 x 2 contingency table, and Fisher's
     'exact' significance test"); with two ends, it is half a label at each.
     """
-    log_odds = np.clip(at.mean, -_FARTHEST, _FARTHEST)
+    log_odds = np.clip(at.mean, -FARTHEST, FARTHEST)
     positives, negatives = (1 + np.exp(x * log_odds) for x in (1, -1))
     positives, negatives = positives / at.variance, negatives / at.variance
     share = positives / positives.sum(1, keepdims=True)

@@ -50,11 +50,8 @@ class SegmentPosteriors(NamedTuple):
     @property
     def usable(self) -> Bools:
         """(K,) whether the distribution is known."""
-        finite = (
-            np.isfinite(self.curves.mean).all(1),
-            np.isfinite(self.curves.covariance).all((1, 2)),
-        )
-        return np.logical_and(*finite)
+        mean, covariance = (np.isfinite(x) for x in self.curves)
+        return np.logical_and(mean.all(1), covariance.all((1, 2)))
 
 
 def posteriors(
@@ -74,8 +71,7 @@ def posteriors(
         curves = _widened(fit, population, averaged).of(place)
         if calibrator.by_level is not None and (new := place < 0).any():
             curves.mean[new], curves.covariance[new] = calibrator.by_level.curves(keys[new])
-        rounding = _rounding(curves.covariance)
-        return SegmentPosteriors(curves, nothing, nothing, True, rounding)
+        return SegmentPosteriors(curves, nothing, nothing, True, _rounding(curves.covariance))
     if calibrator.pooling == "complete":
         pooled = calibrator.fallback_covariance
         mean = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
@@ -91,7 +87,8 @@ def posteriors(
     mean = np.stack([each(fit.A), each(fit.B)], -1)
     mean[n_pos + n_neg < LEAST_ROWS] = np.nan
     curves = NormalMoments(mean, each(fit.covariance))
-    return SegmentPosteriors(curves, n_pos, n_neg, False, _rounding(fit.covariance))
+    counts = (n_pos, n_neg) if calibrator.options.targets == "platt" else (nothing, nothing)
+    return SegmentPosteriors(curves, *counts, False, _rounding(fit.covariance))
 
 
 def _rounding(x: Any) -> float:

@@ -14,7 +14,7 @@ from platt_jax.groups import Groups
 from platt_jax.hypothesis_tests import cluster_shocks
 from platt_jax.hypothesis_tests.cluster_shocks import Clusters
 from platt_jax.hypothesis_tests.count_tests import UncertainRows, p_values
-from platt_jax.hypothesis_tests.curve_distributions import Ends, ends
+from platt_jax.hypothesis_tests.curve_distributions import FARTHEST, Ends, ends
 from platt_jax.hypothesis_tests.posteriors import SegmentPosteriors
 from platt_jax.hypothesis_tests.score_tests import MixingDistribution, ScoreTests
 from platt_jax.hypothesis_tests.simulation import canonical_order, sequential_p_values
@@ -90,6 +90,8 @@ def judged(
     of log-odds moved within the margin to where they fit the labels best: farther off, p-values are
     smaller.
     """
+    if fitted is not None:
+        rows, fitted = _reduced(rows, fitted)
     positives, expected = rows.groups.sums([rows.labels.astype(float), rows.proba])
     by_score = fitted is not None and rows.offset is None
     order = canonical_order(rows.scores if by_score else rows.proba, rows.labels, rows.groups)
@@ -106,6 +108,18 @@ def judged(
         rows = rows.moved(_best_within(rows, margin))
     tests, p_value = _against_predictions(rows) if fitted is None else _against_fit(rows, fitted)
     return columns_of(positives, expected, fit, tests, p_value)
+
+
+def _reduced(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[FreshRows, SegmentPosteriors]:
+    """Slopes as well known as a shift's become offsets: ends of such a curve lie too far out."""
+    (A, B), at = fitted.curves.mean.T, ends(*fitted.curves, fitted.rounding)
+    known, by_row = np.where(np.abs(A) * at.half_width > FARTHEST, A, 0), rows.groups.by_row
+    if not known.any():
+        return rows, fitted
+    offset = by_row(known) * (by_row(at.center) - rows.scores)
+    offset = offset if rows.offset is None else offset + rows.offset
+    curves = NormalMoments(np.stack([A - known, B + known * at.center], -1), fitted.curves[1])
+    return rows._replace(offset=offset), fitted._replace(curves=curves)
 
 
 def columns_of(

@@ -132,7 +132,8 @@ def read_rows(
         validation.require_probabilities(left_out, "probability")
         left_out = np.where(np.isfinite(scores), left_out, np.nan)
     elif len(scores):
-        left_out = leave_one_out(calibrator, scores, labels, keys[owner]).astype(float)
+        how = calibrator.options
+        left_out = leave_one_out(calibrator, scores, labels, keys[owner], options=how).astype(float)
     else:
         left_out = np.zeros(0)
     return MeanRows(

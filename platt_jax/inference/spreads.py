@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from platt_jax import validation
 from platt_jax.api import fit_segments
 from platt_jax.arrays import Floats
 from platt_jax.caller import Caller
@@ -98,6 +99,7 @@ def profile_spreads(
         [False, True, True]
     """
     critical = critical_value(level, simultaneous=False)
+    validation.pooling("partial", None, None, validation.options(options))
     compared = compare(segment_rows(scores, labels, segments, weights, offset=offset), options)
     nothing = (np.nan,) * 3
     ends, tests = [nothing] * 3, [(np.nan, np.nan)] * 3

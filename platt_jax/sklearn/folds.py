@@ -214,7 +214,7 @@ def _fit_columns(
     # Rows of the first of two classes are of none of the classes of its one column.
     return [
         OneVsRestCalibrator.from_fit(
-            classes[mine], _part(each, (i, slice(len(mine)))), multilabel or len(mine) == 1
+            classes[mine], _part(each, (i, slice(len(mine)))), multilabel or len(mine) == 1, options
         )
         for i, mine in enumerate(known)
     ]

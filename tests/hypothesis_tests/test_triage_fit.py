@@ -70,6 +70,26 @@ def test_segments_that_have_not_changed_are_not_flagged(cell):
         assert (made["p_value"] <= level).mean() < level + 3 * error
 
 
+SURE_SLOPE = pj.GaussianPrior([-1.0, 0.0], np.diag([1e6, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "rate", "how"),
+    [
+        pytest.param(40, -1.5, dict(curve="shift"), id="shift"),
+        pytest.param(40, -1.5, dict(prior=SURE_SLOPE), id="prior"),
+        pytest.param(20, 0.0, dict(options=pj.Options(targets="none")), id="labels as they are"),
+    ],
+)
+def test_however_curves_were_fitted_only_changed_segments_have_small_p_values(rng, rows, rate, how):
+    """Slopes may be known, and targets be the labels."""
+    known = np.ones(600), np.full(600, rate)
+    calibrator = pj.fit_segments(*rows_from(rng, known, rows), **how)
+    same, moved = (pj.triage(calibrator, *rows_from(rng, known, 300, x)) for x in (0.0, 2.0))
+    assert (same["p_value"] < 0.05).mean() < 0.05
+    assert (moved["p_value"] < 0.05).mean() > 0.6
+
+
 def sure_rows(rng, rows, wrong, spread):
     """Log-odds 33 to 33 + spread away from 0, and labels of which as many are wrong at each end."""
     log_odds = np.sort(np.r_[-33, 33].repeat(rows // 2) * 1.0)

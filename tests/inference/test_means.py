@@ -64,14 +64,21 @@ def by_loop(labels, left_out, segments, proba, pool_segments):
     return np.array(found).T
 
 
-@pytest.mark.parametrize("pooling", ["none", "partial"])
-def test_means_are_those_of_a_loop(rng, pooling):
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({}, id="none"),
+        pytest.param(dict(pooling="partial"), id="partial"),
+        pytest.param(dict(options=pj.Options(intercept=False, targets="none")), id="temperature"),
+    ],
+)
+def test_means_are_those_of_a_loop(rng, how):
     rows = drawn(rng, [20, 30, 45, 80, 25])
     scores, _, segments = drawn(rng, [300, 100, 40, 900, 25])
-    calibrator = pj.fit_segments(*rows, pooling=pooling)
+    calibrator = pj.fit_segments(*rows, **how)
     found = pj.estimate_means(calibrator, *rows, pool=scores, pool_segments=segments)
     assert set(found["status"]) == {"OK"}
-    left_out = pj.leave_one_out(calibrator, *rows)
+    left_out = pj.leave_one_out(calibrator, *rows, options=calibrator.options)
     proba = calibrator.predict_proba(scores, segments)
     expected = by_loop(rows[1], left_out, rows[2], proba, segments)[:5]
     for name, column in zip(

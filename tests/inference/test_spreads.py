@@ -304,3 +304,9 @@ def test_a_covariance_says_whether_it_is_the_likeliest(rng, monkeypatch):
     assert likeliest(own).found
     monkeypatch.setattr(marginal, "_MOST_STEPS", 1)
     assert not likeliest(own).found
+
+
+@pytest.mark.parametrize("options", [pj.Options(monotone=True), pj.Options(intercept=False)])
+def test_a_population_of_normal_parameters_holds_none(options):
+    with pytest.raises(ValueError, match=r"Options\((monotone|intercept)=.*pooling=\"partial\""):
+        pj.profile_spreads([0.0, 1.0], [0, 1], [0, 0], options=options)

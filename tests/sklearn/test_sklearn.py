@@ -381,7 +381,7 @@ def test_cloned_pickled_and_copied(binary):
     X, y = binary
     model = PlattCalibratedClassifier(LogisticRegression(), options=pj.Options(monotone=True))
     assert clone(model).options == model.options
-    model.fit(X, y)
+    assert {x.options for x in model.fit(X, y).calibrators_} == {model.options}
     copy = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copy.predict_proba(X), model.predict_proba(X))
 
