@@ -35,7 +35,7 @@ from platt_jax.population.fitting import (
     with_pooled_curve,
 )
 from platt_jax.results import tables
-from platt_jax.results.fit import Fit, require_same_parameters
+from platt_jax.results.fit import Fit, one_parameter, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import UPPER
@@ -117,7 +117,7 @@ def update(
             the result of `estimate_drift`, if an update is one of its periods later.
         night: a name of the new rows, such as a date or a number. It is kept with the calibrator,
             also in files, as text in `nights`; rows of a name that it has are refused.
-        options: as in `fit_segments`.
+        options: as in `fit_segments`, with the calibrator's intercept and targets.
         progress: as in `fit_segments`.
 
     Returns:
@@ -172,7 +172,7 @@ def update(
     walk = _walk(drift, calibrator)
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
-    require_same_parameters(calibrator.fit, options, "calibrator")
+    _require_options(calibrator, options)
     if "robust_covariance" in calibrator.history:
         raise ValueError(
             "calibrator: expected the covariances of its fits, got one after robust_covariance, "
@@ -290,6 +290,20 @@ def _require_shift_can_stay(calibrator: SegmentCalibrator, options: Options) -> 
             "calibrator: expected curves whose intercepts may differ, got others after "
             "shift_prior; update the calibrator before the shift, with the difference of log-odds "
             "as the offset of the new rows, and shift the result"
+        )
+
+
+def _require_options(calibrator: SegmentCalibrator, options: Options) -> None:
+    """Refuses options by which new rows would be fitted to other curves than the earlier ones."""
+    require_same_parameters(calibrator.fit, options, "calibrator")
+    validation.pooling(calibrator.pooling, None, None, options)
+    unlike_targets = calibrator.options.targets == "none" != options.targets
+    if not options.intercept and one_parameter(calibrator.fit) != "temperature":
+        raise ValueError("options: expected intercept=True beside sigmoids, got False")
+    if calibrator.population is None and unlike_targets:
+        raise ValueError(
+            'options: expected targets="none", as the calibrator was fitted, got '
+            f'"{options.targets}"; pass options=calibrator.options'
         )
 
 

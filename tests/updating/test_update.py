@@ -746,3 +746,27 @@ def test_what_float32_does_not_hold_of_far_scores_is_kept(pooling):
         others = update(before.only(before.keys > 0), *(x[rows[2] > 0] for x in rows))
         np.testing.assert_array_equal(after.fit.A[1:], others.fit.A)
     assert np.isfinite(after.predict_proba(rows[0], rows[2])).all()
+
+
+@pytest.mark.parametrize(
+    ("pooling", "fitted", "given", "message"),
+    [
+        ("partial", {}, {"intercept": False, "targets": "none"}, "expected True with pooling"),
+        ("partial", {}, {"monotone": True}, "monotone"),
+        ("none", {}, {"intercept": False}, "expected intercept=True beside sigmoids"),
+        ("complete", {}, {"intercept": False}, "expected intercept=True beside sigmoids"),
+        ("none", {"targets": "none"}, {}, 'expected targets="none", as the calibrator was fitted'),
+    ],
+)
+def test_options_of_other_curves_than_the_calibrators_are_refused(
+    rng, pooling, fitted, given, message
+):
+    """The curves would be mixtures: intercepts of 0 beside a population that has them."""
+    segments = np.arange(400) % 4
+    scores = rng.normal(size=400)
+    labels = rng.random(400) < 1 / (1 + np.exp(-2 * scores - 1))
+    calibrator = pj.fit_segments(
+        scores, labels, segments, pooling=pooling, options=pj.Options(**fitted)
+    )
+    with pytest.raises(ValueError, match=message):
+        pj.update(calibrator, scores, labels, segments, options=pj.Options(**given))
