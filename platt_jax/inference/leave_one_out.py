@@ -106,8 +106,9 @@ def leave_one_out(
         scores are on a GPU: rows stay there, but for those that are fitted without.
 
     Raises:
-        ValueError: an argument is not as above, the calibrator has levels or a shift, or rows on
-            the host have other numbers of positive and negative labels than the fit.
+        ValueError: an argument is not as above; the calibrator has levels or a shift; or rows,
+            prior and options are not those of the fit: numbers of labels differ, or the fit is over
+            0.1 standard errors from their optimum.
 
     Example:
         >>> from platt_jax import fit
@@ -398,19 +399,6 @@ def _expand(
     return found, which, (A, B)
 
 
-def _require_fitted_there(
-    fit: Fit, rows: Any, prior: GaussianPrior | None, options: Options
-) -> None:
-    """The same of rows on a device."""
-    parameters = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
-    smooth = np.full(len(fit.A), float(options.targets == "platt"))
-    sums = SandwichSums(*rows.map(sums_there, parameters.A, parameters.B, smooth).T)
-    known = np.isfinite(fit.A)
-    fit, parameters, sums = jax.tree.map(itemgetter(known), (fit, parameters, sums))
-    require_fitted_counts(fit, (sums.n_pos, sums.n_neg))
-    require_optimum(fit, parameters, sums.loss(), options)
-
-
 def _require_fitted(
     fit: Fit,
     parameters: FittedParameters,
@@ -436,6 +424,19 @@ def _require_fitted(
             np.stack(size, -1),
         )
     require_optimum(fit, parameters, loss, options)
+
+
+def _require_fitted_there(
+    fit: Fit, rows: Any, prior: GaussianPrior | None, options: Options
+) -> None:
+    """The same of rows on a device."""
+    parameters = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
+    smooth = np.full(len(fit.A), float(options.targets == "platt"))
+    sums = SandwichSums(*rows.map(sums_there, parameters.A, parameters.B, smooth).T)
+    known = np.isfinite(fit.A)
+    fit, parameters, sums = jax.tree.map(itemgetter(known), (fit, parameters, sums))
+    require_fitted_counts(fit, (sums.n_pos, sums.n_neg))
+    require_optimum(fit, parameters, sums.loss(), options)
 
 
 def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:

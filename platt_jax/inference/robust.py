@@ -91,11 +91,11 @@ def robust_covariance(
         NaN where the scores are constant, and where a problem has a single cluster.
 
     Raises:
-        ValueError: an argument is not as above; the class counts of the rows differ from the fit's
-            counts; the calibrator has a shift (`shift_prior` keeps the covariance: shift the
-            result); or it has a population, whose posteriors no sandwich describes. For rows that
-            depend on each other by day, pooling="nested" with the ids (segment, day) then gives
-            bands that cover.
+        ValueError: an argument is not as above; rows, prior and options are not those of the fit,
+            as for `leave_one_out`; the calibrator has a shift (`shift_prior` keeps the covariance:
+            shift the result); or it has a population, whose posteriors no sandwich describes. For
+            rows that depend on each other by day, pooling="nested" with the ids (segment, day) then
+            gives bands that cover.
 
     Example:
         >>> from platt_jax import fit
