@@ -2,7 +2,8 @@
 
 200 segments of about 50 rows, 3 to some thousands, whose slopes and intercepts correlate with the
 logarithm of their size. How often is `fit_segments(pooling="partial")` warned of it, how far off
-are its smallest segments, and does `pooling="nested"` with size classes help?
+are its smallest segments, and does `pooling="nested"` with size classes help? And the same of
+rows sampled by their labels, whose numbers tell of the intercepts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _POINTS = np.linspace(-2, 2, 41)
 # Correlations of log size with the slope and with the intercept.
 _RELATED = (0.0, 0.0), (0.5, 0.0), (0.7, 0.0), (1.0, 0.0), (0.0, 0.5), (0.0, 0.7), (0.0, 1.0)
 _CLASSES = 8
+_KEPT = 0.02  # share of the negatives
 
 
 def main() -> None:
@@ -64,6 +66,60 @@ def remedy() -> dict[str, dict[str, list[float]]]:
     return found
 
 
+def sampled() -> dict[str, Any]:
+    """Predicted over true positives after `shift_prior`, and in both halves by kept rows.
+
+    Of 200 segments of 300 rows all positives are kept, and one negative in fifty.
+    """
+    found = [_sampled(seed) for seed in range(10)]
+    return {
+        "warned": float(np.mean([warned for warned, _ in found])),
+        **dict(zip(_WAYS, np.mean([x for _, x in found], 0).round(3).tolist(), strict=True)),
+    }
+
+
+_WAYS = "partial", "nested, with size classes", "partial, of all rows"
+
+
+def _sampled(seed: int) -> tuple[bool, list[list[float]]]:
+    rng = np.random.default_rng(seed)
+    world = World(1.5, 0.3, -5.5, 0.8)
+    which = np.repeat(np.arange(200), 300)
+    scores = rng.normal(size=len(which))
+    true = probability(world.parameters(rng, 200), scores, which)
+    labels = rng.random(len(which)) < true
+    kept = labels | (rng.random(len(which)) < _KEPT)
+    sizes = np.bincount(which[kept], minlength=200)
+    few = np.isin(which, np.argsort(sizes)[:100])
+    ids = np.stack([_size_class(sizes)[which], which], 1)
+    shift = {"from_rate": 0.5, "to_rate": _KEPT / (1 + _KEPT)}
+    partial, warned = _fitted(scores[kept], labels[kept], which[kept], "partial")
+    nested, _ = _fitted(scores[kept], labels[kept], ids[kept], "nested")
+    whole, _ = _fitted(scores, labels, which, "partial")
+    found = []
+    for calibrator, at in (
+        (partial.shift_prior(**shift), which),
+        (nested.shift_prior(**shift), ids),
+        (whole, which),
+    ):
+        proba = calibrator.predict_proba(scores, at)
+        found.append([proba[x].sum() / true[x].sum() for x in (slice(None), few, ~few)])
+    return warned, found
+
+
+def _fitted(*arguments: Any) -> tuple[pj.SegmentCalibrator, bool]:
+    """The calibrator of scores, labels and segments with this pooling, and whether it was told."""
+    *rows, pooling = arguments
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        calibrator = pj.fit_segments(*rows, pooling=pooling)
+    return calibrator, any("how many rows their segments have" in str(x.message) for x in said)
+
+
+def _size_class(sizes: np.ndarray) -> np.ndarray:
+    return np.searchsorted(np.quantile(sizes, np.linspace(0, 1, _CLASSES + 1)[1:-1]), sizes)
+
+
 def _drawn(
     rng: np.random.Generator, world: World, segments: int, rows: int, pair: tuple[float, float]
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
@@ -92,35 +148,29 @@ def _warned(
     found = []
     for seed in range(worlds):
         _, drawn = _drawn(np.random.default_rng(seed), world, segments, rows, pair)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            pj.fit_segments(*drawn, pooling="partial")
-        found.append(any("how many rows their segments have" in str(x.message) for x in said))
+        found.append(_fitted(*drawn, "partial")[1])
     return float(np.mean(found).round(4))
 
 
 def _remedied(seed: int, pair: tuple[float, float]) -> list[tuple[float, float, float]]:
     parameters, (scores, labels, which) = _drawn(np.random.default_rng(seed), _WORLD, 200, 50, pair)
     sizes = np.bincount(which)
-    classes = np.searchsorted(np.quantile(sizes, np.linspace(0, 1, _CLASSES + 1)[1:-1]), sizes)
+    classes = _size_class(sizes)
     small = np.flatnonzero(sizes <= np.quantile(sizes, 0.25))
     seen, points = small.repeat(len(_POINTS)), np.tile(_POINTS, len(small))
     true = probability(parameters, points, seen)
     share = np.exp(-(points**2) / 2)  # of scores
     found = []
-    with warnings.catch_warnings(action="ignore"):
-        for pooling in ("partial", "nested"):
-            ids, at = which, seen
-            if pooling == "nested":
-                ids, at = (np.stack([classes[x], x], 1) for x in (which, seen))
-            calibrator = pj.fit_segments(scores, labels, ids, pooling=pooling)
-            proba, (lower, upper) = (
-                calibrator.predict_proba(points, at),
-                calibrator.band(points, at),
-            )
-            excess = true * np.log(true / proba) + (1 - true) * np.log((1 - true) / (1 - proba))
-            values = (lower <= true) & (true <= upper), proba - true, excess
-            found.append(tuple(np.average(x, weights=share) for x in values))
+    for pooling in ("partial", "nested"):
+        ids, at = which, seen
+        if pooling == "nested":
+            ids, at = (np.stack([classes[x], x], 1) for x in (which, seen))
+        calibrator, _ = _fitted(scores, labels, ids, pooling)
+        proba = calibrator.predict_proba(points, at)
+        lower, upper = calibrator.band(points, at)
+        excess = true * np.log(true / proba) + (1 - true) * np.log((1 - true) / (1 - proba))
+        values = (lower <= true) & (true <= upper), proba - true, excess
+        found.append(tuple(np.average(x, weights=share) for x in values))
     return found
 
 
@@ -128,6 +178,7 @@ _PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "level": level,
     "power": power,
     "remedy": remedy,
+    "sampled": sampled,
 }
 
 if __name__ == "__main__":
