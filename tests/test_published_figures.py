@@ -711,6 +711,21 @@ def test_the_table_of_sizes_is_measured():
     )
 
 
+def test_what_sampling_by_labels_does_to_pooling_is_measured():
+    page = " ".join((ROOT / "docs/howto/base_rate.md").read_text(encoding="utf-8").split())
+    found = read("inference/sizes.json")["results"]["sampled"]
+    (partial, fewest, _), (classes, of_classes, _), (whole, of_whole, _) = (
+        x for x in found.values() if isinstance(x, list)
+    )
+    for sentence in (
+        f"predicted {partial:.2f} times the true number of positives, and {fewest:.2f} times in",
+        f"fitted without sampling, {whole:.2f} and {of_whole:.2f} (",
+        f"predicted {classes:.2f} and {of_classes:.2f} times",
+    ):
+        assert sentence in page
+    assert found["warned"] == 1
+
+
 def test_the_tables_of_spreads_are_measured():
     page = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
     assert [line for line in of_spreads() if line not in page] == []
