@@ -695,8 +695,8 @@ def test_the_table_of_sizes_is_measured():
     for pair, ways in found["remedy"].items():
         partial, nested = ways.values()
         covered, off, excess = (
-            f"{x:.{digits}f}; {y:.{digits}f}"
-            for x, y, digits in zip(partial, nested, (2, 2, 3), strict=True)
+            "; ".join(f"{round(x, digits) + 0:.{digits}f}" for x in both)  # no -0
+            for both, digits in zip(zip(partial, nested, strict=True), (2, 2, 3), strict=True)
         )
         warned = found["power"].get(f"{pair}, intercept 0", 0)
         shown = ", ".join(f"{x:g}".removeprefix("0") or "0" for x in ast.literal_eval(pair))
