@@ -702,7 +702,7 @@ def test_the_table_of_sizes_is_measured():
         shown = ", ".join(f"{x:g}".removeprefix("0") or "0" for x in ast.literal_eval(pair))
         assert f"| {shown} | {warned:.2f} | {covered} | {off} | {excess} |" in page
     rare = [share for name, share in found["power"].items() if ".7" in name and "-4" in name]
-    assert f"With 2 % positives the shares are {min(rare):.2f} and more" in page
+    assert f"With 10 % positives the shares are {min(rare):.2f} and more" in page
     level = found["level"]
     worlds = 300 * len(level)
     warned = f"{300 * sum(level.values()):.0f}"

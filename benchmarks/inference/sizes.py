@@ -108,7 +108,7 @@ def _sampled(seed: int) -> tuple[bool, list[list[float]]]:
 
 
 def _fitted(*arguments: Any) -> tuple[pj.SegmentCalibrator, bool]:
-    """The calibrator of scores, labels and segments with this pooling, and whether it was told."""
+    """The calibrator of scores, labels, segments and pooling, and whether the call warned."""
     *rows, pooling = arguments
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -90,8 +90,16 @@ def judged(
     of log-odds moved within the margin to where they fit the labels best: farther off, p-values are
     smaller.
     """
-    if fitted is not None:
-        rows, fitted = _reduced(rows, fitted)
+    if fitted is None or not (known := _has_known_slope(fitted)).any():
+        return _judged(rows, fitted, margin)
+    by_shift = _judged(*_with_slopes_in_offset(rows, fitted, known), margin)
+    if known.all():
+        return by_shift
+    found = _judged(rows, fitted, margin)
+    return {name: np.where(known, by_shift[name], found[name]) for name in found}
+
+
+def _judged(rows: FreshRows, fitted: SegmentPosteriors | None, margin: float) -> dict[str, Array]:
     positives, expected = rows.groups.sums([rows.labels.astype(float), rows.proba])
     by_score = fitted is not None and rows.offset is None
     order = canonical_order(rows.scores if by_score else rows.proba, rows.labels, rows.groups)
@@ -110,15 +118,26 @@ def judged(
     return columns_of(positives, expected, fit, tests, p_value)
 
 
-def _reduced(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[FreshRows, SegmentPosteriors]:
-    """Slopes as well known as a shift's become offsets: ends of such a curve lie too far out."""
-    (A, B), at = fitted.curves.mean.T, ends(*fitted.curves, fitted.rounding)
-    known, by_row = np.where(np.abs(A) * at.half_width > FARTHEST, A, 0), rows.groups.by_row
-    if not known.any():
-        return rows, fitted
-    offset = by_row(known) * (by_row(at.center) - rows.scores)
+def _has_known_slope(fitted: SegmentPosteriors) -> Bools:
+    """(K,) whether a slope is so well known that log-odds at an end would be clipped."""
+    known: Bools = np.abs(fitted.curves.mean[:, 0]) * _ends(fitted).half_width > FARTHEST
+    return known
+
+
+def _ends(fitted: SegmentPosteriors) -> Ends:
+    return ends(*fitted.curves, fitted.rounding)
+
+
+def _with_slopes_in_offset(
+    rows: FreshRows, fitted: SegmentPosteriors, known: Bools
+) -> tuple[FreshRows, SegmentPosteriors]:
+    """The same with known slopes (K,) as a part of the offset, as a shift has."""
+    (A, B), center, by_row = fitted.curves.mean.T, _ends(fitted).center, rows.groups.by_row
+    slope = np.where(known, A, 0)
+    offset = by_row(slope) * (by_row(center) - rows.scores)
     offset = offset if rows.offset is None else offset + rows.offset
-    curves = NormalMoments(np.stack([A - known, B + known * at.center], -1), fitted.curves[1])
+    mean = np.stack([A - slope, B + slope * np.where(known, center, 0)], -1)
+    curves = fitted.curves._replace(mean=mean)
     return rows._replace(offset=offset), fitted._replace(curves=curves)
 
 

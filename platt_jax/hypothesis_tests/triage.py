@@ -65,10 +65,10 @@ def triage(
 
     Against the fit, `p_value` is twice the smaller p-value (Bonferroni) of two counts, one for the
     level and one for the slope, by a saddlepoint approximation (Lugannani & Rice 1980) that is
-    integrated over the curve's distribution. So it is against the predictions if there are
-    clusters; without, Cox's and Spiegelhalter's statistics are compared with those of simulated
-    labels. It is valid for segments of any size, and depends neither on the order of the rows nor
-    on other segments, but for the clusters' estimated spread.
+    integrated over the curve's distribution. With clusters, predictions are tested by the same
+    two counts. Without clusters, Cox's and Spiegelhalter's statistics are compared with those of
+    simulated labels. Either p-value is valid for segments of any size, and depends neither on the
+    order of the rows nor on other segments, but for the clusters' estimated spread.
 
     Among the segments with a q-value of at most q, the expected share of false discoveries is at
     most q (Benjamini & Hochberg 1995), if segments are independent. This holds for one look at rows

@@ -55,6 +55,7 @@ from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import expit, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
+from platt_jax.status import Status
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
@@ -145,12 +146,10 @@ def leave_one_out(
         return _segments_left_out(calibrator, columns, segments, False, prior, options, caller)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
-        prior, options = _as_fitted(calibrator, prior, options)
+        fit, prior, options = _as_fitted(calibrator, prior, options)
         places = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
         one_curve = calibrator.pooling == "complete"
-        found = _segments_left_out(
-            calibrator.fit, columns, places, one_curve, prior, options, caller
-        )
+        found = _segments_left_out(fit, columns, places, one_curve, prior, options, caller)
         return _averaged(calibrator, columns, places, found)
     return _columns_left_out(calibrator, columns, prior, options, caller)
 
@@ -199,8 +198,8 @@ def _rows_there(
     one_curve = False
     fit: Any = calibrator
     if isinstance(calibrator, SegmentCalibrator):
-        prior, options = _as_fitted(calibrator, prior, options)
-        fit, one_curve = calibrator.fit, calibrator.pooling == "complete"
+        fit, prior, options = _as_fitted(calibrator, prior, options)
+        one_curve = calibrator.pooling == "complete"
     fit = _checked(jax.device_get(fit), rows.batch, rows.dtype)
     if one_curve:
         rows, fit, prior, options = rows.as_one(), *_of_all(fit, prior, options)
@@ -218,12 +217,16 @@ def _rows_there(
 
 def _as_fitted(
     calibrator: SegmentCalibrator, prior: GaussianPrior | None, options: Options
-) -> tuple[GaussianPrior | None, Options]:
-    """The prior and the options of the segments' fits; refuses those with a prior each."""
+) -> tuple[Fit, GaussianPrior | None, Options]:
+    """The fits, their prior and their options; refuses those with a prior each."""
     _require_as_fitted(calibrator)
-    if (population := calibrator.population) is not None and population.estimated:
-        return population.prior, replace(options, targets="none")
-    return prior, options
+    fit, population = calibrator.fit, calibrator.population
+    if population is None or not population.estimated:
+        return fit, prior, options
+    # A segment that the population leaves out was fitted alone, and is no optimum with the prior.
+    alone = ~np.asarray(population.likelihood_precision).any((1, 2))
+    status = np.where(alone, int(Status.MAX_ITERATIONS), np.asarray(fit.status))
+    return replace(fit, status=status), population.prior, replace(options, targets="none")
 
 
 def _averaged(
@@ -380,7 +383,7 @@ def _expand(
         pieces = list(rows.tiles(problems))
         piece_sums = [_sums(rows, tiles, center) for tiles in pieces]
         total: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *piece_sums)
-        known = np.isfinite(fit.A[problems])  # NaN fits have no rows
+        known = np.isfinite(fit.A[problems])  # NaN fits have no optimum to compare
         own = _entries(problems[known], (fit, parameters, center.coordinates))
         _require_fitted(*own, _entries(known, total), options)
         doubtful: list[tuple[NDArray[Any], ...]] = []

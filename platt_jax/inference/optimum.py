@@ -11,7 +11,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
 from platt_jax.results.fit import Fit
 
-# Standard errors from the optimum that change nothing, and how many units of rounding may add up.
+# A fit so many standard errors from the optimum is near it; so many units of rounding may add up.
 _NEAR, _ROUNDINGS = 0.1, 30
 
 
@@ -34,7 +34,7 @@ class LossAtFit(NamedTuple):
     scale: Floats
     gradient: Floats  # (K, 2)
     hessian: Floats  # (K, 2, 2)
-    size: Floats  # (K, 2) sums of the absolute terms of the gradient, which tell its rounding
+    size: Floats  # (K, 2) about the sum of the gradient's absolute terms, for its rounding
 
     def with_prior(self, problems: FittedParameters) -> "LossAtFit":
         """The same with the prior's part of the loss."""
@@ -54,7 +54,7 @@ class LossAtFit(NamedTuple):
         return matrices(1 / self.scale, 0, -self.center / self.scale, 1)
 
     def inverse(self, free: Bools) -> Floats:
-        """(K, 2, 2) the inverse of the Hessian over what is free (K, 2); NaN if singular."""
+        """(K, 2, 2) the inverse of the Hessian over what is free (K, 2); not finite if singular."""
         hessian = self.hessian
         h_AA, h_AB, h_BB = hessian[:, 0, 0], hessian[:, 0, 1], hessian[:, 1, 1]
         ratio = h_AB / h_BB
@@ -100,8 +100,11 @@ def require_optimum(
     """Refuses rows of which converged fits (K,) are not the optimum.
 
     Such are the rows of another fit with the same numbers of labels, rows without the weights, the
-    offset, the options or the prior of the fit, and all rows after `shift_prior`.
+    offset, the options or the prior of the fit, and all rows after `shift_prior`. Fits that stopped
+    by the size of the gradient may be anywhere near the optimum, and are not checked.
     """
+    if options.stopping != "decrement":
+        return
     with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
         whole = rows.with_prior(problems)
         inverse = whole.inverse(problems.free)
@@ -114,6 +117,6 @@ def require_optimum(
         far = np.asarray(fit.converged) & np.isfinite(distance) & (distance > allowed)
     if far.any():
         raise ValueError(
-            "scores, labels, weights, offset, prior, options: expected those of the fit, got "
-            f"others, whose optimum is {distance[far][0]:.3g} standard errors from the fit"
+            "scores, labels: expected the rows of the fit, with its weights, offset, prior and "
+            f"options, got others: their optimum is {distance[far][0]:.3g} standard errors away"
         )

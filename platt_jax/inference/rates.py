@@ -41,7 +41,7 @@ from platt_jax.searches import Roots, newton_roots
 from platt_jax.status import Status
 
 _NOTHING = 1e-6  # differences of densities, by root mean square, that say nothing of a rate
-# Events of a calibrator's history after which probabilities do not add up to the labels' targets.
+# Events of a calibrator's events after which probabilities do not add up to the labels' targets.
 _RATES_UNLIKE = "prior", "drift", "shifted rows"
 _TOLERANCE = 1e-10  # largest last step, relative to the rate and to its complement
 
@@ -209,10 +209,10 @@ def _base_rates(
         return _BaseRates(each, each, np.full(len(place), np.inf))
     pooling = calibrator.pooling
     temperatures = one_parameter(calibrator.fit) == "temperature"
-    unlike = [x for x in calibrator.history if x in _RATES_UNLIKE]
+    unlike = [x for x in calibrator.events if x in _RATES_UNLIKE]
     if temperatures or unlike or pooling not in ("none", "complete"):
         what = "of temperatures" if temperatures else f"with pooling={pooling!r}"
-        what = f"with {unlike[0]!r} in its history" if unlike else what
+        what = f"with {unlike[0]!r} in its events" if unlike else what
         raise ValueError(
             f"from_rate: expected shares of positives for a calibrator {what}: one number, or "
             f"({number},) in the order of calibrator.keys, such as the mean probability of the "
@@ -227,7 +227,7 @@ def _base_rates(
     )
     rows = positives + negatives
     total = positives
-    if calibrator.options.targets == "platt":  # the sum of his targets (1999, section 2.2)
+    if calibrator.options.targets == "platt":  # the sum of Platt's targets (1999, section 2.2)
         total = positives * ((positives + 1) / (positives + 2)) + negatives / (negatives + 2)
     with np.errstate(invalid="ignore"):
         fitted = total / rows

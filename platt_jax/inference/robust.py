@@ -41,7 +41,7 @@ from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids, with_history
+from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids, with_event
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
@@ -187,7 +187,7 @@ def _segments_there(
         covariances = accelerators.results(covariances, rows.dtype, rows.device)
     fit = replace(calibrator.fit, covariance=covariances[0])
     made = replace(calibrator, fit=fit, fallback_covariance=covariances[1])
-    return with_history(made, "robust_covariance")
+    return with_event(made, "robust_covariance")
 
 
 def _numbers(
@@ -230,7 +230,7 @@ def _segments_by_sums(
         require_optimum(fit, each[0], each[1].loss(), options)
         robust = sandwich(*each)
     made = replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
-    return with_history(made, "robust_covariance")
+    return with_event(made, "robust_covariance")
 
 
 def _columns_with_sandwich(

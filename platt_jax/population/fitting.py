@@ -84,9 +84,9 @@ def fit_by_segment(
         report_left_out(segments.keys, each.flags, population.likelihood_precision, caller)
     if pooling == "none":
         report_few_rows(smoothing(each), options, caller)
-    history = [] if prior is None else ["prior"]
+    events = [] if prior is None else ["prior"]
     if pooling == "partial" and population is not None and population.estimated:
-        history += size_dependence(population, each, segments.total, caller)
+        events += size_dependence(population, each, segments.total, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(
         segments.keys,
@@ -96,7 +96,7 @@ def fit_by_segment(
         "complete" if one_curve else pooling,
         population,
         by_level,
-        history=tuple(history),
+        events=tuple(events),
         options=options,
     )
 
@@ -165,7 +165,7 @@ def report_few_rows(
 def size_dependence(
     population: Population, each: Fit, total: Callable[[Floats], Floats], caller: Caller
 ) -> list[str]:
-    """What to add to the history where curves depend on the number of rows; warns of it, too."""
+    """The event to remember where curves depend on the number of rows; the caller is warned."""
     from platt_jax.population.sizes import depends_on_size
 
     rows = sum(map(np.asarray, jax.device_get((each.n_pos, each.n_neg))))

@@ -18,7 +18,7 @@ from platt_jax.population.symmetric import Symmetric
 from platt_jax.results.population import Population
 
 _LEAST_SEGMENTS = 20
-# At smaller p-values, and from this change of log-odds per standard deviation of x on.
+# A dependence is told from these on: the p-value, and log-odds per standard deviation of x.
 _P_VALUE, _EFFECT = 1e-3, 0.1
 # Log sizes of less variance are alike, and information that is nearly singular says nothing.
 _ALIKE, _SINGULAR = 1e-6, 1e-9
@@ -49,7 +49,7 @@ def depends_on_size(
 def _tested(
     population: Population, rows: NDArray[Any], total: Callable[[Floats], Floats]
 ) -> tuple[float, float] | None:
-    """The p-value, and the root mean square of gamma's effect on log-odds by one spread of x."""
+    """The p-value, and the root mean square of gamma's effect by one standard deviation of x."""
     used = (rows > 0) & population.likelihood_precision.any((1, 2))
     x = np.log(np.where(used, rows, 1))
     # In coordinates in which S is 1, (A, B) of a segment is off the mean by a normal variable of
@@ -93,5 +93,5 @@ def _tested(
 
 
 def _is_singular(matrix: Floats) -> bool:
-    """Whether a covariance (2, 2) has a direction of nearly none, or is not finite."""
+    """Whether an information matrix (2, 2) nearly lacks a direction, or is not finite."""
     return not np.linalg.det(matrix) > _SINGULAR * np.prod(np.diag(matrix)) > 0

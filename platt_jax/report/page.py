@@ -235,7 +235,7 @@ def _outcome(calibrator: SegmentCalibrator) -> str:
     population = calibrator.population
     if population is not None and population.status != Status.CONVERGED:
         said.append((f"population: {population.status.name}", 1, population.status.message))
-    if SIZES in calibrator.history:
+    if SIZES in calibrator.events:
         said.append(("population", 1, _OF_SIZES))
     said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
     return "".join(

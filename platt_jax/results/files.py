@@ -49,7 +49,7 @@ _CODES = {
     "passes": float("inf"),
     "population_status": max(Status),
 }
-_TEXTS = "nights", "history"  # fields of a SegmentCalibrator
+_TEXTS = "nights", "events"  # fields of a SegmentCalibrator
 # Axes of a field after the axes of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 FIT_FIELDS = tuple(field.name for field in fields(Fit))

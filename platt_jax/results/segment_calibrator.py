@@ -24,7 +24,7 @@ from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 
-SIZES = "sizes"  # an event of `SegmentCalibrator.history`
+SIZES = "sizes"  # an event of `SegmentCalibrator.events`
 # Fields that calibrators with other curves lack, and what their `Fit` says of predictions.
 _SIGMOIDS = "fit", "fallback", "fallback_covariance"
 _OF_CURVES = "A", "B", "nll", "gradient", "hessian", "covariance"
@@ -55,10 +55,10 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         shift: (K + 1,), what `shift_prior` has added to B of each segment, and last to B of unseen
             segments, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
-        history: what later calls must know of how (A, B) came about: "prior" was fitted with one
-            (or `at_mode` left it a population's), "drift" updated with one, "shifted rows" updated
-            after `shift_prior`; "robust_covariance" has sandwiches as covariances; and "sizes" was
-            pooled although curves depend on the number of rows.
+        events: what later calls must know of how (A, B) came about. "prior": fitted with a prior,
+            or `at_mode` left a population's. "drift": updated with a drift. "shifted rows": updated
+            after `shift_prior`. "robust_covariance": covariances are sandwiches. "sizes": pooled
+            although curves depend on the number of rows.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
             of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,
@@ -75,7 +75,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
     by_level: Levels | None = None
     shift: NDArray[Any] | None = None
     nights: tuple[str, ...] = ()
-    history: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
     options: Options = field(default=Options(), compare=False)
     curves: FittedCurves | None = None
 
@@ -161,7 +161,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         status = None if self.population is None else self.population.status
         if status in (Status.MAX_ITERATIONS, Status.NOT_ESTIMATED):
             lines.append(f"population: {status.name}")
-        if SIZES in self.history:
+        if SIZES in self.events:
             lines.append("population: curves depend on the number of rows")
         return lines
 
@@ -265,13 +265,21 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             >>> pooled.at_mode().pooling
             'none'
         """
+        if self.population is None or not self.population.estimated:
+            return self._replaced(population=None)
         fit = vars(self)["fit"]
-        if self.population is not None and self.population.estimated:
-            known = np.isfinite(fit.A)[:, None, None]
-            inverse = np.linalg.inv(np.where(known, fit.hessian, np.eye(2)).astype(np.float64))
-            fit = replace(fit, covariance=np.where(known, inverse, np.nan).astype(fit.A.dtype))
-        alone = self._replaced(fit=fit, pooling="none", population=None, by_level=None)
-        return alone if self.population is None else with_history(alone, "prior")
+        known = np.isfinite(fit.A)[:, None, None]
+        inverse = np.linalg.inv(np.where(known, fit.hessian, np.eye(2)).astype(np.float64))
+        fit = replace(fit, covariance=np.where(known, inverse, np.nan).astype(fit.A.dtype))
+        alone = self._replaced(
+            fit=fit,
+            pooling="none",
+            population=None,
+            by_level=None,
+            options=replace(self.options, targets="none"),
+            events=tuple(x for x in self.events if x != SIZES),
+        )
+        return with_event(alone, "prior")
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
         """The calibrator for rows with another rate of positives than the fitted rows.
@@ -379,10 +387,10 @@ for _name in _SIGMOIDS:
     setattr(SegmentCalibrator, _name, _OfSigmoids(_name))
 
 
-def with_history(calibrator: SegmentCalibrator, event: str) -> SegmentCalibrator:
-    """The calibrator with one more event in its history."""
-    events = dict.fromkeys((*calibrator.history, event))
-    return calibrator._replaced(history=tuple(events))
+def with_event(calibrator: SegmentCalibrator, event: str) -> SegmentCalibrator:
+    """The calibrator with one more event in its events."""
+    events = dict.fromkeys((*calibrator.events, event))
+    return calibrator._replaced(events=tuple(events))
 
 
 def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:

@@ -43,7 +43,7 @@ from platt_jax.results.segment_calibrator import (
     SIZES,
     SegmentCalibrator,
     require_segment_calibrator,
-    with_history,
+    with_event,
     with_posterior_covariance,
 )
 from platt_jax.status import Flag, Status
@@ -117,7 +117,8 @@ def update(
             the result of `estimate_drift`, if an update is one of its periods later.
         night: a name of the new rows, such as a date or a number. It is kept with the calibrator,
             also in files, as text in `nights`; rows of a name that it has are refused.
-        options: as in `fit_segments`, with the calibrator's intercept and targets.
+        options: as in `fit_segments`. The intercept is as for the calibrator, and so are targets
+            that are the labels.
         progress: as in `fit_segments`.
 
     Returns:
@@ -173,7 +174,7 @@ def update(
     nights = _with_night(calibrator.nights, night)
     options = validation.options(options)
     _require_options(calibrator, options)
-    if "robust_covariance" in calibrator.history:
+    if "robust_covariance" in calibrator.events:
         raise ValueError(
             "calibrator: expected the covariances of its fits, got one after robust_covariance, "
             "whose sandwiches new rows cannot update; update the calibrator before"
@@ -189,8 +190,8 @@ def update(
     )
     updated = replace(updated, nights=nights)
     if walk.noise.any():
-        updated = with_history(updated, "drift")
-    return updated if updated.shift is None else with_history(updated, "shifted rows")
+        updated = with_event(updated, "drift")
+    return updated if updated.shift is None else with_event(updated, "shifted rows")
 
 
 def _updated(
@@ -255,9 +256,9 @@ def _updated(
         if population is not None:
             population = Population.not_estimated(len(keys), population.status)
     each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
-    history = [x for x in calibrator.history if x != SIZES]
+    events = [x for x in calibrator.events if x != SIZES]
     if calibrator.pooling == "partial" and population is not None and population.estimated:
-        history += size_dependence(population, each, np.asarray, caller)
+        events += size_dependence(population, each, np.asarray, caller)
     covariance = np.asarray(pooled.covariance)
     return replace(
         calibrator,
@@ -268,7 +269,7 @@ def _updated(
         population=population,
         by_level=levels,
         shift=_shift(calibrator, keys),
-        history=tuple(history),
+        events=tuple(events),
     )
 
 
@@ -297,10 +298,10 @@ def _require_options(calibrator: SegmentCalibrator, options: Options) -> None:
     """Refuses options by which new rows would be fitted to other curves than the earlier ones."""
     require_same_parameters(calibrator.fit, options, "calibrator")
     validation.pooling(calibrator.pooling, None, None, options)
-    unlike_targets = calibrator.options.targets == "none" != options.targets
     if not options.intercept and one_parameter(calibrator.fit) != "temperature":
         raise ValueError("options: expected intercept=True beside sigmoids, got False")
-    if calibrator.population is None and unlike_targets:
+    plain = calibrator.population is None and calibrator.options.targets == "none"
+    if plain and options.targets == "platt":
         raise ValueError(
             'options: expected targets="none", as the calibrator was fitted, got '
             f'"{options.targets}"; pass options=calibrator.options'

@@ -33,7 +33,9 @@ def rows_of(rng, kind, dtype=np.float64):
 
 
 def assert_refused(room, fitted, rows, given):
-    with pytest.raises(ValueError, match="expected those of the fit, got others, whose optimum is"):
+    with pytest.raises(
+        ValueError, match="scores, labels: expected the rows of the fit, with its weights"
+    ):
         room(fitted, *rows, **given)
 
 
@@ -109,3 +111,22 @@ def test_sandwiches_are_not_updated(rng, pooling):
     robust = robust_covariance(pj.fit_segments(*rows, pooling=pooling), *rows)
     with pytest.raises(ValueError, match=r"calibrator: .* got one after robust_covariance"):
         pj.update(robust, *rows)
+
+
+def test_segments_that_a_population_leaves_out_are_taken(rng):
+    """They were fitted alone, without the population as their prior."""
+    segments = np.arange(2_000) % 20
+    scores = rng.normal(size=2_000)
+    labels = labels_of(rng, 2 * scores)
+    scores[segments == 3] *= 1e4
+    with pytest.warns(RuntimeWarning, match="are fitted alone"):
+        calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    assert np.isfinite(pj.leave_one_out(calibrator, scores, labels, segments)).all()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_fits_that_stopped_by_the_gradient_are_taken(rng, room):
+    """Of small scores a small gradient is no small distance."""
+    rows = rng.normal(size=200) * 1e-4, rng.random(200) < 0.4
+    options = Options.libsvm()
+    room(pj.fit(*rows, options=options), *rows, options=options)

@@ -121,14 +121,14 @@ def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng)
         (pj.update(calibrator, *later, drift=0.5), "drift"),
         (pj.update(calibrator.shift_prior(0.2, 0.5), *later), "shifted rows"),
     ):
-        assert made.history == (why,)
+        assert made.events == (why,)
         pj.save(tmp_path / "made", made)
         loaded = pj.load(tmp_path / "made")
         assert loaded == made
-        with pytest.raises(ValueError, match=f"from_rate: .* with '{why}' in its history"):
+        with pytest.raises(ValueError, match=f"from_rate: .* with '{why}' in its events"):
             pj.estimate_rates(loaded.only(np.arange(4) < 2), rows[0], rows[2])
         pj.estimate_rates(made, rows[0], rows[2], from_rate=0.2)
-    assert pj.update(calibrator, *later).history == ()
+    assert pj.update(calibrator, *later).events == ()
 
 
 def test_arguments(rng):

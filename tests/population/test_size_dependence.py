@@ -52,7 +52,7 @@ def test_it_is_told(tmp_path, rng, pair):
     rows = related(rng, *pair)
     with pytest.warns(RuntimeWarning, match=TOLD):
         calibrator = pj.fit_segments(*rows, pooling="partial")
-    assert calibrator.history == ("sizes",)
+    assert calibrator.events == ("sizes",)
     assert "population: curves depend on the number of rows" in repr(calibrator)
     assert "curves depend on the number of rows" in calibrator._repr_html_()
     report.to_html(tmp_path / "page.html", calibrator, *rows)
@@ -62,27 +62,27 @@ def test_it_is_told(tmp_path, rng, pair):
 
 
 def test_it_is_told_of_updates(rng):
-    """Of all rows so far: a night of large segments with other curves changes the answer."""
+    """Of all rows so far: a night whose sizes tell of the intercepts changes the answer."""
     first, night = related(rng), related(rng, 0, 1)
     calibrator = pj.fit_segments(*first, pooling="partial")
-    assert calibrator.history == ()
+    assert calibrator.events == ()
     night = night[0], night[1], night[2] + 200
     with pytest.warns(RuntimeWarning, match=TOLD):
         updated = pj.update(calibrator, *night)
-    assert updated.history == ("sizes",)
+    assert updated.events == ("sizes",)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("number", [10, 25, 200])
 def test_nothing_is_told_where_sizes_say_nothing(rng, number):
-    assert pj.fit_segments(*related(rng, number=number), pooling="partial").history == ()
+    assert pj.fit_segments(*related(rng, number=number), pooling="partial").events == ()
 
 
 @pytest.mark.filterwarnings("error")
 def test_nothing_is_told_of_alike_or_few_segments(rng):
     scores, labels, segments = related(rng, 0, 1)
     few = segments < 19
-    assert not pj.fit_segments(scores[few], labels[few], segments[few], pooling="partial").history
+    assert not pj.fit_segments(scores[few], labels[few], segments[few], pooling="partial").events
     alike = np.tile(np.arange(100), len(scores) // 100)
     number = len(alike)
     pj.fit_segments(scores[:number], labels[:number], alike, pooling="partial")
