@@ -31,6 +31,8 @@ from platt_jax.ids.factorize import factorize
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.fitting import report_few_rows
+from platt_jax.population.sizes import report_dependence
+from platt_jax.results.segment_calibrator import SIZES
 
 _POOLINGS = "none", "partial", "complete"
 _SAMPLED = 100_000  # rows
@@ -131,6 +133,8 @@ def fit_segments(
             raise each
     if pooling == "none" and (other is None or isinstance(other, LogOddsCurve)):
         report_few_rows(np.sum([each.smoothing for each in found], axis=0), options, Caller())
+    if SIZES in found[0].large.events:
+        report_dependence(Caller())
     ids = [schema.field(name) for name in segments]
     return ClusterCalibrator(engine, fitted, names, ids, found)
 

@@ -37,13 +37,17 @@ def depends_on_size(
         return False
     if caller is not None:
         p_value, effect = found
-        caller.warn(
-            f"pooling: curves depend on how many rows their segments have (p = {p_value:.1g}; "
-            f"log-odds change by {effect:.2g} with a standard deviation of log rows). Where rows "
-            'are few, predictions are off and bands too narrow. Use pooling="nested" with ids '
-            "(size class, segment): see docs/howto/few_rows.md"
-        )
+        report_dependence(caller, f" (p = {p_value:.1g}; by {effect:.2g} per sd of log rows)")
     return True
+
+
+def report_dependence(caller: Caller, numbers: str = "") -> None:
+    """Warns of curves that depend on the numbers of rows of their segments."""
+    caller.warn(
+        f"pooling: log-odds depend on how many rows their segments have{numbers}. Where rows are "
+        'few, predictions are off and bands too narrow. Use pooling="nested" with ids (size class, '
+        "segment): see docs/howto/few_rows.md"
+    )
 
 
 def _tested(

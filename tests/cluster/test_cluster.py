@@ -364,3 +364,17 @@ def test_a_process_that_is_killed_changes_nothing(rng, tmp_path, monkeypatch):
             getattr(found.collect().fit, field), getattr(expected.collect().fit, field)
         )
     assert pickle.loads(pickle.dumps(found.collect())) == found.collect()
+
+
+def test_curves_that_depend_on_the_number_of_rows_are_told(rng, threads):
+    """By the driver, once, of all parts."""
+    worth = rng.normal(size=120)
+    s = np.repeat(np.arange(120), np.maximum(3, 40 * np.exp(worth)).astype(int))
+    f = rng.normal(size=len(s))
+    y = rng.random(len(s)) < 1 / (1 + np.exp(-2 * f - 0.8 * worth[s]))
+    with pytest.warns(RuntimeWarning, match="depend on how many rows") as said:
+        found = cluster.fit_segments(
+            pa.table({"f": f, "y": y.astype(int), "s": s}), **NAMES, pooling="partial", partitions=2
+        )
+    assert len(said) == 1
+    assert found.collect().events == ("sizes",)

@@ -10,7 +10,7 @@ import platt_jax as pj
 from platt_jax import report
 from platt_jax.population import sizes
 
-TOLD = "curves depend on how many rows their segments have"
+TOLD = "log-odds depend on how many rows their segments have"
 
 
 def related(rng, slope=0.0, intercept=0.0, number=200):
