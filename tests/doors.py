@@ -87,10 +87,11 @@ def bootstrap(rows, folder, **given):
 
 
 def update(rows, folder, **given):
-    """Of a calibrator that knows none of these segments."""
+    """Of a calibrator of the same options that knows none of these segments."""
     several = rows["segments"].ndim > 1
     other = [(-1, "x")] * 4 if several else np.full(4, -1)
-    earlier = pj.fit_segments([1.0, -1.0, 0.5, 0.0], [1, 0, 0, 1], other)
+    options = given.get("options", Options())
+    earlier = pj.fit_segments([1.0, -1.0, 0.5, 0.0], [1, 0, 0, 1], other, options=options)
     updated = pj.update(earlier, **rows, **given)
     mine = updated.only(~earlier.seen(updated.keys))
     return replace(mine, fallback=pj.Sigmoid(np.nan, np.nan))

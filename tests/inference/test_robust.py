@@ -138,7 +138,12 @@ def test_segments_and_classes_are_fits_of_their_own(rng):
         calibrator, scores, labels, segments=segments, clusters=clusters, **shared
     )
     assert (
-        replace(robust, fit=calibrator.fit, fallback_covariance=calibrator.fallback_covariance)
+        replace(
+            robust,
+            fit=calibrator.fit,
+            fallback_covariance=calibrator.fallback_covariance,
+            events=calibrator.events,
+        )
         == calibrator
     )
     for name in "abc":
