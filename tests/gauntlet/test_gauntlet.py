@@ -147,7 +147,7 @@ FAULTS = [
     ("fit_segments partial", too_sure, "bands hold the truth"),
     ("fit_segments partial", scattered, "worse than one curve for all"),
     ("estimate_rates", moved, "outside intervals"),
-    ("estimate_means", moved, "intervals hold means"),
+    ("estimate_means", moved, "expected the rows of the fit"),
     ("triage fit", moved, "nothing changed"),
     ("Monitor fit", moved, "nothing changed"),
 ]
