@@ -37,7 +37,8 @@ def depends_on_size(
         return False
     if caller is not None:
         p_value, effect = found
-        report_dependence(caller, f" (p = {p_value:.1g}; by {effect:.2g} per sd of log rows)")
+        numbers = f" (p = {p_value:.1g}; by {effect:.2g} for a standard deviation of log rows)"
+        report_dependence(caller, numbers)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Rows given again beside a fit: others than those of the fit are refused, whatever they lack."""
+"""Rows that are given again beside a fit are those of the fit, or they are refused."""
 
 import jax
 import jax.numpy as jnp
