@@ -36,9 +36,8 @@ def depends_on_size(
     if found is None or not (found[0] < _P_VALUE and found[1] >= _EFFECT):
         return False
     if caller is not None:
-        p_value, effect = found
-        numbers = f" (p = {p_value:.1g}; by {effect:.2g} for a standard deviation of log rows)"
-        report_dependence(caller, numbers)
+        numbers = " (p = {:.1g}; by {:.2g} for a standard deviation of log rows)"
+        report_dependence(caller, numbers.format(*found))
     return True
 
 
