@@ -137,7 +137,7 @@ def test_every_call_of_rows_is_timed_beside_a_fit(tmp_path, benchmark):
 def test_every_call_takes_no_more_memory_than_is_recorded(benchmark):
     """Within a tenth, and three bytes a row: what all calls share varies by some megabytes.
 
-    Threads that wait for a busy machine hold more at once; so the least of three is asked.
+    The record is the most of three processes on an idle machine; here the least of three is asked.
     """
     memory = benchmark("memory")
     recorded = json.loads((ROOT / "benchmarks" / "results" / "memory.json").read_text())
