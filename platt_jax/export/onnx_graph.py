@@ -81,6 +81,8 @@ class _Graph:
         self.constants: dict[str, NDArray[Any]] = {
             "zero": np.zeros(()),
             "one": np.ones(()),
+            "nan": np.array(np.nan),
+            "one_axis": np.array([-1]),
             "of_segments_table": (
                 _stored([*found.parameters, found.fallback])
                 if found.pieces is None
@@ -97,7 +99,7 @@ class _Graph:
                 self._add_levels()
             else:
                 self.nodes[-1].output[0] = "parameters"
-        self.add("Cast", ["score"], "wide_score", to=TensorProto.DOUBLE)
+        self.add("Cast", [self._flat("score")], "wide_score", to=TensorProto.DOUBLE)
         if found.pieces is not None:
             self._add_pieces(found.pieces)
             return
@@ -110,6 +112,11 @@ class _Graph:
     def add(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
         """Adds a node with one output."""
         self.nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+
+    def _flat(self, source: str) -> str:
+        """An input (N,). Behind a classifier it may be (N, 1), whose rows would meet all others."""
+        self.add("Reshape", [source, "one_axis"], f"{source}_by_row")
+        return f"{source}_by_row"
 
     def add_decisions(self, cuts: Reached) -> None:
         """Whether sign score >= sign threshold, where the sign is -1 for curves that fall.
@@ -135,7 +142,7 @@ class _Graph:
             in_encoder, self.inputs[name] = _KEY_TYPES[kind]
             values = list(dict.fromkeys(self._found.columns[i]))
             self._codes.append({value: code for code, value in enumerate(values)})
-            self._encode(name, f"code_{i}", in_encoder, values or [kind()])
+            self._encode(self._flat(name), f"code_{i}", in_encoder, values or [kind()])
         if prod(len(codes) + 1 for codes in self._codes) >= _MOST_COMBINATIONS:
             raise ValueError(
                 "calibrator: expected fewer than 2^63 combinations of ids of its columns, got more"
@@ -226,7 +233,6 @@ class _Graph:
         table = [np.asarray(getattr(pieces, name), float) for name in names]
         self.constants |= {
             "pieces_table": np.stack(table, 1),
-            "nan": np.array(np.nan),
             "least_score": np.array(-_LARGEST),
             "largest_score": np.array(_LARGEST),
         }
@@ -316,14 +322,19 @@ class _Graph:
         return "bent_value"
 
     def _add_sigmoid(self, logit: str, probability: str) -> None:
-        """`expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0."""
+        """`expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0.
+
+        OpenVINO's exponential of NaN is 0.
+        """
         self.add("Abs", [logit], "distance")
         self.add("Neg", ["distance"], "exponent")
         self.add("Exp", ["exponent"], "e")
         self.add("GreaterOrEqual", [logit, "zero"], "is_likely")
         self.add("Where", ["is_likely", "one", "e"], "numerator")
         self.add("Add", ["one", "e"], "denominator")
-        self.add("Div", ["numerator", "denominator"], probability)
+        self.add("Div", ["numerator", "denominator"], f"{probability}_of_number")
+        self.add("IsNaN", [logit], f"no_{logit}")
+        self.add("Where", [f"no_{logit}", "nan", f"{probability}_of_number"], probability)
 
     def _add_mean(self) -> None:
         """The mean of the sigmoid over normal log-odds, with one column per `nodes` entry."""

@@ -36,7 +36,7 @@ A, B = {fallback}
 
 def predict_proba(score):
     """P(y=1) of a score; NaN for NaN."""
-    return sigmoid(A * score + B)
+    return sigmoid(A * float(score) + B)
 '''
 
 _CURVES = """
@@ -82,6 +82,7 @@ _BY_SEGMENT = '''
 
 def predict_proba(score, segment):
     """P(y=1) of a score in a segment{tuple_note}; NaN for NaN, and without a curve."""
+    score = float(score)
     {names} = {curve}
 '''
 
@@ -107,6 +108,7 @@ FALLBACK = {fallback}
 
 def predict_proba(score, segment):
     """P(y=1) of a score in a segment{tuple_note}; NaN for NaN, and without a curve."""
+    score = float(score)
     if score != score:
         return nan
     ends, pieces = CURVES.get(segment, FALLBACK)
@@ -132,8 +134,8 @@ def to_python(calibrator: Exportable) -> str:
     """A calibrator as the text of a Python module that needs only Python.
 
     The module's function is `predict_proba(score, segment)`, or `predict_proba(score)` for one
-    sigmoid. It takes one score and returns one probability, equal to `predict_proba` here within
-    rounding. With a population the error is at most 1e-7 where the standard deviation of the
+    sigmoid. It takes one score, any number that `float` takes, and returns one probability, equal
+    to `predict_proba` here within rounding. With a population the error is at most 1e-7 where the standard deviation of the
     log-odds is up to 2, 6e-6 up to 3, and 5e-4 up to 5. Unlike `predict_proba` here, it is NaN for
     an infinite score where A is 0, and with a population for scores whose squares overflow.
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import fields
+from decimal import Decimal
 from importlib.resources import files
 from uuid import UUID
 
@@ -127,6 +128,24 @@ def test_the_python_module_predicts_what_the_calibrator_does(kind):
     seen = rows[0][1]
     assert np.isnan(module["predict_proba"](np.nan, seen))
     assert [module["predict_proba"](f, seen) for f in (np.inf, -np.inf)] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("curve", ["sigmoid", "isotonic", "quadratic"])
+@pytest.mark.parametrize("number", [np.float32, np.int8, Decimal])
+def test_the_python_module_computes_in_double_whatever_the_score_is(curve, number, rng):
+    """NumPy computes a float32 times a Python float in float32, and Decimal times it not at all."""
+    scores, segments = 1000 + rng.normal(size=300), np.repeat([0, 1, 2], 100)
+    labels = rng.random(300) < 1 / (1 + np.exp(1000 - scores))
+    fitted = pj.fit_segments(scores, labels, segments, curve=curve)
+    one = pj.fit(scores, labels)
+    for made, more in ((fitted, (1,)), (one, ())) if curve == "sigmoid" else ((fitted, (1,)),):
+        module = {}
+        exec(to_python(made), module)
+        score = number(100) if number is np.int8 else number(1000.1)
+        found = module["predict_proba"](score, *more)
+        expected = made.predict_proba([float(score)], *([x] for x in more))[0]
+        assert type(found) is float
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
 def test_the_python_module_needs_nothing_else(tmp_path):
@@ -375,6 +394,30 @@ def test_onnx_of_ids_of_two_columns():
     columns = {"segment_0": np.array(shops, object), "segment_1": np.array(years, np.int64)}
     _, p = run_onnx(to_onnx(fitted), score=scores, **columns)
     assert_close(p, expected)
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial"])
+def test_onnx_behind_a_model_whose_outputs_have_two_axes(pooling, rng):
+    """Classifiers of ONNX give (N, 1): each row has one curve, not all rows' curves."""
+    onnx = pytest.importorskip("onnx")
+    scores, segments = rng.normal(size=300), rng.integers(0, 5, 300)
+    fitted = pj.fit_segments(scores, rng.random(300) < 0.5, segments, pooling=pooling)
+    served = to_onnx(fitted)
+    kinds = {"score": onnx.TensorProto.DOUBLE, "segment": onnx.TensorProto.INT64}
+    tensor = onnx.helper.make_tensor_value_info
+    before = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Identity", [f"{x}_in"], [f"{x}_out"]) for x in kinds],
+            "classifier",
+            [tensor(f"{x}_in", kind, ["N", 1]) for x, kind in kinds.items()],
+            [tensor(f"{x}_out", kind, ["N", 1]) for x, kind in kinds.items()],
+        ),
+        ir_version=served.ir_version,
+        opset_imports=served.opset_import,
+    )
+    both = onnx.compose.merge_models(before, served, [(f"{x}_out", x) for x in kinds])
+    _, p = run_onnx(both, score_in=scores[:, None], segment_in=segments[:, None])
+    np.testing.assert_allclose(p, fitted.predict_proba(scores, segments), atol=1e-7)
 
 
 def test_onnx_of_one_sigmoid(dtype):
