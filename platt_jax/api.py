@@ -25,7 +25,13 @@ from platt_jax.ids.vocabulary import distinct
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import ClassPooling, Options, OtherName, Pooling, SigmoidName
 from platt_jax.population.device_segments import segments_of, where_rows_are
-from platt_jax.population.fitting import fit_by_segment, inner_fits, report_few_rows, smoothing
+from platt_jax.population.fitting import (
+    fit_by_segment,
+    fit_events,
+    inner_fits,
+    report_few_rows,
+    smoothing,
+)
 from platt_jax.population.segments import FitArguments, SegmentSource
 from platt_jax.results.fit import Fit, problem_names
 from platt_jax.results.fitted_curves import CurveBatch
@@ -381,7 +387,7 @@ def fit_one_vs_rest(
         report_non_finite(each, options, "class", rows.keys, caller)
         if rows.multilabel:  # else rows are divided by their sums
             report_few_rows(smoothing(each), options, caller, "classes")
-        return unpooled(rows.keys, each, options)
+        return unpooled(rows.keys, each, options, fit_events(prior, rows.has_offset))
 
     return OneVsRestCalibrator(rows.classes, where_rows_are(rows, fit_classes), rows.multilabel)
 

@@ -70,7 +70,7 @@ class ProcessSegments(SummedSegments):
         everything = tuple(LocalRows(some.pooled, np.array([0])) for some in self._here)
         self._all_rows = summed(local=everything, number=1)
         self._summed = summed(local=by_segment, number=len(keys))
-        super().__init__(keys, dtype, self._summed, sizes[:-1])
+        super().__init__(keys, dtype, self._summed, sizes[:-1], has_offset)
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`. Samples of all processes are gathered, unless they send sums only."""

@@ -42,7 +42,7 @@ from platt_jax.status import Status
 
 _NOTHING = 1e-6  # differences of densities, by root mean square, that say nothing of a rate
 # Events of a calibrator's events after which probabilities do not add up to the labels' targets.
-_RATES_UNLIKE = "prior", "drift", "shifted rows"
+_RATES_UNLIKE = "prior", "offset", "drift", "shifted rows"
 _TOLERANCE = 1e-10  # largest last step, relative to the rate and to its complement
 
 
@@ -79,9 +79,9 @@ def estimate_rates(
         from_rate: the share of positives at which the calibrator's probabilities hold: (K,) in the
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
-            condition for B. It is needed where that does not hold: with a population, a prior or no
-            intercept; and after an `update` with a drift, or of a calibrator after `shift_prior`,
-            whose rows are of several rates.
+            condition for B. It is needed where that does not hold: with a population, a prior, an
+            offset or no intercept; and after an `update` with a drift, or of a calibrator after
+            `shift_prior`, whose rows are of several rates.
         level: confidence level of the interval, in (0, 1).
 
     Returns:

@@ -60,6 +60,11 @@ class ChunkedSegments(Segments):
         dtype: np.dtype[Any] = self._rows.dtype
         return dtype
 
+    @property
+    def has_offset(self) -> bool:
+        """See `Segments`."""
+        return self._rows.has_offset
+
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         context = self._context(options, stage)._replace(checkpoint=self._checkpoint)

@@ -84,7 +84,7 @@ def fit_by_segment(
         report_left_out(segments.keys, each.flags, population.likelihood_precision, caller)
     if pooling == "none":
         report_few_rows(smoothing(each), options, caller)
-    events = [] if prior is None else ["prior"]
+    events = [*fit_events(prior, segments.has_offset)]
     if pooling == "partial" and population is not None and population.estimated:
         events += size_dependence(population, each, segments.total, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
@@ -99,6 +99,11 @@ def fit_by_segment(
         events=tuple(events),
         options=options,
     )
+
+
+def fit_events(prior: GaussianPrior | None, has_offset: bool) -> tuple[str, ...]:
+    """The events of a calibrator by a fit with this prior, of rows with an offset or without."""
+    return ("prior",) * (prior is not None) + ("offset",) * has_offset
 
 
 def report_search(population: Population, caller: Caller) -> None:

@@ -102,6 +102,10 @@ class Segments(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the scores."""
 
+    @property
+    def has_offset(self) -> bool:
+        """Whether rows have an offset."""
+
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """The fit of each segment; given arrays have leading axis (K,)."""
 

@@ -25,9 +25,15 @@ class SummedSegments(Segments):
     """Implements `Segments`, except `pooled`, for rows of the segments as K problems."""
 
     def __init__(
-        self, keys: NDArray[Any], dtype: np.dtype[Any], rows: Rows, sizes: Integers
+        self,
+        keys: NDArray[Any],
+        dtype: np.dtype[Any],
+        rows: Rows,
+        sizes: Integers,
+        has_offset: bool,
     ) -> None:
         self._keys, self._dtype, self._rows, self._sizes = keys, dtype, rows, sizes
+        self._has_offset = has_offset
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -38,6 +44,11 @@ class SummedSegments(Segments):
     def dtype(self) -> np.dtype[Any]:
         """See `Segments`."""
         return self._dtype
+
+    @property
+    def has_offset(self) -> bool:
+        """See `Segments`."""
+        return self._has_offset
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""

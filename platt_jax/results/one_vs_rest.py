@@ -393,8 +393,11 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         return self._in_columns(self.by_class._inspected()[0]), "class", self.classes
 
 
-def unpooled(keys: NDArray[Any], fit: Fit, options: Options) -> SegmentCalibrator:
+def unpooled(
+    keys: NDArray[Any], fit: Fit, options: Options, events: tuple[str, ...] = ()
+) -> SegmentCalibrator:
     """The calibrator of classes that were fitted each alone, of which none is unseen."""
     unknown = np.full((), np.nan, fit.A.dtype)
     covariance = np.full((2, 2), np.nan, fit.A.dtype)
-    return SegmentCalibrator(keys, fit, Sigmoid(unknown, unknown), covariance, options=options)
+    none = Sigmoid(unknown, unknown)
+    return SegmentCalibrator(keys, fit, none, covariance, events=events, options=options)

@@ -56,9 +56,9 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             segments, since the fit; None for nothing.
         nights: names of the nights by which `update` was called.
         events: what later calls must know of how (A, B) came about. "prior": fitted with a prior,
-            or `at_mode` left a population's. "drift": updated with a drift. "shifted rows": updated
-            after `shift_prior`. "robust_covariance": covariances are sandwiches. "sizes": pooled
-            although curves depend on the number of rows.
+            or `at_mode` left a population's. "offset": some rows had an offset. "drift": updated
+            with a drift. "shifted rows": updated after `shift_prior`. "robust_covariance":
+            covariances are sandwiches. "sizes": pooled although curves depend on the number of rows.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
             of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,

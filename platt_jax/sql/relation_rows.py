@@ -186,7 +186,8 @@ class QuerySegments(SummedSegments):
     """
 
     def __init__(self, keys: NDArray[Any], rows: QueryRows) -> None:
-        super().__init__(keys, _DTYPE, rows.without_all(), rows.good[:-1])
+        has_offset = rows.names.offset is not None
+        super().__init__(keys, _DTYPE, rows.without_all(), rows.good[:-1], has_offset)
         self._with_all = rows
 
     def coordinates(self, options: Options) -> Coordinates:

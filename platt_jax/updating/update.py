@@ -189,6 +189,8 @@ def update(
         rows, lambda: _updated(before, rows, forgetting, walk, options, progress, caller)
     )
     updated = replace(updated, nights=nights)
+    if rows.has_offset:
+        updated = with_event(updated, "offset")
     if walk.noise.any():
         updated = with_event(updated, "drift")
     return updated if updated.shift is None else with_event(updated, "shifted rows")

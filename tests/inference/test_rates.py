@@ -118,6 +118,8 @@ def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng)
     for made, why in (
         (pj.fit_segments(*rows, prior=prior), "prior"),
         (pj.fit_segments(*rows, pooling="partial").at_mode(), "prior"),
+        (pj.fit_segments(*rows, offset=rows[0] / 2), "offset"),
+        (pj.update(calibrator, *later, offset=later[0] / 2), "offset"),
         (pj.update(calibrator, *later, drift=0.5), "drift"),
         (pj.update(calibrator.shift_prior(0.2, 0.5), *later), "shifted rows"),
     ):
@@ -129,6 +131,10 @@ def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng)
             pj.estimate_rates(loaded.only(np.arange(4) < 2), rows[0], rows[2])
         pj.estimate_rates(made, rows[0], rows[2], from_rate=0.2)
     assert pj.update(calibrator, *later).events == ()
+    classes = pj.fit_one_vs_rest(
+        rows[0].reshape(-1, 2), rows[1][::2], prior=prior, offset=np.zeros((len(rows[0]) // 2, 2))
+    )
+    assert classes.by_class.events == ("prior", "offset")
 
 
 def test_arguments(rng):
