@@ -135,9 +135,10 @@ def to_python(calibrator: Exportable) -> str:
 
     The module's function is `predict_proba(score, segment)`, or `predict_proba(score)` for one
     sigmoid. It takes one score, any number that `float` takes, and returns one probability, equal
-    to `predict_proba` here within rounding. With a population the error is at most 1e-7 where the standard deviation of the
-    log-odds is up to 2, 6e-6 up to 3, and 5e-4 up to 5. Unlike `predict_proba` here, it is NaN for
-    an infinite score where A is 0, and with a population for scores whose squares overflow.
+    to `predict_proba` here within rounding. With a population the error is at most 1e-7 where the
+    standard deviation of the log-odds is up to 2, 6e-6 up to 3, and 5e-4 up to 5. Unlike
+    `predict_proba` here, it is NaN for an infinite score where A is 0, and with a population for
+    scores whose squares overflow.
 
     Args:
         calibrator: a SegmentCalibrator with any curves, a Sigmoid or a Fit of one problem.

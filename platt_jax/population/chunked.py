@@ -47,7 +47,7 @@ class ChunkedSegments(Segments):
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self._rows, self._caller, self._mesh = rows, caller, mesh
-        self._checkpoint = checkpoint
+        self._checkpoint, self.has_offset = checkpoint, rows.has_offset
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -59,11 +59,6 @@ class ChunkedSegments(Segments):
         """See `Segments`."""
         dtype: np.dtype[Any] = self._rows.dtype
         return dtype
-
-    @property
-    def has_offset(self) -> bool:
-        """See `Segments`."""
-        return self._rows.has_offset
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""

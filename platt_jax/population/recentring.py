@@ -42,7 +42,7 @@ def shift_of_mean(
 
     `response` (K, 2) are the derivatives of the posterior means by the population's mean of B.
     """
-    kept, shift, least, terms = 0.0, 0.0, np.inf, _terms(grid)
+    kept, shift, least, terms = 0.0, 0.0, np.inf, node_terms(grid)
     for _ in range(_MOST_STEPS):
         at = _shifted(posteriors, response, shift)
         losses = segments.losses(grid, at, stage)
@@ -58,19 +58,7 @@ def shift_of_mean(
     return kept
 
 
-def expected_derivatives(
-    grid: Grid, losses: NDArray[np.float64], at: Normals
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The expected gradients (K, 2) and Hessians (K, 2, 2) of losses under normal distributions.
-
-    From the losses (K, J) at the nodes alone: under a normal distribution of mean m and covariance
-    C, the expected gradient of g is the expectation of C^-1 (x - m) g(x) (Stein 1981).
-    """
-    gradient, hessian = _expected(_terms(grid), losses, at)
-    return np.stack(gradient, -1), hessian.matrices
-
-
-def _terms(grid: Grid) -> NDArray[np.float64]:
+def node_terms(grid: Grid) -> NDArray[np.float64]:
     """(J, 5), z and the upper triangle of z z' - 1 at each node, times its weight."""
     z_A, z_B = grid.z.T
     terms = np.stack([z_A, z_B, z_A * z_A - 1, z_A * z_B, z_B * z_B - 1], -1)
@@ -80,8 +68,12 @@ def _terms(grid: Grid) -> NDArray[np.float64]:
     return weighted
 
 
-def _expected(terms: Any, losses: Any, at: Normals) -> tuple[tuple[Any, Any], Symmetric]:
-    """`expected_derivatives` as their entries."""
+def expected_derivatives(terms: Any, losses: Any, at: Normals) -> tuple[tuple[Any, Any], Symmetric]:
+    """The expected gradients and Hessians (K,) of losses under normal distributions.
+
+    From the losses (K, J) at the nodes alone: under a normal distribution of mean m and covariance
+    C, the expected gradient of g is the expectation of C^-1 (x - m) g(x) (Stein 1981).
+    """
     h_A, h_B, *square = product(terms, losses.T)
     factor: Any = at[2:]
     AA, BA, BB = factor
@@ -96,7 +88,7 @@ def _slope_and_bend(terms: Any, losses: Any, at: Normals, response: Any) -> Any:
     xp = namespace(losses)
     if xp is jnp:
         losses = jnp.nan_to_num(losses)  # of segments added
-    gradient, hessian = _expected(terms, losses, at)
+    gradient, hessian = expected_derivatives(terms, losses, at)
     along = hessian.AB * response[:, 0] + hessian.BB * response[:, 1]
     return xp.stack([gradient[1].sum(), along.sum()])
 

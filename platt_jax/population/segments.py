@@ -94,6 +94,8 @@ class Segments(Protocol):
     all rows.
     """
 
+    has_offset: bool  # whether rows have an offset
+
     @property
     def keys(self) -> NDArray[Any]:
         """(K,) ids of the segments, ascending."""
@@ -101,10 +103,6 @@ class Segments(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the scores."""
-
-    @property
-    def has_offset(self) -> bool:
-        """Whether rows have an offset."""
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """The fit of each segment; given arrays have leading axis (K,)."""

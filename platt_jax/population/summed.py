@@ -33,7 +33,7 @@ class SummedSegments(Segments):
         has_offset: bool,
     ) -> None:
         self._keys, self._dtype, self._rows, self._sizes = keys, dtype, rows, sizes
-        self._has_offset = has_offset
+        self.has_offset = has_offset
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -44,11 +44,6 @@ class SummedSegments(Segments):
     def dtype(self) -> np.dtype[Any]:
         """See `Segments`."""
         return self._dtype
-
-    @property
-    def has_offset(self) -> bool:
-        """See `Segments`."""
-        return self._has_offset
 
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""

@@ -58,7 +58,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         events: what later calls must know of how (A, B) came about. "prior": fitted with a prior,
             or `at_mode` left a population's. "offset": some rows had an offset. "drift": updated
             with a drift. "shifted rows": updated after `shift_prior`. "robust_covariance":
-            covariances are sandwiches. "sizes": pooled although curves depend on the number of rows.
+            covariances are sandwiches. "sizes": pooled though curves depend on numbers of rows.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
             of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,

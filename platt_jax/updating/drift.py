@@ -59,16 +59,6 @@ class Drift(ComparedByValue):
     shift: Floats
     calibrator: SegmentCalibrator
 
-    @property
-    def lasting_covariance(self) -> Floats:
-        """(2, 2) covariance of the part of (A, B) that lasts from one period to the next."""
-        return _share(self.lasting) * self.covariance
-
-    @property
-    def passing_covariance(self) -> Floats:
-        """(2, 2) covariance of the part of (A, B) that changes with each period."""
-        return (1 - _share(self.lasting)) * self.covariance
-
     def __repr__(self) -> str:
         lines = [
             f"Drift of {counted(len(self.calibrator), 'segment')} between two periods",

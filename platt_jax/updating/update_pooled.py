@@ -68,6 +68,7 @@ class UpdatedSegments(Segments):
         known: Bools,
     ) -> None:
         self._keys, self._rows, self._at = keys, rows, at
+        self.has_offset = rows.has_offset
         self._earlier, self._known = earlier, known
         # In coordinates in which slopes and intercepts are of one size.
         self._coordinates = memory.coordinates(memory.total)
