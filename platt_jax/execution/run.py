@@ -72,7 +72,9 @@ def run_problems(task: Task, problems: Problems, given: Any, context: Context) -
 
     def run_chunk(chunk: Chunk) -> Any:
         space = packing.Space(chunk.capacity, reused=True)
-        return _run_chunk(task, chunk, take(chunk.problems, _ALL, space), given, options, compiler)
+        on_grid = chunk.on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given))
+        rows = take(chunk.problems, _ALL, space)
+        return chunk.off_grid(_solved(task, chunk, rows, on_grid, options, compiler))
 
     def run_on_mesh(mesh: Mesh, chunks: list[Chunk]) -> Any:
         program = partial(
@@ -261,18 +263,6 @@ def _smaller_chunks(rows: int, error: Exception, caller: Caller) -> int:
     if rows == shapes.sizes().chunk_rows[-1]:
         caller.warn("the device's memory ran out: going on with smaller chunks, which takes longer")
     return smaller
-
-
-def _run_chunk(
-    task: Task,
-    chunk: Chunk,
-    rows: Columns,
-    given: Any,
-    options: Options,
-    compiler: str | None,
-) -> Any:
-    given = chunk.on_grid(jax.tree.map(lambda leaf: leaf[chunk.problems], given))
-    return chunk.off_grid(_solved(task, chunk, rows, given, options, compiler))
 
 
 def _solved(
