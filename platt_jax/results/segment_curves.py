@@ -19,6 +19,7 @@ from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.probabilities import (
     UPPER,
     band,
+    clipped_logit,
     expit,
     finite_where_flat,
     nearer_scores,
@@ -135,6 +136,15 @@ class ShiftedCurves:
             return self.curves.proba(scores, self._which(places))
         return np.asarray(expit(self._log_odds(scores, self._which(places), offset)))
 
+    def bounds(self, scores: Any, places: Integers, offset: Any) -> Sequence[NDArray[Any]]:
+        """The two probabilities of Venn-Abers predictors."""
+        curves: Any = self.curves  # VennAbersCurves
+        which = self._which(places)
+        both: tuple[NDArray[Any], NDArray[Any]] = curves.both(scores, which)
+        if offset is None and self.shift is None:
+            return both
+        return [np.asarray(expit(self._moved(clipped_logit(p), which, offset))) for p in both]
+
     def band(
         self, scores: Any, places: Integers, offset: Any, critical: float
     ) -> Sequence[NDArray[Any]]:
@@ -156,7 +166,9 @@ class ShiftedCurves:
         return np.where(places < 0, len(self.curves) - 1, places)
 
     def _log_odds(self, scores: Any, which: Integers, offset: Any) -> Any:
-        log_odds = self.curves.log_odds(scores, which)
+        return self._moved(self.curves.log_odds(scores, which), which, offset)
+
+    def _moved(self, log_odds: Any, which: Integers, offset: Any) -> Any:
         if self.shift is not None:
             log_odds = log_odds - self.shift[which]
         return with_offset(log_odds, offset)

@@ -23,6 +23,7 @@ from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.levels import Levels
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import critical_value, normal_parameters
+from platt_jax.results.ragged_curves import VennAbersCurves
 from platt_jax.results.segment_curves import (
     PosteriorSigmoids,
     SegmentCurves,
@@ -144,6 +145,46 @@ class PredictsBySegment(ById):
 
         lower, upper = self._by_row(self._segment_curves(), band, 2, scores, segments, offset)
         return lower, upper
+
+    @takes_columns
+    def bounds(
+        self, scores: Column, segments: Column = None, *, offset: Column | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The two probabilities of each row by Venn-Abers predictors, of which one is calibrated.
+
+        p0 is what the isotonic fit of the segment's rows and this row says of it if its label is 0,
+        p1 if it is 1. Where the rows are exchangeable, p0 of rows of class 0 and p1 of rows of
+        class 1 together are calibrated, whatever the scores' distribution (Vovk, Petej & Fedorova
+        2015, theorem 1). `predict_proba` lies between the two; with few rows they are far apart.
+
+        Args:
+            scores: (N,) as in `predict_proba`.
+            segments: (N,) ids, or one id for all, as in `predict_proba`.
+            offset: (N,) as in `predict_proba`. After an offset or `shift_prior` neither is
+                calibrated of itself.
+
+        Returns:
+            p0 and p1, each (N,), p0 <= p1. NaN where `predict_proba` is.
+
+        Raises:
+            ValueError: the curves are no Venn-Abers predictors; or see `predict_proba`.
+
+        Example:
+            >>> from platt_jax import fit_segments
+            >>> rows = [1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], ["a"] * 4
+            >>> p0, p1 = fit_segments(*rows, curve="venn_abers").bounds([2.5], "a")
+            >>> p0.round(4), p1.round(4)
+            (array([0.3333]), array([0.6667]))
+        """
+        if not isinstance(self.curves, VennAbersCurves):
+            kind = "sigmoids" if self.curves is None else f"{self.curves.label} curves"
+            raise ValueError(f"calibrator: expected Venn-Abers predictors for bounds, got {kind}")
+
+        def bounds(curves: ShiftedCurves, f: Any, places: Integers, offset: Any) -> Any:
+            return curves.bounds(f, places, offset)
+
+        p0, p1 = self._by_row(self._segment_curves(), bounds, 2, scores, segments, offset)
+        return p0, p1
 
     def threshold(
         self,

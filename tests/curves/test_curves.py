@@ -207,6 +207,46 @@ def test_venn_abers_by_two_isotonic_fits_a_row(calibrators):
         np.testing.assert_allclose(merged, p1 / (1 - p0 + p1), atol=1e-12)
 
 
+def test_bounds_of_venn_abers(calibrators, rng):
+    made, k = calibrators["venn_abers"], calibrators["venn_abers"].keys
+    at = np.append(rng.normal(size=len(k)), np.nan)
+    ids = np.append(k, k[0])
+    p0, p1 = made.bounds(at, ids)
+    p = made.predict_proba(at, ids)
+    assert (p0[:-1] <= p[:-1]).all() and (p[:-1] <= p1[:-1]).all()
+    assert np.isnan([p0[-1], p1[-1]]).all()
+    shifted = made.shift_prior(0.5, 0.1)
+    lower, upper = shifted.bounds(at[:-1], ids[:-1])
+    p = shifted.predict_proba(at[:-1], ids[:-1])
+    assert (lower <= p).all() and (p <= upper).all()
+    some = p0[:-1] > 0
+    np.testing.assert_allclose((pj.logit(lower) - pj.logit(p0[:-1]))[some], -np.log(9))
+    for wrong in ("shift", "bins"):
+        with pytest.raises(ValueError, match="expected Venn-Abers predictors for bounds, got "):
+            calibrators[wrong].bounds(at, ids)
+
+
+def test_the_bound_of_the_own_label_is_calibrated(rng):
+    """Of 20 rows by segment and a truth that falls and rises; the merged probability is not."""
+
+    def rows(number):
+        shop, f = np.repeat(np.arange(3000), number), rng.normal(size=3000 * number)
+        return f, rng.random(len(f)) < 1 / (1 + np.exp(1 - np.sin(5 * f))), shop
+
+    fitted = pj.fit_segments(*rows(20), curve="venn_abers")
+    f, y, shop = rows(1)
+    p0, p1 = fitted.bounds(f, shop)
+
+    def deviations(p):
+        """Labels less probabilities in four bins, in standard errors."""
+        for low, high in ((0, 0.2), (0.2, 0.4), (0.4, 0.7), (0.7, 1.01)):
+            some = (low <= p) & (p < high)
+            yield abs((y - p)[some].sum()) / np.sqrt((p * (1 - p))[some].sum())
+
+    assert max(deviations(np.where(y, p1, p0))) < 3
+    assert max(deviations(fitted.predict_proba(f, shop))) > 6
+
+
 @pytest.mark.parametrize("unit", [1e15, 1e17, 1e300])
 def test_venn_abers_of_large_weights_are_an_isotonic_fit(unit):
     """Sums of such weights lose the row that is predicted: the tangent stayed on a passed point."""
