@@ -94,8 +94,8 @@ def fit_multiclass(
         parameters of both are NaN. See `flags` for segments whose logits are worse than none.
 
     Warns:
-        RuntimeWarning: a segment is NON_FINITE, no population could be estimated, or logits look
-            like probabilities.
+        RuntimeWarning: a segment is NON_FINITE; no parameter is best in a segment that is fitted
+            alone; no population could be estimated; or logits look like probabilities.
 
     Raises:
         ValueError: an argument is not as described; or, with Options(non_finite="raise"), a row
@@ -137,6 +137,7 @@ def fit_multiclass(
     one = fit_rows(good, good.all, model, penalty, options)
     if by_size is None:
         keys, each = np.array([_ALL]), fit_rows(rows, rows.all, model, penalty, options)
+        _warn_of_separable(each.flags, keys, model, caller)
         fits = MulticlassFits.joined([each, one])
         return MulticlassCalibrator(keys, names, model, "none", fits, rows.farthest)
     population = None
@@ -147,6 +148,8 @@ def fit_multiclass(
         parts = ordered_map(lambda x: fit_rows(rows, x[1], model, penalty, options), pieces)
         each = MulticlassFits.joined(list(parts))
         each = each.only(np.argsort(np.concatenate([which for which, _ in pieces])))
+        if pooling == "none":
+            _warn_of_separable(each.flags, by_size.keys, model, caller)
     if pooling == "complete":
         each = replace(one.only(np.zeros(len(by_size.keys), int)), rows=each.rows)
     else:
@@ -276,4 +279,17 @@ def _warn_of_bad_rows(status: NDArray[Any], keys: NDArray[Any], caller: Caller) 
             f"NaN or infinite numbers, or labels that are no option, in {len(bad):,} of "
             f"{tables.counted(len(keys), 'segment')}, first in {tables.name(keys, bad[0])}: their "
             'parameters are NaN. Options(non_finite="omit") fits them without these rows'
+        )
+
+
+def _warn_of_separable(
+    flags: NDArray[Any], keys: NDArray[Any], model: Model, caller: Caller
+) -> None:
+    some = np.flatnonzero(flags & Flag.SEPARABLE)
+    if len(some):
+        pooled = ', or pooling="partial"' if model == "temperature" and len(keys) > 1 else ""
+        caller.warn(
+            f"no parameter is best in {len(some):,} of {tables.counted(len(keys), 'segment')}, "
+            f"first in {tables.name(keys, some[0])}, whose logits predict every label: "
+            f"probabilities there are nearly 0 or 1. Use more rows{pooled}"
         )
