@@ -18,6 +18,8 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 
 _NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _WORDS = {word: float(name) for name, word in _NAMES.items()}
+# Beyond, JavaScript, R and jq 1.6 read several integers as one.
+_EXACT = 2**53
 
 
 def to_json(calibrator: Calibrator, *, threshold: float | None = None) -> str:
@@ -25,8 +27,9 @@ def to_json(calibrator: Calibrator, *, threshold: float | None = None) -> str:
 
     The text has a version, the class of the calibrator, the dtype of each array, and the arrays:
     `keys` or `classes`, `A`, `B`, and the other fields of `Fit`. Numbers that JSON lacks are the
-    strings "NaN", "Infinity" and "-Infinity". Its schema is
-    `platt_jax/export/calibrator.schema.json`.
+    strings "NaN", "Infinity" and "-Infinity". Where one of an array's integers is beyond 2^53,
+    which many readers of JSON would round, all are strings; its dtype says that they are integers.
+    The schema is `platt_jax/export/calibrator.schema.json`.
 
     Args:
         calibrator: any calibrator that `save` accepts.
@@ -105,8 +108,9 @@ def _thresholds(calibrator: Calibrator, probability: float) -> dict[str, Any]:
 def _to_list(array: NDArray[Any]) -> Any:
     if array.dtype.kind == "S":
         return [value.hex() for value in array.tolist()]
-    if array.dtype.kind in "mM":
-        return array.view(np.int64).tolist()
+    array = array.view(np.int64) if array.dtype.kind in "mM" else array
+    if array.dtype.kind in "iu" and ((array > _EXACT) | (array < -_EXACT)).any():
+        return _each(array.tolist(), str)
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return array.tolist()
     return _each(array.tolist(), lambda x: x if math.isfinite(x) else _NAMES[str(x)])
@@ -116,6 +120,8 @@ def _to_array(values: Any, type_: str) -> NDArray[Any]:
     dtype = np.dtype(type_)
     if dtype.kind == "S":
         return np.array([bytes.fromhex(value) for value in values], dtype)
+    if dtype.kind in "iumM":
+        values = _each(values, lambda x: int(x) if isinstance(x, str) else x)
     if dtype.kind in "mM":
         return np.array(values, np.int64).view(dtype)
     if dtype.kind == "f":

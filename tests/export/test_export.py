@@ -82,6 +82,25 @@ def test_json_keeps_everything_and_follows_its_schema(name):
     jsonschema.validate(json.loads(text), schema)
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([2**53 - 1, 2**53, 2**53 + 1]),
+        np.array([2**53, 2**53 + 1, 2**64 - 1], np.uint64),
+        np.array(["2026-11-29", "2026-11-29T00:00:00.000000001"], "M8[ns]"),
+    ],
+    ids=["int64", "uint64", "times"],
+)
+def test_integers_in_json_are_exact_for_readers_that_compute_in_double(ids):
+    fitted = calibrator(ids)
+    text = to_json(fitted)
+    keys = json.loads(text, parse_int=float)["arrays"]["keys"]  # as JavaScript and R read it
+    assert len(set(keys)) == len(fitted.keys)
+    assert_same(from_json(text), fitted)
+    with pytest.raises(ValueError, match="text: not a calibrator"):
+        from_json(text.replace('"keys": ["', '"keys": ["x'))
+
+
 def _changed(text, **members):
     return json.dumps({**json.loads(text), **members})
 
