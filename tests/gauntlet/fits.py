@@ -432,7 +432,7 @@ def no_rows(cell: Cell) -> None:
         }
         if pooling == "none":
             functions["estimate_rates"] = lambda made=made: pj.estimate_rates(
-                made, nothing.scores, nothing.segments
+                made, nothing.scores, nothing.segments, from_rate=0.5
             )
         for name, function in functions.items():
             try:
