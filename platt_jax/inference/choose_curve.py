@@ -39,6 +39,8 @@ class CurveChoice:
     Attributes:
         calibrator: the calibrator of all rows with the chosen curves.
         chosen: the kind of curve that serves all segments or classes together.
+        log_loss: what to expect of a choice in log loss a row: each fold is predicted by the kind
+            that the other folds choose. The least of the candidates' losses is too low.
         candidates: a line per kind: `curve`, its held-out `log_loss` a row, and `difference` from
             the best with `standard_error`, several segments as clusters.
         segments: a line per segment or class: `curve`, `rows`, and for each kind the `loss_` a row
@@ -47,6 +49,7 @@ class CurveChoice:
 
     calibrator: SegmentCalibrator | OneVsRestCalibrator
     chosen: str
+    log_loss: float
     candidates: Table
     segments: Table
 
@@ -54,7 +57,8 @@ class CurveChoice:
         kinds, counts = np.unique(self.segments["curve"], return_counts=True)
         each = ", ".join(f"{n:,} {kind}" for kind, n in zip(kinds, counts, strict=True))
         lines = "\n".join(f"  {line}" for line in self.candidates.lines(len(CANDIDATES) * 3))
-        return f"CurveChoice: {self.chosen} for all segments; each: {each}\n{lines}"
+        loss = f"{self.chosen} for all segments, log loss {self.log_loss:.4g}"
+        return f"CurveChoice: {loss}; each: {each}\n{lines}"
 
 
 @takes_columns
@@ -176,6 +180,7 @@ def choose_curve(
     return CurveChoice(
         calibrator=calibrator,
         chosen=str(names[place]),
+        log_loss=expected_loss(group, w, losses, part),
         candidates=Table(
             curve=names,
             log_loss=_sums(np.zeros_like(owner), w, losses)[0] / w.sum(),
@@ -251,6 +256,19 @@ def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
         rest = apart - difference * mass[:, None]
         error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
     return int(np.argmax(difference <= error)), difference, error
+
+
+def expected_loss(group: Integers, w: Floats, losses: Floats, part: Integers) -> float:
+    """The mean loss of rows (N,) by the candidate that is chosen without their fold."""
+    total = 0.0
+    for fold in np.unique(part):
+        test = part == fold
+        others, mass = group[~test], w[~test]
+        place, _, _ = first_as_good(
+            _sums(others, mass, losses[:, ~test]), np.bincount(others, mass).astype(float)
+        )
+        total += (w[test] * losses[place, test]).sum()
+    return float(total / w.sum())
 
 
 def _variances(apart: Floats, owner: Integers, w: Floats, mass: Floats) -> Floats:

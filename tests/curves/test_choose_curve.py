@@ -8,6 +8,7 @@ import pytest
 import platt_jax as pj
 from platt_jax.curves import Isotonic
 from platt_jax.execution.class_rows import ClassRows
+from platt_jax.inference import choose_curve
 from platt_jax.inference.choose_curve import first_as_good
 
 KINDS = ("sigmoid", "quadratic", "isotonic")
@@ -69,6 +70,21 @@ def test_a_kind_with_unknown_losses_is_not_chosen(everywhere):
         assert found.chosen == "sigmoid" and set(found.segments["curve"]) == {"sigmoid"}
     with pytest.raises(ValueError, match="candidates: expected a kind that predicts the rows left"):
         pj.choose_curve(f, y, s, candidates=(Unknown(), Unknown(everywhere=True)))
+
+
+def test_the_loss_to_expect_is_not_the_least_of_several():
+    """Where all folds agree it is the chosen kind's; where chance chooses it is larger."""
+    f, y = bent(3000)
+    found = pj.choose_curve(f, y, candidates=KINDS)
+    losses = dict(zip(found.candidates["curve"], found.candidates["log_loss"], strict=True))
+    assert found.chosen == "quadratic"
+    assert found.log_loss == pytest.approx(losses["quadratic"], rel=1e-12)
+    assert f"log loss {found.log_loss:.4g}; each" in repr(found)
+    # Of two folds, two rows each, either kind is best in one: the other fold chooses the wrong one.
+    by_fold = np.array([[1.0, 1.0, 2.0, 2.0], [2.0, 2.0, 1.0, 1.0]])
+    rows, fold = np.arange(4), np.array([0, 0, 1, 1])
+    assert choose_curve.expected_loss(rows, np.ones(4), by_fold, fold) == 2.0
+    assert choose_curve.expected_loss(rows, np.array([1, 1, 5, 5.0]), by_fold, fold) == 2.0
 
 
 def test_a_nan_is_as_bad_as_infinity():
