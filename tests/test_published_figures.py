@@ -711,6 +711,15 @@ def test_the_table_of_sizes_is_measured():
     )
 
 
+def test_the_table_of_selective_labels_is_measured():
+    page = (ROOT / "docs/howto/selective_labels.md").read_text(encoding="utf-8")
+    for part in read("inference/selective.json")["results"].values():
+        for labels, x in part.items():
+            excess, accepted, off, broken, _ = x.values()
+            line = f"| {excess:.4f} | {accepted:.4f} | {off:+.4f} | {100 * broken:.1f} % |"
+            assert f"| {labels} {line}" in page
+
+
 def test_what_sampling_by_labels_does_to_pooling_is_measured():
     page = " ".join((ROOT / "docs/howto/base_rate.md").read_text(encoding="utf-8").split())
     found = read("inference/sizes.json")["results"]["sampled"]
