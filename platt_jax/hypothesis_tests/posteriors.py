@@ -73,10 +73,11 @@ def posteriors(
             curves.mean[new], curves.covariance[new] = calibrator.by_level.curves(keys[new])
         return SegmentPosteriors(curves, nothing, nothing, True, _rounding(curves.covariance))
     if calibrator.pooling == "complete":
-        pooled = calibrator.fallback_covariance
-        mean = np.array([calibrator.fallback.A, calibrator.fallback.B], float)
-        one = mean[None], pooled.astype(float)[None]
-        curves = NormalMoments(*one).of(np.zeros(len(place), int))
+        pooled, unseen = calibrator.fallback_covariance, calibrator.fallback
+        # One curve, but `shift_prior` may have moved each segment's by another difference.
+        A, B = (np.append(*x).astype(float) for x in ((fit.A, unseen.A), (fit.B, unseen.B)))
+        covariances = np.broadcast_to(pooled.astype(float), (len(A), 2, 2))
+        curves = NormalMoments(np.stack([A, B], -1), covariances).of(place)
         return SegmentPosteriors(curves, nothing, nothing, False, _rounding(pooled))
 
     def each(x: Any) -> Floats:

@@ -35,7 +35,11 @@ from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.fit import one_parameter
 from platt_jax.results.probabilities import critical_value, expit
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import (
+    ONLY,
+    SegmentCalibrator,
+    require_segment_calibrator,
+)
 from platt_jax.results.tables import Table
 from platt_jax.searches import Roots, newton_roots
 from platt_jax.status import Status
@@ -80,8 +84,9 @@ def estimate_rates(
             order of `calibrator.keys`, or one for all. It is taken as exact, which makes intervals
             wide. None for the mean probability of the rows that were fitted, by the optimum's
             condition for B. It is needed where that does not hold: with a population, a prior, an
-            offset or no intercept; and after an `update` with a drift, or of a calibrator after
-            `shift_prior`, whose rows are of several rates.
+            offset or no intercept; after an `update` with a drift, or of a calibrator after
+            `shift_prior`, whose rows are of several rates; without numbers of rows; and for the
+            curve of all rows after `only`.
         level: confidence level of the interval, in (0, 1).
 
     Returns:
@@ -208,24 +213,29 @@ def _base_rates(
         each = np.append(np.broadcast_to(given, number), given.mean())[place]
         return _BaseRates(each, each, np.full(len(place), np.inf))
     pooling = calibrator.pooling
-    temperatures = one_parameter(calibrator.fit) == "temperature"
+    of_all = np.full(len(place), -1) if pooling == "complete" else place
+    n_pos, n_neg = (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
+    positives, negatives = (np.append(x, x.sum())[of_all] for x in (n_pos, n_neg))
+    rows = positives + negatives
+    known = np.isfinite(np.append(calibrator.fit.A, calibrator.fallback.A)[of_all])
     unlike = [x for x in calibrator.events if x in _RATES_UNLIKE]
-    if temperatures or unlike or pooling not in ("none", "complete"):
-        what = "of temperatures" if temperatures else f"with pooling={pooling!r}"
-        what = f"with {unlike[0]!r} in its events" if unlike else what
+    if ONLY in calibrator.events and (of_all < 0).any():
+        unlike.append(ONLY)  # the curve of all rows is of other segments' rows, too
+    why = ""
+    if unlike:
+        why = f"with {unlike[0]!r} in its events"
+    elif one_parameter(calibrator.fit) == "temperature":
+        why = "of temperatures"
+    elif pooling not in ("none", "complete"):
+        why = f"with pooling={pooling!r}"
+    elif (known & (rows == 0)).any():
+        why = "without numbers of rows"
+    if why:
         raise ValueError(
-            f"from_rate: expected shares of positives for a calibrator {what}: one number, or "
+            f"from_rate: expected shares of positives for a calibrator {why}: one number, or "
             f"({number},) in the order of calibrator.keys, such as the mean probability of the "
             "rows that were fitted in each segment"
         )
-    n_pos, n_neg = (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
-    totals = n_pos.sum(), n_neg.sum()
-    if pooling == "complete":
-        place = np.full(len(place), -1)
-    positives, negatives = (
-        np.append(x, total)[place] for x, total in zip((n_pos, n_neg), totals, strict=True)
-    )
-    rows = positives + negatives
     total = positives
     if calibrator.options.targets == "platt":  # the sum of Platt's targets (1999, section 2.2)
         total = positives * ((positives + 1) / (positives + 2)) + negatives / (negatives + 2)

@@ -41,7 +41,12 @@ from platt_jax.population.device_segments import fetched
 from platt_jax.results import tables
 from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids, with_event
+from platt_jax.results.segment_calibrator import (
+    ONLY,
+    SegmentCalibrator,
+    require_sigmoids,
+    with_event,
+)
 
 Calibrator = TypeVar("Calibrator", Fit, SegmentCalibrator, OneVsRestCalibrator)
 
@@ -88,7 +93,8 @@ def robust_covariance(
 
     Returns:
         A calibrator of the same class with the sandwich as its covariance and fallback_covariance.
-        NaN where the scores are constant, and where a problem has a single cluster.
+        NaN where the scores are constant, where a problem has a single cluster, and for the curve
+        of unseen segments after `only`, which is of the rows of other segments, too.
 
     Raises:
         ValueError: an argument is not as above; rows, prior and options are not those of the fit,
@@ -229,6 +235,8 @@ def _segments_by_sums(
     else:
         require_optimum(fit, each[0], each[1].loss(), options)
         robust = sandwich(*each)
+        if ONLY in calibrator.events:  # the fallback is of the rows of other segments, too
+            pooled_covariance = np.full_like(pooled_covariance, np.nan)
     made = replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
     return with_event(made, "robust_covariance")
 

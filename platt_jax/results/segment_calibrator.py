@@ -24,7 +24,7 @@ from platt_jax.results.sigmoid import Sigmoid, change_of_B
 from platt_jax.results.tables import Table
 from platt_jax.status import Status
 
-SIZES = "sizes"  # an event of `SegmentCalibrator.events`
+SIZES, ONLY = "sizes", "only"  # events of `SegmentCalibrator.events`
 # Fields that calibrators with other curves lack, and what their `Fit` says of predictions.
 _SIGMOIDS = "fit", "fallback", "fallback_covariance"
 _OF_CURVES = "A", "B", "nll", "gradient", "hessian", "covariance"
@@ -59,6 +59,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             or `at_mode` left a population's. "offset": some rows had an offset. "drift": updated
             with a drift. "shifted rows": updated after `shift_prior`. "robust_covariance":
             covariances are sandwiches. "sizes": pooled though curves depend on numbers of rows.
+            "only": segments were left out.
         options: how the segments were fitted. Calibrators are compared without it.
         curves: with another curve than the sigmoid, the curves of the segments, and last the curve
             of unseen ones, by which `predict_proba` predicts; else None. Beside them `fit`,
@@ -226,7 +227,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         by_level = self.by_level and self.by_level.only(keys)
         shift = None if self.shift is None else self.shift[np.append(where, True)]
         curves = self.curves and self.curves.only(np.append(where, True))
-        return self._replaced(
+        some = self._replaced(
             keys=keys,
             fit=fit,
             population=population,
@@ -234,6 +235,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             shift=shift,
             curves=curves,
         )
+        return some if where.all() else with_event(some, ONLY)
 
     def seen(self, segments: Column) -> NDArray[np.bool_]:
         """Which rows belong to fitted segments: (N,) bool for ids (N,).

@@ -235,6 +235,8 @@ def _require_population(name: str, calibrator: SegmentCalibrator) -> None:
     population = calibrator.population
     if population is None:
         raise ValueError(f'{name}: expected a calibrator with pooling="partial", got one without')
+    if calibrator.by_level is not None:
+        raise ValueError(f'{name}: expected pooling="partial", got pooling={calibrator.pooling!r}')
     if not population.estimated:
         raise ValueError(
             f"{name}: expected segments of which a population can be estimated, got NOT_ESTIMATED: "

@@ -65,6 +65,19 @@ def test_a_gate_is_the_lowest_threshold_whose_bound_reaches_the_target(rng, pool
     assert seen > 10
 
 
+@pytest.mark.parametrize("side", ["positive", "negative"])
+def test_a_gate_of_one_curve_is_of_the_segments_own_shift(rng, side):
+    """A rate for each segment moved all gates to the mean of the shifts."""
+    one = pj.fit_segments(*rows(rng, each=150, segments=2), pooling="complete")
+    scores, _, ids = rows(rng, each=500, segments=2)
+    given = dict(precision=0.9, side=side)
+    both = pj.gate(one.shift_prior(0.4, [0.1, 0.8]), scores, ids, **given)
+    for segment, rate in enumerate([0.1, 0.8]):
+        alone = pj.gate(one.shift_prior(0.4, rate), scores, ids, **given)
+        for name in ("threshold", "share", "precision", "lower"):
+            assert both[name][segment] == pytest.approx(alone[name][segment], rel=1e-9), name
+
+
 def test_a_bound_is_never_above_what_is_expected(rng):
     """At level 0.5 it would be: the mean curve is surer than the mean over curves."""
     calibrator = pj.fit_segments(*rows(rng, each=150), pooling="partial")

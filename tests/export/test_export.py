@@ -55,6 +55,7 @@ def made(name):
         "bytes": lambda: calibrator(np.array([b"a", b"\xff"])),
         "uuids": lambda: calibrator(np.array([UUID(int=1), UUID(int=2)], object)),
         "population": lambda: pj.fit_segments(*rows, pooling="partial"),
+        "events": lambda: pj.fit_segments(*rows, offset=rows[0] / 2).only(np.arange(9) < 5),
         "nested": lambda: levelled("nested", "mixed"),
         "crossed": lambda: levelled("crossed", "text"),
         "drift": lambda: (
@@ -65,7 +66,7 @@ def made(name):
 
 OTHER_KINDS = [
     *("sigmoid", "fits", "classes", "float32", "bytes", "uuids"),
-    *("population", "nested", "crossed", "drift"),
+    *("population", "events", "nested", "crossed", "drift"),
 ]
 
 

@@ -131,10 +131,38 @@ def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng)
             pj.estimate_rates(loaded.only(np.arange(4) < 2), rows[0], rows[2])
         pj.estimate_rates(made, rows[0], rows[2], from_rate=0.2)
     assert pj.update(calibrator, *later).events == ()
+    with pytest.raises(ValueError, match="calibrator without numbers of rows"):
+        table = pj.SegmentCalibrator.from_table([0], [-1.0], [0.5])
+        pj.estimate_rates(table, rows[0], rows[2] * 0)
     classes = pj.fit_one_vs_rest(
         rows[0].reshape(-1, 2), rows[1][::2], prior=prior, offset=np.zeros((len(rows[0]) // 2, 2))
     )
     assert classes.by_class.events == ("prior", "offset")
+
+
+def test_one_curve_with_a_shift_for_each_segment_has_a_base_rate_for_each(rng):
+    rows = drawn(rng, 2, 400, 0.2)
+    scores, _, segments = drawn(rng, 2, 3000, 0.5)
+    one = pj.fit_segments(*rows, pooling="complete")
+    both = pj.estimate_rates(one.shift_prior(0.2, [0.02, 0.8]), scores, segments)
+    for segment, rate in enumerate([0.02, 0.8]):
+        alone = pj.estimate_rates(one.shift_prior(0.2, rate), scores, segments)
+        for name in ("from_rate", "rate", "se_rate", "lower", "upper"):
+            assert both[name][segment] == pytest.approx(alone[name][segment], rel=1e-9)
+
+
+@pytest.mark.parametrize("pooling", ["none", "complete"])
+def test_the_base_rate_of_all_rows_is_not_that_of_some_segments(pooling, rng):
+    rows = drawn(rng, 4, 200, 0.2)
+    some = pj.fit_segments(*rows, pooling=pooling).only(np.arange(4) < 2)
+    assert some.events == ("only",) and some.only(np.ones(2, bool)) == some
+    unseen = np.full(len(rows[0]), 9)
+    with pytest.raises(ValueError, match=r"from_rate: .* with .only. in its events"):
+        pj.estimate_rates(some, rows[0], unseen)
+    pj.estimate_rates(some, rows[0], unseen, from_rate=0.2)
+    if pooling == "none":  # a segment that is left has its own
+        here = rows[2] < 2
+        pj.estimate_rates(some, rows[0][here], rows[2][here])
 
 
 def test_arguments(rng):

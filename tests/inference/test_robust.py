@@ -83,6 +83,21 @@ def test_of_segments_however_they_are_pooled(rng, pooling):
         np.testing.assert_allclose(robust.fit.covariance[k], expected, rtol=1e-9)
 
 
+def test_after_only_the_curve_of_all_rows_has_no_sandwich(rng):
+    """Its rows are not given: the sandwich of the others was five times too wide."""
+    scores, labels = problem(rng, 300)
+    which = rng.integers(0, 3, 300)
+    calibrator = pj.fit_segments(scores, labels, which)
+    some = which < 2
+    robust = robust_covariance(
+        calibrator.only(np.arange(3) < 2), scores[some], labels[some], segments=which[some]
+    )
+    whole = robust_covariance(calibrator, scores, labels, segments=which)
+    np.testing.assert_array_equal(robust.fit.covariance, whole.fit.covariance[:2])
+    assert np.isnan(robust.fallback_covariance).all()
+    assert np.isnan(robust.band([0.0], 9)[0]).all()
+
+
 @pytest.mark.parametrize("pooling", ["partial", "nested"])
 def test_a_population_is_refused(rng, pooling):
     """Before, a calibrator came back whose bands were those of independent rows."""

@@ -277,11 +277,17 @@ def test_a_stationary_world_loses_little():
 def test_what_cannot_be_estimated_is_refused(two):
     first, (f, y, g) = two
     fitted = pj.fit_segments(*first, pooling="partial")
+    ids = np.stack([first[2] % 3, first[2]], 1)
+    nested = pj.fit_segments(*first[:2], ids, pooling="nested")
     for call, message in (
         (lambda: pj.estimate_drift(first, f, y, g), "calibrator: expected a SegmentCalibrator"),
         (
             lambda: pj.estimate_drift(pj.fit_segments(*first), f, y, g),
             'calibrator: expected a calibrator with pooling="partial"',
+        ),
+        (
+            lambda: pj.estimate_drift(nested, f, y, np.stack([g % 3, g], 1)),
+            r"calibrator: expected pooling=.partial., got pooling=.nested.",
         ),
         (lambda: pj.estimate_drift(fitted, f, y, g, ahead=0), "ahead: expected a number above 0"),
         (lambda: pj.estimate_drift(fitted, f, y, g + 500), "segments: expected some of"),
