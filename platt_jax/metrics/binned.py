@@ -107,7 +107,9 @@ def binned(rows: Predictions, n_bins: int | str, strategy: str) -> Binned:
     n_bins = number_of_bins(rows, n_bins, strategy)
     p, _ = rows.probabilities()
     if strategy == "uniform":
-        which = np.searchsorted(np.arange(1, n_bins) / n_bins, p, side="left")
+        # A float32 of .3 lies on the edge, as a float64 of .3 does.
+        edges = (np.arange(1, n_bins) / n_bins).astype(rows.dtype)
+        which = np.searchsorted(edges, p, side="left")
     else:
         weights = rows.weights * (p if strategy == "positives" else 1)
         mass = weights.sum(axis=-1)

@@ -112,7 +112,7 @@ class _Rows(PredictedRows):
         self.positive = counts & (_by_problem(columns.labels) > 0)
         self.values = jnp.where(counts, values, PLACEHOLDER)
         self.weights = jnp.where(counts, weights.astype(np.float64), 0) * root * root
-        self.from_logits = from_logits
+        self.from_logits, self.dtype = from_logits, columns.values.dtype
 
 
 def read_predictions_there(
@@ -294,7 +294,7 @@ def _bins(rows: _Rows, number: int, strategy: str) -> jax.Array:
     """(K, N) bins as in `binned`."""
     p, _ = rows.probabilities()
     if strategy == "uniform":
-        edges = np.arange(1, number) / number
+        edges = (np.arange(1, number) / number).astype(rows.dtype).astype(p.dtype)
         return jnp.searchsorted(edges, p, side="left", method="compare_all")
     weights = rows.weights * (p if strategy == "positives" else 1.0)
     mass = jnp.sum(weights, axis=-1)

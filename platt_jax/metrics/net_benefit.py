@@ -9,6 +9,7 @@ measures"), with the multinomial correlations.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,9 +149,7 @@ def net_benefit(
     validation.require_fraction(level, "level")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
     at, single = _thresholds(threshold)
-    found = _sums(
-        rows, (_decided(rows, _called(rows, rows.values, t), 1.0, -_odds(t)) for t in at), level
-    )
+    found = _sums(rows, (_decided(rows, _called(rows, t), 1.0, -_odds(t)) for t in at), level)
     treat_all = _treat_all(rows, at)
     parts = (*found, treat_all, 0 * treat_all)
     return NetBenefit(*(_result(rows, x, single) for x in parts))
@@ -198,24 +197,24 @@ def decision_curve(
         raise ValueError(f"before: {expected}, got {earlier.shape}")
     if not from_logits:
         validation.require_probabilities(earlier, "before", validation.IF_LOGITS)
-    earlier = earlier.reshape(rows.values.shape).astype(float)
     # A NaN among them spoils its problem, as one among the probabilities does.
-    known = np.isfinite(earlier)
+    values = earlier.reshape(rows.values.shape).astype(float)
+    known = np.isfinite(values)
     lost = (~known & (rows.weights > 0)).any(axis=-1)[:, None]
-    earlier = np.where(known, earlier, 0.5)
+    rows_before = replace(rows, values=np.where(known, values, 0.5), dtype=earlier.dtype)
     at, _ = _thresholds(threshold)
 
-    def decided(values: Floats) -> _WorthSums:
-        called = ((t, _called(rows, values, t)) for t in at)
+    def decided(by: Predictions) -> _WorthSums:
+        called = ((t, _called(by, t)) for t in at)
         cells = (_decided(rows, so, 1.0, -_odds(t)) for t, so in called)
         return _sums(rows, cells, level)
 
     def changed(t: Any) -> list[_Cell]:
-        now, then = _called(rows, rows.values, t), _called(rows, earlier, t)
+        now, then = _called(rows, t), _called(rows_before, t)
         gained = _decided(rows, now & ~then, 1.0, -_odds(t))
         return gained + _decided(rows, then & ~now, -1.0, _odds(t))
 
-    after, former = decided(rows.values), decided(earlier)
+    after, former = decided(rows), decided(rows_before)
     difference = _sums(rows, map(changed, at), level)
     treat_all = _treat_all(rows, at)
     parts = (
@@ -276,7 +275,7 @@ def expected_cost(
     if not single:
         raise ValueError(f"threshold: expected one number, got {threshold!r}")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    called = _called(rows, rows.values, at[0])
+    called = _called(rows, at[0])
     cells = [
         *_decided(rows, called, 0.0, false_positive),
         *_decided(rows, ~called, false_negative, 0.0),
@@ -302,12 +301,12 @@ def _costs(cost: Any) -> tuple[float, tuple[float, float]]:
     return unit, (float(costs[0] / unit), float(costs[1] / unit))
 
 
-def _called(rows: Predictions, values: Floats, at: Any) -> Bools:
-    """(K, N), whether values reach a threshold."""
+def _called(rows: Predictions, at: Any) -> Bools:
+    """(K, N), whether values reach a threshold, which is rounded as they are."""
     if rows.from_logits:
         with np.errstate(divide="ignore"):
             at = np.log(at) - np.log1p(-at)
-    called: Bools = values >= at.astype(rows.dtype)
+    called: Bools = rows.values >= at.astype(rows.dtype)
     return called
 
 

@@ -137,6 +137,7 @@ def fit_multiclass(
     one = fit_rows(good, good.all, model, penalty, options)
     if by_size is None:
         keys, each = np.array([_ALL]), fit_rows(rows, rows.all, model, penalty, options)
+        _warn_of_bad_rows(each.status, keys, caller)
         _warn_of_separable(each.flags, keys, model, caller)
         fits = MulticlassFits.joined([each, one])
         return MulticlassCalibrator(keys, names, model, "none", fits, rows.farthest)

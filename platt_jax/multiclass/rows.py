@@ -114,13 +114,16 @@ def _typical_distances(below: NDArray[Any], weights: Floats, segments: Ints) -> 
     """
     counted = np.isfinite(weights) & (weights > 0)
     w = np.where(counted, weights, 0)
-    w = np.ldexp(w, -int(np.frexp(w.max())[1]))  # lest sums overflow
+    largest = np.zeros(segments.max(initial=0) + 1)
+    np.maximum.at(largest, segments, w)
+    # In units of the largest weight, lest sums overflow.
+    own, of_all = (np.ldexp(w, -np.frexp(x)[1]) for x in (largest[segments], w.max()))
     with np.errstate(invalid="ignore", divide="ignore"):
         roots = 1 / np.sqrt(below)
     roots[~(roots < np.inf)] = 0
     one = np.ones(below.shape[1])
     sums = roots @ one, np.sign(roots) @ one
-    totals = [np.append(np.bincount(segments, w * x), w @ x) for x in sums]
+    totals = [np.append(np.bincount(segments, own * x), of_all @ x) for x in sums]
     with np.errstate(invalid="ignore", divide="ignore"):
         typical: Floats = (totals[1] / totals[0]) ** 2
     return typical

@@ -19,7 +19,6 @@ from platt_jax.model.objective import Array
 UPPER = (0, 0), (0, 1), (1, 1)
 
 LEAST = 1e-12  # smallest probability, and distance of the largest from 1
-_LOWEST = np.finfo(np.float32).min
 _MASS = 1 / 200  # share of probabilities of 0 or 1 that moves a slope by some percent
 FARTHEST = math.log1p(-LEAST) - math.log(LEAST)  # of log-odds from 0
 
@@ -107,7 +106,7 @@ def normalized(log_proba: Array, fitted: Array) -> Any:
     """
     xp, fitted = jnp if isinstance(log_proba, jax.Array) else np, fitted[None]
     log_proba = xp.where(fitted, log_proba, -xp.inf)
-    largest = xp.max(log_proba, axis=1, keepdims=True, initial=_LOWEST)
+    largest = xp.max(log_proba, axis=1, keepdims=True, initial=np.finfo(log_proba.dtype).min)
     proba = xp.exp(log_proba - largest)
     return xp.where(fitted, proba / xp.sum(proba, axis=1, keepdims=True), xp.nan)
 

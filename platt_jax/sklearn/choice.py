@@ -62,10 +62,12 @@ def _held_out_losses(
 
 def _parts(fold: CalibrationFold) -> NDArray[np.intp]:
     """The part (n,) of each row; every class is spread over all parts."""
-    parts = np.empty(len(fold.codes), np.intp)
-    by_class = np.argsort(fold.codes, kind="stable") if fold.codes.ndim == 1 else slice(None)
+    same = np.arange(len(fold.codes)) if fold.same is None else fold.same
+    _, first, number = np.unique(same, return_index=True, return_inverse=True)
+    codes, parts = fold.codes[first], np.empty(len(first), np.intp)
+    by_class = np.argsort(codes, kind="stable") if codes.ndim == 1 else slice(None)
     parts[by_class] = np.arange(len(parts)) % _PARTS
-    return parts
+    return parts[number]
 
 
 def _weights(fold: CalibrationFold) -> Floats:

@@ -260,13 +260,13 @@ class PlattCalibratedClassifier(CalibratedBase):
             tests = [test for _, test in splits]
             whole = [score(estimator, rows, scorer) for scorer in scorers]
             return [estimator] * len(tests), [[x.some(test) for test in tests] for x in whole]
-        splits = self._splits(rows, to_split)
+        splits = list(self._splits(rows, to_split))
         parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)
         folds = [list(x) for x in zip(*(each for _, each in parts), strict=True)]
         if ensemble:
             return [one for one, _ in parts], folds
-        number = len(rows.classes)
-        joined = [[join(x, number, scorer)] for x, scorer in zip(folds, scorers, strict=True)]
+        where = [test for _, test in splits], len(rows.codes), len(rows.classes)
+        joined = [[join(x, *where, scorer)] for x, scorer in zip(folds, scorers, strict=True)]
         return [clone(estimator).fit(rows.X, rows.y, **to_fit)], joined
 
     def _methods(self, rows: TrainingRows) -> list[str]:

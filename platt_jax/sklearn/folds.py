@@ -52,6 +52,8 @@ class CalibrationFold(NamedTuple):
     weights: NDArray[np.float64] | None  # (n,), or (n, M) where they differ between columns
     seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
     offset: NDArray[np.float64] | None = None  # (n,), with two classes only
+    # (n,) equal numbers for what is the same row, held out more than once; None if no row is.
+    same: NDArray[np.intp] | None = None
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -66,8 +68,11 @@ class CalibrationFold(NamedTuple):
 
     def some(self, which: Any) -> "CalibrationFold":
         """The rows `which`."""
-        weights, offset = (None if x is None else x[which] for x in (self.weights, self.offset))
-        return CalibrationFold(self.scores[which], self.codes[which], weights, self.seen, offset)
+        weights, offset, same = (
+            None if x is None else x[which] for x in (self.weights, self.offset, self.same)
+        )
+        scores, codes = self.scores[which], self.codes[which]
+        return CalibrationFold(scores, codes, weights, self.seen, offset, same)
 
 
 def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> CalibrationFold:
@@ -117,8 +122,25 @@ def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
     return np.searchsorted(rows.classes, estimator.classes_)
 
 
-def join(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> CalibrationFold:
-    """The rows of all folds, as rows of one classifier that knows all classes."""
+def join(
+    folds: list[CalibrationFold], tests: list[Any], rows: int, classes: int, scorer: Scorer
+) -> CalibrationFold:
+    """The rows of all folds, as rows of one classifier that knows all classes.
+
+    `tests` has the places of each fold's rows among so many. What is held out m times, as by a
+    RepeatedKFold, weighs 1 / m each time: it is one row.
+    """
+    joined = _concatenated(folds, classes, scorer)
+    same = np.concatenate([np.arange(rows)[test] for test in tests])
+    times = np.bincount(same)[same].astype(float)
+    if (times == 1).all():
+        return joined
+    given = joined.weights
+    weights = 1 / times if given is None else given / times.reshape(-1, *(1,) * (given.ndim - 1))
+    return joined._replace(weights=weights, same=same)
+
+
+def _concatenated(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> CalibrationFold:
     everything = np.arange(classes)
     codes = np.concatenate([x.codes for x in folds])
     if all(len(x.seen) == classes for x in folds):

@@ -132,8 +132,10 @@ class SegmentCalibratedClassifier(CalibratedBase):
         else:
             splits = list(self._splits(rows, to_split))
             parts = cross_fit(estimator, rows, splits, [scorer], to_fit, self.n_jobs)
-            fold = join([part for _, (part,) in parts], len(rows.classes), scorer)
-            segments = _safe_indexing(segments, np.concatenate([test for _, test in splits]))
+            tests = [test for _, test in splits]
+            each = [part for _, (part,) in parts]
+            fold = join(each, tests, len(rows.codes), len(rows.classes), scorer)
+            segments = _safe_indexing(segments, np.concatenate(tests))
             self.estimator_ = clone(estimator).fit(rows.X, rows.y, **to_fit)
         self.classes_ = rows.classes
         self.calibrator_ = fit_segments(

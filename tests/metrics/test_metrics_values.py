@@ -207,6 +207,17 @@ def test_edges_belong_to_the_bin_below_and_1_has_no_bin_of_its_own():
     assert curve.rows.tolist() == [2, 0, 1, 0, 1, 0, 1, 0, 1, 1]
 
 
+def test_probabilities_on_edges_are_in_the_bins_of_their_digits(rng):
+    """Tenths of float32 lie above edges of float64, which made the error half as large."""
+    p = rng.integers(0, 11, 5000) / 10
+    y = rng.random(5000) < np.clip(p + np.where((p * 10).round() % 2 == 1, 0.1, -0.1), 0, 1)
+    wide, narrow = (metrics.reliability_curve(y, p.astype(x)) for x in (np.float64, np.float32))
+    np.testing.assert_array_equal(wide.rows, narrow.rows)
+    assert metrics.expected_calibration_error(y, p.astype(np.float32)) == pytest.approx(
+        metrics.expected_calibration_error(y, p), rel=1e-5
+    )
+
+
 def test_equal_mass_is_equal_without_ties(rng):
     proba = rng.random((5, 120))
     curve = metrics.reliability_curve(proba > 0.5, proba, n_bins=8, strategy="quantile")

@@ -36,6 +36,17 @@ def test_a_threshold_reached_is_a_call():
     assert metrics.net_benefit([1, 1], [0.0, 0.0], threshold=0.5, from_logits=True).value == 1
 
 
+@pytest.mark.parametrize("now", [np.float32, np.float64])
+@pytest.mark.parametrize("then", [np.float32, np.float64])
+def test_thresholds_of_both_predictions_are_rounded_as_these(now, then):
+    p, y = np.arange(1, 100) / 100, np.arange(99) % 3 == 0
+    at = [0.1, 0.3, 0.7]
+    found = metrics.decision_curve(y, p.astype(now), before=p.astype(then), threshold=at)
+    assert (found.difference == 0).all()
+    alone = metrics.net_benefit(y, p.astype(then), threshold=at)
+    np.testing.assert_allclose(found.before, alone.value, rtol=1e-6)
+
+
 def test_weights_count_rows_and_batches_are_problems(rng):
     y, p = rows_of(rng)
     w = rng.integers(0, 4, 400)

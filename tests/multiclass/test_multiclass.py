@@ -431,3 +431,21 @@ def test_results_are_in_the_dtype_of_the_logits(rng):
     bad = np.array([[np.nan, 0, 0, 0], [-np.inf] * 4, [np.inf, 0, 0, 0], [0, 0, 0, 0.0]])
     assert np.isnan(found.predict_proba(bad)).all(axis=1).tolist() == [True] * 3 + [False]
     assert "1 segment," in repr(found) and len(found) == 1 and "all" in found
+
+
+def test_rows_that_are_not_finite_are_told_of_without_segments_too(rng):
+    f, y = drawn(rng, 50, classes=3)
+    f[3, 1] = np.nan
+    with pytest.warns(RuntimeWarning, match="NaN or infinite numbers.* in 1 of 1 segment"):
+        assert np.isnan(pj.fit_multiclass(f, y).temperature).all()
+
+
+@pytest.mark.parametrize("large", [1.0, 1e300])
+def test_the_unit_of_masks_is_of_the_segments_own_weights(large, rng):
+    """Beside weights of 1e300 a segment of weights 1e-30 had no typical distance."""
+    f, y = drawn(rng, 200, classes=3)
+    f = f * 1e5
+    s, w = np.repeat([0, 1], 100), np.repeat([1e-30, large], 100)
+    found = pj.fit_multiclass(f, y, s, weights=w)
+    alone = pj.fit_multiclass(f[:100], y[:100], s[:100])
+    assert found.slopes[0] == pytest.approx(alone.slopes[0], rel=1e-6)

@@ -15,7 +15,13 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.model_selection import GroupKFold, LeaveOneOut, PredefinedSplit, cross_validate
+from sklearn.model_selection import (
+    GroupKFold,
+    LeaveOneOut,
+    PredefinedSplit,
+    RepeatedStratifiedKFold,
+    cross_validate,
+)
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -370,11 +376,32 @@ def test_fit_parameters_reach_the_base_classifier(binary):
 
 
 def test_rows_left_out_more_than_once_or_never_are_no_error(binary):
-    """cross_val_predict, which scikit-learn goes by, takes partitions alone."""
+    """cross_val_predict, which scikit-learn goes by, takes partitions alone.
+
+    What is left out twice weighs a half each time, not as two rows.
+    """
     X, y = binary
     splits = [(np.arange(100), np.arange(100, 250)), (np.arange(200, 300), np.arange(50, 200))]
     model = PlattCalibratedClassifier(LogisticRegression(), cv=splits, ensemble=False).fit(X, y)
-    assert model.table()["n_pos"][0] + model.table()["n_neg"][0] == 300
+    assert model.table()["n_pos"][0] + model.table()["n_neg"][0] == 200
+    whole = pj.sklearn.SegmentCalibratedClassifier(LogisticRegression(), segments=0, cv=splits)
+    X = np.column_stack([np.arange(len(y)) % 2, X])
+    fit = whole.fit(X, y).calibrator_.fit
+    assert fit.n_pos.sum() + fit.n_neg.sum() == 200
+
+
+def test_repeats_of_a_cross_validation_are_no_new_rows(binary):
+    X, y = binary
+    errors, chosen = [], []
+    for repeats in (1, 10):
+        cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=repeats, random_state=0)
+        given = dict(estimator=LogisticRegression(), cv=cv, ensemble=False)
+        table = PlattCalibratedClassifier(**given).fit(X, y).table()
+        errors.append(table["se_A"][0])
+        assert table["n_pos"][0] + table["n_neg"][0] == pytest.approx(len(y))
+        chosen.append(PlattCalibratedClassifier(method="auto", **given).fit(X, y).method_)
+    assert errors[1] == pytest.approx(errors[0], rel=0.1)
+    assert chosen[0] == chosen[1]
 
 
 def test_cloned_pickled_and_copied(binary):
