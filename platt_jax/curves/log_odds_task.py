@@ -24,10 +24,10 @@ from platt_jax.model.standardization import Standardization, far_scores_hide_oth
 from platt_jax.options import Options
 from platt_jax.passes.protocol import TermRows
 from platt_jax.results.features import Features, ScoreFeatures
-from platt_jax.solver.flags import far_code, raised_flags
+from platt_jax.solver.flags import far_code, has_inner_scores, raised_flags
 from platt_jax.solver.search import TRACED, Runner, host
 from platt_jax.solver.solution import coordinates_and_start, rough_coordinates
-from platt_jax.status import Status
+from platt_jax.status import Flag, Status
 
 # Total loss, in nats, below which labels without Platt's targets are separated by the curve: then
 # there is no optimum.
@@ -140,6 +140,13 @@ def _report(
         status = jnp.where(separated, int(Status.MAX_ITERATIONS), status)
         hidden = far_scores_hide_others(ranges) & (status == Status.CONVERGED)
         status = jnp.where(hidden, int(Status.LINE_SEARCH_FAILED), status)
+    aliased = jnp.stack(undetermined(state.at), -1)
+    flags = raised_flags(jnp.zeros_like(loss), ranges, moments, options)
+    flags |= far_code(ranges, moments, options)
+    # Three scores tell the functions apart, unless a far one takes all digits of the others.
+    far = (flags & Flag.OUTLIER) != 0 if features.name != "quadratic" else True
+    hidden = aliased.any(-1) & has_inner_scores(ranges) & far & (status == Status.CONVERGED)
+    status = jnp.where(hidden, int(Status.LINE_SEARCH_FAILED), status)
     # Functions of finite scores that are not finite are far beyond those of the other scores.
     status = jnp.where(status == Status.NON_FINITE, int(Status.LINE_SEARCH_FAILED), status)
     status = jnp.where(weight == 0, int(Status.EMPTY), status)
@@ -158,10 +165,9 @@ def _report(
     return FoundCurves(
         coefficients=jnp.stack([jnp.where(failed, nan, x) for x in point], -1),
         hessian=jnp.stack(hessian, -2),
-        aliased=jnp.stack(undetermined(state.at), -1),
+        aliased=aliased,
         status=status,
-        flags=raised_flags(jnp.zeros_like(nan), ranges, moments, options)
-        | far_code(ranges, moments, options),
+        flags=flags,
         iterations=state.iterations,
         nll=jnp.where(failed, nan, loss),
         low=jnp.where(failed, nan, low),

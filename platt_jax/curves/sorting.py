@@ -60,7 +60,11 @@ class Isotonic(SortingCurve):
         starts, ends = blocks.starts, blocks.starts + blocks.sizes - 1
         owner = rows.groups.owner[starts]
         if self.centered:
-            middle = blocks.sums(rows.weights * rows.scores) / blocks.sums(rows.weights)
+            # In units of each block's largest score, lest sums overflow.
+            unit = np.frexp(blocks.maxima(np.abs(rows.scores)))[1]
+            scaled = np.ldexp(rows.scores, -blocks.by_row(unit))
+            middle = blocks.sums(rows.weights * scaled) / blocks.sums(rows.weights)
+            middle = np.ldexp(middle, unit)
             first = np.isin(starts, rows.groups.starts)
             last = np.isin(ends, rows.groups.starts + rows.groups.sizes - 1)
             # Outer plateaus reach to the outer scores.

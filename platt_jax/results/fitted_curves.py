@@ -21,8 +21,8 @@ from platt_jax.results.pieces import Pieces
 from platt_jax.results.probabilities import band, clipped_logit, critical_value, expit
 from platt_jax.status import Status
 
-# Scores per curve at which is checked whether it is monotone.
-_CHECKED = 65
+# A fall of a curve that is rounding.
+NO_FALL = 1e-12
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,14 +69,9 @@ class FittedCurves(ComparedByValue, ABC):
         )
 
     @property
+    @abstractmethod
     def is_monotone(self) -> Bools:
-        """(K,) whether no higher score of the fit has a lower probability."""
-        share = np.linspace(0, 1, _CHECKED)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores = self.low[:, None] * (1 - share) + self.high[:, None] * share
-            which = np.repeat(np.arange(len(self)), _CHECKED)
-            p = self.proba(scores.ravel(), which).reshape(scores.shape)
-            return np.asarray((np.diff(p, axis=1) >= -1e-12).all(axis=1))
+        """(K,) whether no higher score has a lower probability; False where these are NaN."""
 
     @abstractmethod
     def pieces(self) -> Pieces:

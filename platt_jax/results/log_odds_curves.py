@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Integers
 from platt_jax.results.features import (
     Features,
-    LinearFeatures,
     ScoreFeatures,
     StandardizedFeatures,
 )
-from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.fitted_curves import NO_FALL, FittedCurves
 from platt_jax.results.pieces import Pieces
 
 
@@ -80,9 +79,21 @@ class LogOddsCurves(FittedCurves):
     @property
     def is_monotone(self) -> Bools:
         """See `FittedCurves`."""
-        if isinstance(self.features, LinearFeatures):  # at all scores
-            return np.asarray(self.coefficients[:, 1] >= 0)
-        return super().is_monotone
+        if not isinstance(self.features, StandardizedFeatures):
+            return np.asarray((self.coefficients[:, 1:] >= 0).all(1))
+        origins, functions = self.features.polynomials()
+        places = self.center, self.scale, self.low, self.high
+        center, scale, low, high = (x.astype(float)[:, None] for x in places)
+        coefficients = self.coefficients.astype(float)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            _, c1, c2, c3 = np.moveaxis(np.einsum("kp,mpd->kmd", coefficients, functions), -1, 0)
+            first, last = self.features.ends((low - center) * scale, (high - center) * scale)
+            inner = np.broadcast_to(origins[1:], (len(center), len(origins) - 1))
+            ends = np.hstack([first + 0 * center, inner, last + 0 * center])
+            start, end = ends[:, :-1] - origins, ends[:, 1:] - origins
+            turn = np.clip(np.where(c3 > 0, -c2 / (3 * c3), start), start, end)
+            slope = np.stack([c1 + (2 * c2 + 3 * c3 * t) * t for t in (start, turn, end)])
+            return np.asarray((slope * (end - start) >= -NO_FALL).all((0, 2)))
 
     def functions(self, scores: NDArray[Any], which: Integers) -> list[NDArray[Any]]:
         """The functions (N,) whose sum, each times its parameter, are the log-odds of scores."""

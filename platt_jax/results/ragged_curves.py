@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from platt_jax.arrays import Floats, Integers
+from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.groups import Groups
-from platt_jax.results.fitted_curves import FittedCurves
+from platt_jax.results.fitted_curves import NO_FALL, FittedCurves
 from platt_jax.results.pieces import Pieces, lines, pieces
 
 
@@ -36,6 +36,19 @@ class RaggedCurves(FittedCurves):
             rows = Groups(sizes).rows_of(which)
             made |= {name: getattr(self, name)[rows] for name in names}
         return replace(self, **made)
+
+    @property
+    def is_monotone(self) -> Bools:
+        """See `FittedCurves`."""
+        made = np.ones(len(self.sizes), bool)
+        for names, sizes in ((self._per_score[1:], self.sizes), (self._per_gap, self.sizes + 1)):
+            groups = Groups(sizes)
+            for name in names:
+                p = getattr(self, name).astype(float)
+                rises = np.ones(len(p), bool)
+                rises[1:] = (p[1:] >= p[:-1] - NO_FALL) | (groups.place[1:] == 0)
+                made &= groups.minima(rises & ~np.isnan(p)) > 0
+        return made
 
     def _count(self, scores: NDArray[Any], which: Integers, below: np.ufunc) -> Integers:
         """How many scores of its curve are below each score, by `np.less` or `np.less_equal`.

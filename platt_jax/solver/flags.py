@@ -74,10 +74,16 @@ def far_code(ranges: ScoreRanges, moments: tuple[Moments, Moments], options: Opt
         shared: Any = first == last
         for (least, far), holds in zip(_FAR_CODES, (shared, True), strict=True):
             raised |= (share >= least) & (distance <= far) & holds
-    ends = ranges.low_pos, ranges.low_neg, ranges.high_pos, ranges.high_neg
-    between = sum(((low < end) & (end < high)).astype(jnp.int32) for end in ends) > 0
-    raised &= between & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE) & ~ranges.bad
+    raised &= has_inner_scores(ranges) & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE) & ~ranges.bad
     return jnp.where(raised, jnp.int32(Flag.OUTLIER), 0)
+
+
+def has_inner_scores(ranges: ScoreRanges) -> jax.Array:
+    """Whether a class begins or ends between the least and the greatest score."""
+    low, high = ranges.overall()
+    ends = ranges.low_pos, ranges.low_neg, ranges.high_pos, ranges.high_neg
+    inner = [((low < end) & (end < high)).astype(jnp.int32) for end in ends]
+    return sum(inner, start=jnp.zeros_like(inner[0])) > 0
 
 
 def both_classes(n_pos: jax.Array, n_neg: jax.Array) -> jax.Array:

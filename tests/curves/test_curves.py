@@ -850,3 +850,57 @@ def test_a_shift_stops_by_its_own_gradient(rng):
     assert pj.fit(-scores, labels, options=reversed_scores).status == pj.Status.CONVERGED
     with pytest.raises(ValueError, match=r"intercept=False\): expected True for shift"):
         pj.fit(scores, labels, curve="shift", options=pj.Options(intercept=False))
+
+
+@pytest.mark.parametrize("curve", ["bins", "isotonic", "venn_abers", "quadratic", "beta", "spline"])
+def test_falls_are_found_between_any_two_scores(curve, rng):
+    """Of bins and quadratics with far scores: 65 even scores of the range lay outside the fall."""
+    number, shop = 2000, np.repeat(np.arange(4), 500)
+    f = np.exp(1.5 * rng.normal(size=number))
+    f[shop == 1] = rng.normal(size=500)
+    log_odds = np.where(shop == 2, 1 - np.abs(np.log(f.clip(1e-9))), np.where(shop == 3, -f, f))
+    y = rng.random(number) < 1 / (1 + np.exp(1 - log_odds))
+    f[np.flatnonzero(shop == 1)[:3]] = -9999
+    made = pj.fit_segments(f, y, shop, curve=curve).curves
+    for k in range(4):
+        mine = np.unique(f[shop == k])
+        at = np.unique(
+            np.concatenate([np.linspace(*x, 40) for x in zip(mine[:-1], mine[1:], strict=True)])
+        )
+        p = made.proba(at, np.full(len(at), k))
+        assert made.is_monotone[k] == (np.diff(p) >= -1e-9).all()
+    assert made.is_monotone.all() == (curve in ("isotonic", "venn_abers", "beta"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("code", [-1e3, -1e4, -1e9, -3e38])
+@pytest.mark.parametrize("rows", [16, 400])
+def test_a_quadratic_beside_a_code_is_the_optimum_or_not_converged(dtype, code, rows, rng):
+    """A far code of both classes took the digits that tell u from u^2 elsewhere, CONVERGED."""
+    f = rng.normal(size=rows)
+    y = rng.random(rows) < 1 / (1 + np.exp(-2 * f))
+    y[:4] = [True, False, True, False]
+    f[:2] = code
+    found = pj.fit(f.astype(dtype), y, curve="quadratic")
+    n_pos, n_neg = y.sum(), (~y).sum()
+    t = np.where(y, (n_pos + 1) / (n_pos + 2), 1 / (n_neg + 2))
+    # With a function that is 0 at the code: (1, u + u^2 / c, (u / c)^2) spans the same.
+    X = np.stack([np.ones(rows), f - f * (f / code), (f / code) ** 2], 1)
+
+    def loss(theta):
+        z = X @ theta
+        p = 1 / (1 + np.exp(-z))
+        return (np.logaddexp(0, z) - t * z).sum(), X.T @ (p - t)
+
+    best = minimize(loss, np.zeros(3), jac=True, method="BFGS", options={"gtol": 1e-9}).fun
+    assert found.status != Status.CONVERGED or found.curves.nll[0] < best + 0.05
+    assert found.status == Status.CONVERGED or code < (-1e6 if dtype == np.float64 else -1e2)
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-990, 2.0**1020])
+def test_centred_isotonic_curves_in_any_unit(unit):
+    rng = np.random.default_rng(0)
+    f, y = rng.normal(size=400), rng.random(400) < 0.4
+    made = curves.Isotonic(centered=True)
+    p, q = (pj.fit(x, y, curve=made).predict_proba(x) for x in (f, f * unit))
+    np.testing.assert_allclose(p, q, rtol=1e-9)
