@@ -77,7 +77,7 @@ def estimate_levels(
     """The most probable (A, B) of each segment given all others, and the levels.
 
     None if the search did not converge and its levels say less of the rows than the curve of all
-    rows: by what they say of each segment without its own rows.
+    rows: by what they say of each segment without its own rows. Or if it left all numbers.
     """
     options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
@@ -96,6 +96,8 @@ def estimate_levels(
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         likelihoods, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
+        if not np.isfinite(log_likelihood):  # the cavities have run away
+            return None
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, cavity = _around(posteriors, likelihoods)
         if grid is COARSE:
@@ -246,8 +248,9 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     rest = less.positive_part().plus(precision.scaled(_LEAST_SHARE))
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
     rest_covariance = rest.inverse()
-    cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
-    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
+    with np.errstate(invalid="ignore"):  # NaN if it has run away: the next pass ends the search
+        cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
+        return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
 
 
 def _decrement(steps: list[Scoring]) -> float:

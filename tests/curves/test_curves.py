@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -864,9 +865,7 @@ def test_falls_are_found_between_any_two_scores(curve, rng):
     made = pj.fit_segments(f, y, shop, curve=curve).curves
     for k in range(4):
         mine = np.unique(f[shop == k])
-        at = np.unique(
-            np.concatenate([np.linspace(*x, 40) for x in zip(mine[:-1], mine[1:], strict=True)])
-        )
+        at = np.unique(np.concatenate([np.linspace(*x, 40) for x in pairwise(mine)]))
         p = made.proba(at, np.full(len(at), k))
         assert made.is_monotone[k] == (np.diff(p) >= -1e-9).all()
     assert made.is_monotone.all() == (curve in ("isotonic", "venn_abers", "beta"))

@@ -53,6 +53,13 @@ def test_twenty_worlds_break_nothing(first):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
+def test_a_world_whose_search_left_all_numbers():
+    """Crossed levels of 15 segments ended in a LinAlgError: they have the curve of all rows."""
+    _, broken = broken_cells(Bench(world(30128)), ["fit_segments crossed"])
+    assert not broken, "\n".join(map(str, broken))
+
+
 # --- the table ------------------------------------------------------------------------------------
 
 
