@@ -324,7 +324,7 @@ class _Graph:
     def _add_sigmoid(self, logit: str, probability: str) -> None:
         """`expit`; runtimes' own Sigmoid rounds small probabilities, in the end to 0.
 
-        OpenVINO's exponential of NaN is 0.
+        In OpenVINO the exponential of NaN is a number, and NaN is above 0.
         """
         self.add("Abs", [logit], "distance")
         self.add("Neg", ["distance"], "exponent")
