@@ -80,6 +80,9 @@ def other_curves(cell: Cell) -> None:
         cell.want(not len(wrong), f"{curve}: {[pj.Status(int(x)).name for x in wrong[:3]]}")
         proba = made.predict_proba(rows.scores, rows.segments, offset=rows.offset)
         proba = cell.want_probabilities(np.asarray(proba)[weights > 0], curve)
+        if curve == "venn_abers":
+            lower, upper = made.bounds(rows.scores, rows.segments, offset=rows.offset)
+            cell.want_order(lower[weights > 0], proba, upper[weights > 0], "bounds")
         fresh = made.predict_proba(night.scores, night.segments, offset=night.offset)
         alive = ~np.isin(night.segments, made.keys[n == 0])
         cell.want_probabilities(np.asarray(fresh)[alive], f"{curve}, fresh")

@@ -118,7 +118,7 @@ def test_segments_added_do_not_count(rng):
         found = posteriors(COARSE, losses, nodes, population, own.total)
         likelihoods = Likelihoods.of(found, population)
         response = recentring.response_of(likelihoods.precision, population.covariance)
-        terms = recentring._terms(COARSE), losses, nodes, response
+        terms = recentring.node_terms(COARSE), losses, nodes, response
         around = plausible_populations(
             likelihoods, population, population.mean, certain=False, total=own.total
         )
