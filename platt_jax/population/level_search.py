@@ -49,6 +49,9 @@ _TOLERANCE = 3e-3
 # Maximum length of a converged search's last step, in standard errors; and where all passes were
 # made, because errors of the quadrature move the spreads from one to the next.
 _NEAR, _NEAR_AT_LAST = 0.05, 0.35
+# A log-likelihood so many times the first pass's says that the cavities have run away: in ordinary
+# worlds it is at most 1.25 times as low.
+_RUN_AWAY = 100
 # Smallest share of a segment's posterior precision that is left to all other segments: a bound on
 # errors of approximate covariances.
 _LEAST_SHARE = 1e-3
@@ -77,7 +80,7 @@ def estimate_levels(
     """The most probable (A, B) of each segment given all others, and the levels.
 
     None if the search did not converge and its levels say less of the rows than the curve of all
-    rows: by what they say of each segment without its own rows. Or if it left all numbers.
+    rows: by what they say of each segment without its own rows. Or if its cavities ran away.
     """
     options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
@@ -91,12 +94,13 @@ def estimate_levels(
     if standardized.left_out is not None:
         mean = standardized.curve_of_others(nodes, start)
     cavity = Normals(*(np.full_like(nodes.mean_A, x) for x in start))
-    grid, passes, fine_passes = COARSE, 0, 0
+    grid, passes, fine_passes, least = COARSE, 0, 0, -np.inf
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         likelihoods, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
-        if not np.isfinite(log_likelihood):  # the cavities have run away
+        least = _RUN_AWAY * (log_likelihood - 1) if passes == 1 else least
+        if not log_likelihood > least:
             return None
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
         nodes, cavity = _around(posteriors, likelihoods)
@@ -248,9 +252,8 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     rest = less.positive_part().plus(precision.scaled(_LEAST_SHARE))
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
     rest_covariance = rest.inverse()
-    with np.errstate(invalid="ignore"):  # NaN if it has run away: the next pass ends the search
-        cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
-        return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
+    cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
+    return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
 
 
 def _decrement(steps: list[Scoring]) -> float:
