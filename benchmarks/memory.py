@@ -51,12 +51,12 @@ def main() -> None:
 
 
 def of_each(
-    names: Iterable[str], rows: int, segments: int, at_once: int = 2
+    names: Iterable[str], rows: int, segments: int, at_once: int = 2, longest: float = _LONGEST
 ) -> dict[str, float | None]:
-    """Bytes per row of each call, by `at_once` processes at the same time."""
+    """Bytes per row of each call, by `at_once` processes at the same time; None after `longest`."""
     names = list(names)
     with ThreadPoolExecutor(at_once) as pool:
-        each = pool.map(lambda name: _in_a_new_process(name, rows, segments), names)
+        each = pool.map(lambda name: _in_a_new_process(name, rows, segments, longest), names)
         return dict(zip(names, each, strict=True))
 
 
@@ -74,14 +74,14 @@ def bytes_per_row(name: str, rows: int, segments: int) -> float:
         return round(fresh.extra_bytes(lambda: call(drawn)) / rows, 1)
 
 
-def _in_a_new_process(name: str, rows: int, segments: int) -> float | None:
+def _in_a_new_process(name: str, rows: int, segments: int, longest: float) -> float | None:
     """The same in a new process; None if that takes too long."""
     command = [sys.executable, "-m", "benchmarks.memory", "--only", name]
     command += ["--here", str(rows), str(segments)]
     env = os.environ | fresh.ONE_HEAP
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=True, env=env, timeout=_LONGEST
+            command, capture_output=True, text=True, check=True, env=env, timeout=longest
         )
     except subprocess.TimeoutExpired:
         return None

@@ -145,6 +145,7 @@ def test_every_call_takes_no_more_memory_than_is_recorded(benchmark):
     most = {name: 1.1 * x + 3 for name, x in of["bytes per row"].items() if x is not None}
     above = most
     for _ in range(3):
-        found = memory.of_each(above, of["rows"], of["segments"])
+        # A busy machine takes several times as long as the one of the record.
+        found = memory.of_each(above, of["rows"], of["segments"], longest=300)
         above = {x: found[x] for x in above if found[x] is None or found[x] > most[x]}
     assert {x: (bytes_, most[x]) for x, bytes_ in above.items()} == {}
