@@ -152,10 +152,10 @@ class PredictsBySegment(ById):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two probabilities of each row by Venn-Abers predictors, of which one is calibrated.
 
-        p0 is what the isotonic fit of the segment's rows and this row says of it if its label is 0,
-        p1 if it is 1. Where the rows are exchangeable, p0 of rows of class 0 and p1 of rows of
-        class 1 together are calibrated, whatever the scores' distribution (Vovk, Petej & Fedorova
-        2015, theorem 1). `predict_proba` lies between the two; with few rows they are far apart.
+        p0 is the isotonic fit of the segment's rows and this row with label 0, at this row; p1 is
+        the same with label 1. If the rows are exchangeable, the probability by the row's own label
+        is calibrated, for any distribution of scores (Vovk, Petej & Fedorova 2015, theorem 1).
+        `predict_proba` lies between the two. With few rows the two are far apart.
 
         Args:
             scores: (N,) as in `predict_proba`.
