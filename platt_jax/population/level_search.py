@@ -5,8 +5,7 @@ right mean and covariance under what all other segments say about its (A, B). Su
 the segment's loss at the nodes of a quadrature, one pass for all segments. Given these densities
 everything is normal (`levels`); steps of Fisher scoring move the levels' spreads.
 
-Few values say little about their spread. So the posteriors are averaged over spreads
-(`level_uncertainty`).
+Few values say little about their spread: posteriors are averaged over it (`level_uncertainty`).
 """
 
 from dataclasses import replace
@@ -49,8 +48,8 @@ _TOLERANCE = 3e-3
 # Maximum length of a converged search's last step, in standard errors; and where all passes were
 # made, because errors of the quadrature move the spreads from one to the next.
 _NEAR, _NEAR_AT_LAST = 0.05, 0.35
-# A log-likelihood so many times the first pass's says that the cavities have run away: in ordinary
-# worlds it is at most 1.25 times as low.
+# A log-likelihood that falls by so many times its size says that the cavities have run away: in
+# ordinary worlds it falls by at most a quarter. Updates add a constant: one for each segment more.
 _RUN_AWAY = 100
 # Smallest share of a segment's posterior precision that is left to all other segments: a bound on
 # errors of approximate covariances.
@@ -79,8 +78,8 @@ def estimate_levels(
 ) -> tuple[Fit, EstimatedLevels] | None:
     """The most probable (A, B) of each segment given all others, and the levels.
 
-    None if the search did not converge and its levels say less of the rows than the curve of all
-    rows: by what they say of each segment without its own rows. Or if its cavities ran away.
+    None if its cavities ran away, or if it did not converge and its levels say less of the rows
+    than the curve of all rows: by what they say of each segment without its own rows.
     """
     options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
@@ -99,7 +98,8 @@ def estimate_levels(
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
         likelihoods, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
-        least = _RUN_AWAY * (log_likelihood - 1) if passes == 1 else least
+        if passes == 1:
+            least = log_likelihood - _RUN_AWAY * (abs(log_likelihood) + len(segments.keys))
         if not log_likelihood > least:
             return None
         posteriors, steps, moved = _scored(design, likelihoods, mean, steps)
