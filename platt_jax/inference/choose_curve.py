@@ -161,10 +161,10 @@ def choose_curve(
     if np.isinf(losses).all():
         raise ValueError("candidates: expected a kind that predicts the rows left out, got none")
     group_mass: Floats = np.bincount(group, w).astype(float)
-    place, difference, error = first_as_good(_sums(group, w, losses), group_mass)
+    place, difference, error = first_as_good(loss_sums(group, w, losses), group_mass)
     mass: Floats = np.bincount(owner, w).astype(float)
     loss = np.full((len(keys), len(kinds)), np.nan)
-    loss[present] = _sums(owner, w, losses) / mass[:, None]
+    loss[present] = loss_sums(owner, w, losses) / mass[:, None]
     each = np.full(len(keys), place)
     with np.errstate(invalid="ignore"):  # infinite losses
         variances = _variances(losses - losses[place], owner, w, mass)
@@ -183,7 +183,7 @@ def choose_curve(
         log_loss=expected_loss(group, w, losses, part),
         candidates=Table(
             curve=names,
-            log_loss=_sums(np.zeros_like(owner), w, losses)[0] / w.sum(),
+            log_loss=loss_sums(np.zeros_like(owner), w, losses)[0] / w.sum(),
             difference=difference,
             standard_error=error,
         ),
@@ -202,7 +202,7 @@ def _may_warn(curve: str | Curve) -> bool:
     return curve == "sigmoid" or smoothed(read_curve(curve))
 
 
-def _sums(owner: Integers, w: Floats, losses: Floats) -> Floats:
+def loss_sums(owner: Integers, w: Floats, losses: Floats) -> Floats:
     """(K, C) sums of the losses (C, N) of the rows of each owner."""
     return np.stack([np.bincount(owner, w * x) for x in losses], 1)
 
@@ -265,7 +265,7 @@ def expected_loss(group: Integers, w: Floats, losses: Floats, part: Integers) ->
         test = part == fold
         others, mass = group[~test], w[~test]
         place, _, _ = first_as_good(
-            _sums(others, mass, losses[:, ~test]), np.bincount(others, mass).astype(float)
+            loss_sums(others, mass, losses[:, ~test]), np.bincount(others, mass).astype(float)
         )
         total += (w[test] * losses[place, test]).sum()
     return float(total / w.sum())

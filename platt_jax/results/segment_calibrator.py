@@ -90,6 +90,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         covariance: Column = None,
         n_pos: Column = None,
         n_neg: Column = None,
+        options: Options | None = None,
     ) -> Self:
         """A calibrator of curves that someone else fitted, from the columns of their table.
 
@@ -107,6 +108,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             covariance: (K, 2, 2), of (A, B); NaN where it is not known. None for none.
             n_pos: (K,) numbers of the rows of class 1 that were fitted; None for 0, not known.
             n_neg: (K,) numbers of the rows of class 0.
+            options: how the curves were fitted; None for Platt's targets, as LIBSVM and
+                scikit-learn have. `Options(targets="none")` is plain logistic regression.
 
         Returns:
             A SegmentCalibrator without pooling. The status of a curve is CONVERGED, or NON_FINITE
@@ -124,7 +127,9 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         """
         keys, fit = published_fits(segments, A, B, covariance, n_pos, n_neg)
         unknown = np.full((), np.nan, fit.A.dtype)
-        return cls(keys, fit, Sigmoid(unknown, unknown), np.full((2, 2), np.nan, fit.A.dtype))
+        options = Options() if options is None else validation.options(options)
+        no_errors = np.full((2, 2), unknown)
+        return cls(keys, fit, Sigmoid(unknown, unknown), no_errors, options=options)
 
     def _replaced(self, **changes: Any) -> Self:
         """The calibrator with other fields; `dataclasses.replace` is for sigmoids only."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.inference.choose_curve import first_as_good
+from platt_jax.inference.choose_curve import first_as_good, loss_sums
 from platt_jax.options import Options
 from platt_jax.sklearn.folds import CalibrationFold, class_probabilities, fit_folds
 from platt_jax.sklearn.scores import Scorer
@@ -29,15 +29,18 @@ def choose_method(
 ) -> str:
     """The first method whose 5-fold cross-validated log loss is as good as the best.
 
-    That is the rule of `first_as_good`, with each row as a group.
+    That is the rule of `first_as_good`, with each row as a group, however often it was held out.
     """
     if len(candidates) == 1:
         return candidates[0].method
-    weights = np.concatenate([_weights(fold) for fold in candidates[0].folds])
+    folds = candidates[0].folds
+    weights = np.concatenate([_weights(x) for x in folds])
     used = weights > 0
-    weights = weights[used]
-    losses = [_held_out_losses(x, classes, options)[used] * weights for x in candidates]
-    place, _, _ = first_as_good(np.stack(losses, 1), weights)
+    weights, row = weights[used], np.concatenate([x.row for x in folds])[used]
+    losses = np.stack([_held_out_losses(x, classes, options)[used] for x in candidates])
+    group = np.unique(row, return_inverse=True)[1]
+    mass = np.bincount(group, weights).astype(float)
+    place, _, _ = first_as_good(loss_sums(group, weights, losses), mass)
     return candidates[place].method
 
 
@@ -62,8 +65,7 @@ def _held_out_losses(
 
 def _parts(fold: CalibrationFold) -> NDArray[np.intp]:
     """The part (n,) of each row; every class is spread over all parts."""
-    same = np.arange(len(fold.codes)) if fold.same is None else fold.same
-    _, first, number = np.unique(same, return_index=True, return_inverse=True)
+    _, first, number = np.unique(fold.row, return_index=True, return_inverse=True)
     codes, parts = fold.codes[first], np.empty(len(first), np.intp)
     by_class = np.argsort(codes, kind="stable") if codes.ndim == 1 else slice(None)
     parts[by_class] = np.arange(len(parts)) % _PARTS

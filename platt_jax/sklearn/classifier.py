@@ -265,8 +265,8 @@ class PlattCalibratedClassifier(CalibratedBase):
         folds = [list(x) for x in zip(*(each for _, each in parts), strict=True)]
         if ensemble:
             return [one for one, _ in parts], folds
-        where = [test for _, test in splits], len(rows.codes), len(rows.classes)
-        joined = [[join(x, *where, scorer)] for x, scorer in zip(folds, scorers, strict=True)]
+        each = zip(folds, scorers, strict=True)
+        joined = [[join(x, len(rows.classes), scorer)] for x, scorer in each]
         return [clone(estimator).fit(rows.X, rows.y, **to_fit)], joined
 
     def _methods(self, rows: TrainingRows) -> list[str]:

@@ -51,9 +51,8 @@ class CalibrationFold(NamedTuple):
     codes: NDArray[Any]  # (n,) class numbers; or (n, L) bool for multilabel
     weights: NDArray[np.float64] | None  # (n,), or (n, M) where they differ between columns
     seen: NDArray[np.intp]  # (C,) numbers of the classes that the classifier knows, ascending
+    row: NDArray[np.intp]  # (n,) which of all rows it is: some are held out more than once
     offset: NDArray[np.float64] | None = None  # (n,), with two classes only
-    # (n,) equal numbers for what is the same row, held out more than once; None if no row is.
-    same: NDArray[np.intp] | None = None
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -68,17 +67,19 @@ class CalibrationFold(NamedTuple):
 
     def some(self, which: Any) -> "CalibrationFold":
         """The rows `which`."""
-        weights, offset, same = (
-            None if x is None else x[which] for x in (self.weights, self.offset, self.same)
-        )
-        scores, codes = self.scores[which], self.codes[which]
-        return CalibrationFold(scores, codes, weights, self.seen, offset, same)
+        weights, offset = (None if x is None else x[which] for x in (self.weights, self.offset))
+        scores, codes, row = (x[which] for x in (self.scores, self.codes, self.row))
+        return CalibrationFold(scores, codes, weights, self.seen, row, offset)
 
 
-def score(estimator: Any, rows: TrainingRows, scorer: Scorer) -> CalibrationFold:
-    """The scores of a fitted classifier for the rows."""
-    seen = _seen(estimator, rows)
-    return CalibrationFold(scorer(estimator, rows.X), rows.codes, rows.weights, seen, rows.offset)
+def score(
+    estimator: Any, rows: TrainingRows, scorer: Scorer, which: Any = slice(None)
+) -> CalibrationFold:
+    """The scores of a fitted classifier for the rows `which`."""
+    some = rows.some(which)
+    seen, row = _seen(estimator, some), np.arange(len(rows.codes))[which]
+    scores = scorer(estimator, some.X)
+    return CalibrationFold(scores, some.codes, some.weights, seen, row, some.offset)
 
 
 def cross_fit(
@@ -107,8 +108,7 @@ def _fit_and_score(
     mine = rows.some(train)
     params = _check_method_params(rows.X, params=fit_params, indices=train)
     estimator.fit(mine.X, mine.y, **params)
-    held_out = rows.some(test)
-    return estimator, [score(estimator, held_out, scorer) for scorer in scorers]
+    return estimator, [score(estimator, rows, scorer, test) for scorer in scorers]
 
 
 def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
@@ -122,32 +122,28 @@ def _seen(estimator: Any, rows: TrainingRows) -> NDArray[np.intp]:
     return np.searchsorted(rows.classes, estimator.classes_)
 
 
-def join(
-    folds: list[CalibrationFold], tests: list[Any], rows: int, classes: int, scorer: Scorer
-) -> CalibrationFold:
+def join(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> CalibrationFold:
     """The rows of all folds, as rows of one classifier that knows all classes.
 
-    `tests` has the places of each fold's rows among so many. What is held out m times, as by a
-    RepeatedKFold, weighs 1 / m each time: it is one row.
+    What is held out m times, as by a RepeatedKFold, weighs 1 / m each time: it is one row.
     """
     joined = _concatenated(folds, classes, scorer)
-    same = np.concatenate([np.arange(rows)[test] for test in tests])
-    times = np.bincount(same)[same].astype(float)
+    times = np.bincount(joined.row)[joined.row].astype(float)
     if (times == 1).all():
         return joined
     given = joined.weights
     weights = 1 / times if given is None else given / times.reshape(-1, *(1,) * (given.ndim - 1))
-    return joined._replace(weights=weights, same=same)
+    return joined._replace(weights=weights)
 
 
 def _concatenated(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> CalibrationFold:
     everything = np.arange(classes)
-    codes = np.concatenate([x.codes for x in folds])
+    codes, row = (np.concatenate(x) for x in zip(*((x.codes, x.row) for x in folds), strict=True))
     if all(len(x.seen) == classes for x in folds):
         scores = np.concatenate([x.scores for x in folds])
         weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
         offset = None if folds[0].offset is None else np.concatenate([x.offset for x in folds])
-        return CalibrationFold(scores, codes, weights, everything, offset)
+        return CalibrationFold(scores, codes, weights, everything, row, offset)
     # Where the classifier of a fold lacks a class, the fold's rows have weight 0 in its columns.
     shape = len(codes), len(scorer.columns_of(everything, classes))
     scores, weights = np.zeros(shape), np.zeros(shape)
@@ -158,7 +154,7 @@ def _concatenated(folds: list[CalibrationFold], classes: int, scorer: Scorer) ->
         scores[part] = fold.scores
         weights[part] = 1 if fold.weights is None else fold.weights[:, None]
         start += len(fold.codes)
-    return CalibrationFold(scores, codes, weights, everything)
+    return CalibrationFold(scores, codes, weights, everything, row)
 
 
 def options_of(method: str, options: Options | None) -> Options:

@@ -130,18 +130,15 @@ class SegmentCalibratedClassifier(CalibratedBase):
             self.estimator_ = estimator
             fold = score(estimator, rows, scorer)
         else:
-            splits = list(self._splits(rows, to_split))
+            splits = self._splits(rows, to_split)
             parts = cross_fit(estimator, rows, splits, [scorer], to_fit, self.n_jobs)
-            tests = [test for _, test in splits]
-            each = [part for _, (part,) in parts]
-            fold = join(each, tests, len(rows.codes), len(rows.classes), scorer)
-            segments = _safe_indexing(segments, np.concatenate(tests))
+            fold = join([part for _, (part,) in parts], len(rows.classes), scorer)
             self.estimator_ = clone(estimator).fit(rows.X, rows.y, **to_fit)
         self.classes_ = rows.classes
         self.calibrator_ = fit_segments(
             fold.scores[:, 0],
             fold.codes,
-            segments,
+            _safe_indexing(segments, fold.row),
             weights=fold.weights,
             offset=fold.offset,
             pooling=self.pooling,

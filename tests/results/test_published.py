@@ -21,11 +21,15 @@ def columns(calibrator):
     return (calibrator.keys, fit.A, fit.B), given
 
 
-def test_the_table_of_a_calibrator_makes_it_again(fitted, rng):
+@pytest.mark.parametrize("targets", ["platt", "none"])
+def test_the_table_of_a_calibrator_makes_it_again(rng, targets):
+    options = pj.Options(targets=targets)
+    scores, shops = rng.normal(size=60), np.array(["a", "b", "c"])[np.arange(60) % 3]
+    fitted = pj.fit_segments(scores, rng.random(60) < 0.6, shops, options=options)
     args, given = columns(fitted)
     back = slice(None, None, -1)
     again = pj.SegmentCalibrator.from_table(
-        *(x[back] for x in args), **{name: x[back] for name, x in given.items()}
+        *(x[back] for x in args), **{name: x[back] for name, x in given.items()}, options=options
     )
     f, s = rng.normal(size=60), np.array(["a", "b", "c"])[np.arange(60) % 3]
     np.testing.assert_array_equal(again.predict_proba(f, s), fitted.predict_proba(f, s))
@@ -34,10 +38,12 @@ def test_the_table_of_a_calibrator_makes_it_again(fitted, rng):
     gates = [pj.gate(x, f, s, precision=0.7) for x in (again, fitted)]
     assert gates[0]["threshold"].tolist() == gates[1]["threshold"].tolist()
     y = rng.random(60) < 0.5
-    updated = [pj.update(x, f, y, s).fit.A for x in (again, fitted)]
+    updated = [pj.update(x, f, y, s, options=options).fit.A for x in (again, fitted)]
     np.testing.assert_allclose(*updated, rtol=1e-7)
     tested = [pj.triage(x, f, y, s)["p_value"] for x in (again, fitted)]
     np.testing.assert_allclose(*tested, rtol=1e-7)
+    rates = [pj.estimate_rates(x, f, s)["rate"] for x in (again, fitted)]
+    np.testing.assert_allclose(*rates, rtol=1e-7)
 
 
 def test_a_and_b_alone_predict(fitted, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 import sklearn
+from data import labels_of
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
@@ -402,6 +403,22 @@ def test_repeats_of_a_cross_validation_are_no_new_rows(binary):
         chosen.append(PlattCalibratedClassifier(method="auto", **given).fit(X, y).method_)
     assert errors[1] == pytest.approx(errors[0], rel=0.1)
     assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_the_choice_of_a_method_counts_each_row_once(ensemble):
+    """The same splits nine times say no more of the methods than once."""
+    for seed in (0, 5):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=300)
+        y = labels_of(rng, x + 0.25 * x * x - 0.3)
+        halves = np.arange(150), np.arange(150, 300)
+        given = dict(estimator=LogisticRegression(), method="auto", ensemble=ensemble)
+        once, often = (
+            PlattCalibratedClassifier(cv=[halves, halves[::-1]] * k, **given).fit(x[:, None], y)
+            for k in (1, 9)
+        )
+        assert once.method_ == often.method_
 
 
 def test_cloned_pickled_and_copied(binary):
