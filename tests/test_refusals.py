@@ -21,6 +21,7 @@ NEEDS_SEGMENTS = {
     "to_sql": lambda c: export.to_sql(c, "score", "segment"),
     "to_onnx": lambda c: export.to_onnx(c),
     "to_python": lambda c: export.to_python(c),
+    "to_javascript": lambda c: export.to_javascript(c),
     "plots.shrinkage": lambda c: plots.shrinkage(c),
     "plots.sigmoid": lambda c: plots.sigmoid(c, *ROWS[:2]),
     "plots.summary": lambda c: plots.summary(c, *ROWS),

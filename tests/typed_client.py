@@ -45,6 +45,7 @@ def exported(calibrator: pj.SegmentCalibrator) -> str:
     made = export.to_sql(calibrator, "f", ["shop", "year"], dialect="spark", table="sigmoids")
     assert_type(made, export.SqlExport)
     assert_type(export.to_python(calibrator), str)
+    assert_type(export.to_javascript(calibrator), str)
     return made.expression
 
 

@@ -390,6 +390,7 @@ def export(arguments: argparse.Namespace) -> int:
     made: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: exports.to_json(calibrator, threshold=arguments.threshold) + "\n",
         "python": lambda: exports.to_python(calibrator),
+        "javascript": lambda: exports.to_javascript(calibrator),
         "onnx": lambda: exports.to_onnx(
             calibrator, dtype=arguments.dtype or "float64", threshold=arguments.threshold
         ).SerializeToString(),

@@ -351,7 +351,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
 
 def _add_export(export: argparse.ArgumentParser) -> None:
     _add_calibrator(export)
-    formats = ["json", "python", "sql", "onnx"]
+    formats = ["json", "python", "javascript", "sql", "onnx"]
     _add(export, "--to", required=True, choices=formats, help="format")
     about = "file to write; - for standard output"
     _add(export, "--out", metavar="FILE", required=True, help=about)

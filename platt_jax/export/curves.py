@@ -1,7 +1,7 @@
 """The curves of a calibrator as plain Python values, for exports of probabilities."""
 
 from collections.abc import Collection, Iterator
-from itertools import chain, product
+from itertools import chain, pairwise, product
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ from platt_jax import ids, validation
 from platt_jax.ids import times
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.levels import Part
-from platt_jax.results.pieces import Pieces, pieces
+from platt_jax.results.pieces import Pieces, numbers_used, pieces
 from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters, require_sigmoids
 from platt_jax.results.sigmoid import Sigmoid
 
@@ -97,6 +97,34 @@ def curves(calibrator: Exportable, *, any_curve: bool = False) -> ExportedCurves
         shift = calibrator.shift
         return _in_pieces(calibrator, found if shift is None else found.lowered(shift))
     return _keyed(calibrator, parameters(calibrator))
+
+
+class PieceTable(NamedTuple):
+    """Curves in pieces for modules that find a score's piece by bisection."""
+
+    numbers: list[str]  # names of the numbers of `Pieces` that its polynomials have
+    names: list[str]  # names of the columns of a piece
+    # of each segment: the scores at which its pieces end, and the columns of its pieces
+    curves: list[tuple[tuple[float, ...], tuple[tuple[Any, ...], ...]]]
+    fallback: tuple[tuple[float, ...], tuple[tuple[Any, ...], ...]]
+    has_log_odds: bool  # whether some values are log-odds, not probabilities
+    mixed: bool  # whether values are both; pieces then have is_log_odds
+    shifted: bool  # whether probabilities have other odds; pieces then have them
+
+
+def piece_table(found: ExportedCurves, pieces: Pieces) -> PieceTable:
+    """The pieces of each segment, and of all others."""
+    numbers = numbers_used(pieces)
+    mixed, shifted = len(np.unique(pieces.is_log_odds)) > 1, bool((pieces.odds != 1).any())
+    names = [*numbers, *["is_log_odds"] * mixed, *["odds"] * shifted]
+    columns = [getattr(pieces, name).tolist() for name in names]
+    starts, rows = pieces.start.tolist(), list(zip(*columns, strict=True))
+    places = np.searchsorted(pieces.curve, np.arange(len(found.segments or []) + 2)).tolist()
+    *segment_curves, fallback = (
+        (tuple(starts[first + 1 : end]), tuple(rows[first:end])) for first, end in pairwise(places)
+    )
+    has_log_odds = bool(pieces.is_log_odds.any())
+    return PieceTable(numbers, names, segment_curves, fallback, has_log_odds, mixed, shifted)
 
 
 class Reached(NamedTuple):

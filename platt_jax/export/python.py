@@ -1,14 +1,17 @@
 """Calibrators as modules of plain Python."""
 
 import datetime as dt
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
-from platt_jax.export.curves import Exportable, ExportedCurves, curves
+from platt_jax.export.curves import (
+    Exportable,
+    ExportedCurves,
+    PieceTable,
+    curves,
+    piece_table,
+)
 from platt_jax.results.averages import nodes
-from platt_jax.results.pieces import Pieces, numbers_used, polynomial
+from platt_jax.results.pieces import polynomial
 from platt_jax.results.probabilities import LEAST
 from platt_jax.version import __version__
 
@@ -160,7 +163,7 @@ def to_python(calibrator: Exportable) -> str:
     """
     found = curves(calibrator, any_curve=True)
     if found.pieces is not None:
-        return _by_pieces(found, found.pieces)
+        return _by_pieces(found, piece_table(found, found.pieces))
     head = _HEAD.format(version=__version__, what="sigmoids", imports="") + _SIGMOID
     if found.segments is None:
         return head + _ONE.format(fallback=found.fallback)
@@ -179,31 +182,22 @@ def _tuple_note(found: ExportedCurves) -> str:
     return ", a tuple of its columns" if len(found.types) > 1 else ""
 
 
-def _by_pieces(found: ExportedCurves, pieces: Pieces) -> str:
-    numbers = numbers_used(pieces)
-    mixed, shifted = len(np.unique(pieces.is_log_odds)) > 1, bool((pieces.odds != 1).any())
-    names = [*numbers, *["is_log_odds"] * mixed, *["odds"] * shifted]
-    columns = [getattr(pieces, name).tolist() for name in names]
-    starts, rows = pieces.start.tolist(), list(zip(*columns, strict=True))
-    places = np.searchsorted(pieces.curve, np.arange(len(found.segments or []) + 2)).tolist()
-    *segment_curves, fallback = (
-        (tuple(starts[first + 1 : end]), tuple(rows[first:end])) for first, end in pairwise(places)
-    )
-    log_odds = bool(pieces.is_log_odds.any())
-    result = _FROM_LOG_ODDS.format(if_="if is_log_odds:\n        " if mixed else "") * log_odds
-    if mixed or not log_odds:
-        result += _WITH_ODDS.format(least=LEAST) if shifted else _FROM_PROBABILITY
+def _by_pieces(found: ExportedCurves, table: PieceTable) -> str:
+    result = _FROM_LOG_ODDS.format(if_="if is_log_odds:\n        " if table.mixed else "")
+    result *= table.has_log_odds
+    if table.mixed or not table.has_log_odds:
+        result += _WITH_ODDS.format(least=LEAST) if table.shifted else _FROM_PROBABILITY
     head = _HEAD.format(version=__version__, what="curves", imports="import bisect\n")
     return (
         head
-        + _SIGMOID * log_odds
+        + _SIGMOID * table.has_log_odds
         + _PIECES.format(
-            names=", ".join(names) + "," * (len(names) == 1),
-            curves=_lines(found.segments or [], segment_curves),
-            fallback=fallback,
+            names=", ".join(table.names) + "," * (len(table.names) == 1),
+            curves=_lines(found.segments or [], table.curves),
+            fallback=table.fallback,
             tuple_note=_tuple_note(found),
-            value=polynomial({name: name for name in numbers}, "score")
-            + _BEND * ("bend" in numbers),
+            value=polynomial({name: name for name in table.numbers}, "score")
+            + _BEND * ("bend" in table.numbers),
             result=result,
         )
     )

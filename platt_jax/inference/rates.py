@@ -139,7 +139,7 @@ def estimate_rates(
         here = usable[owner]
         columns = scores[here], proba[here], (np.cumsum(usable) - 1)[owner[here]]
     mixture = LikelihoodHere(*columns, base.rate[usable])
-    found = _estimated(mixture, _joint(calibrator, keys, place, base, usable), critical)
+    found = _estimated(mixture, *_joint(calibrator, keys, place, base, usable), critical)
     rows = np.bincount(owner, minlength=len(keys))
     expected: Any = np.bincount(owner, proba, len(keys))
     return _table(keys, rows, base, expected, usable, found)
@@ -153,7 +153,7 @@ def _rates_there(
     known = RowsOnDevice(with_predictions(rows, calibrator), Caller())
     usable = known.usable
     mixture = LikelihoodThere(known, base.rate[usable])
-    found = _estimated(mixture, _joint(calibrator, rows.keys, place, base, usable), critical)
+    found = _estimated(mixture, *_joint(calibrator, rows.keys, place, base, usable), critical)
     return _table(rows.keys, known.rows, base, known.expected, usable, found)
 
 
@@ -163,9 +163,11 @@ def _joint(
     place: NDArray[Any],
     base: "_BaseRates",
     usable: Bools,
-) -> Floats:
-    known = posteriors(calibrator, keys, place).curves.covariance[usable]
-    return _joint_covariance(known, _BaseRates(*(x[usable] for x in base)))
+) -> tuple[Floats, float]:
+    """The covariance of A, B and the base rate, and its relative rounding error."""
+    known = posteriors(calibrator, keys, place)
+    usable_base = _BaseRates(*(x[usable] for x in base))
+    return _joint_covariance(known.curves.covariance[usable], usable_base), known.rounding
 
 
 def _table(
@@ -272,7 +274,9 @@ class _Estimated(NamedTuple):
     settled: Bools
 
 
-def _estimated(mixture: RateLikelihood, joint: Floats, critical: float) -> _Estimated:
+def _estimated(
+    mixture: RateLikelihood, joint: Floats, rounding: float, critical: float
+) -> _Estimated:
     """The rates with errors and intervals; `joint` is the covariance of A, B and the base rate."""
     zero, one = np.zeros_like(mixture.base), np.ones_like(mixture.base)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -284,7 +288,7 @@ def _estimated(mixture: RateLikelihood, joint: Floats, critical: float) -> _Esti
         rate, settled = _roots(mixture.slopes, start, low, high)
         information = -mixture.slopes(rate)[1]
         by_fit = mixture.gradient(rate) / information[:, None]
-        fit_variance = np.einsum("sa,sab,sb->s", by_fit, joint, by_fit)
+        fit_variance = _variance(by_fit, joint, rounding)
         variance = 1 / information + fit_variance
         unknown = ~np.isfinite(fit_variance) & ~none
         allowed = np.where(none | unknown, critical, critical * variance * information)
@@ -306,6 +310,18 @@ def _estimated(mixture: RateLikelihood, joint: Floats, critical: float) -> _Esti
     lower, upper = (np.where(unknown, np.nan, x) for x in (lower, upper))
     settled &= (found_lower & found_upper) | unknown
     return _Estimated(rate, np.sqrt(np.where(none, np.inf, variance)), lower, upper, settled)
+
+
+def _variance(by: Floats, covariance: Floats, rounding: float) -> Floats:
+    """The variances (S,) of sums by numbers (S, P), at least as large as their rounding errors.
+
+    Far from score 0 the terms of a float32 covariance cancel.
+    """
+    variance, terms = (
+        np.einsum("sa,sab,sb->s", x, y, x)
+        for x, y in ((by, covariance), (np.abs(by), np.abs(covariance)))
+    )
+    return np.maximum(variance, rounding * terms)
 
 
 def _roots(

@@ -919,14 +919,17 @@ def test_report_writes_a_page(in_tmp, fitted, capsys):
 def test_exports_are_those_of_the_library(in_tmp, fitted, capsys):
     pytest.importorskip("onnx")
     pytest.importorskip("sqlglot")
-    from platt_jax.export import from_json, to_onnx, to_python, to_sql
+    from platt_jax.export import from_json, to_javascript, to_onnx, to_python, to_sql
 
-    for to, more in (("json", ""), ("python", ""), ("onnx", ""), ("sql", "--score f --segment s")):
+    options = {"sql": "--score f --segment s"}
+    for to in ("json", "python", "javascript", "onnx", "sql"):
+        more = options.get(to, "")
         capsys.readouterr()
         assert run(f"export c.npz --to {to} {more} --out c.{to}") == 0
         assert capsys.readouterr().out == f"saved to c.{to}\n"
     assert (from_json((in_tmp / "c.json").read_text()).fit.A == fitted.fit.A).all()
     assert (in_tmp / "c.python").read_text() == to_python(fitted)
+    assert (in_tmp / "c.javascript").read_text() == to_javascript(fitted)
     assert (in_tmp / "c.onnx").read_bytes() == to_onnx(fitted).SerializeToString()
     assert (in_tmp / "c.sql").read_text() == to_sql(fitted, "f", "s").expression + "\n"
 

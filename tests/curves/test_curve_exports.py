@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from data import curved
+from javascript import predicted
 from sql_engines import InDuckDB, InSQLite
 
 import platt_jax as pj
-from platt_jax.export import to_onnx, to_python, to_sql
+from platt_jax.export import to_javascript, to_onnx, to_python, to_sql
 from platt_jax.results.mixed_curves import MixedCurves
 
 KINDS = ["quadratic", "beta", "spline", "isotonic", "bins", "venn_abers", "mixed"]
@@ -49,15 +50,18 @@ def assert_predicted(found, calibrator):
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("name", KINDS)
-def test_the_python_module_has_any_curve(name, shifted, exported):
+def test_modules_have_any_curve(name, shifted, exported):
     calibrator = exported[name]
     if shifted:
         calibrator = calibrator.shift_prior(0.3, 0.05)
     module = {}
     exec(to_python(calibrator), module)
-    rows = zip(*(x.tolist() for x in scores_and_segments()), strict=True)
+    rows = list(zip(*(x.tolist() for x in scores_and_segments()), strict=True))
     assert_predicted([module["predict_proba"](f, s) for f, s in rows], calibrator)
     assert math.isnan(module["predict_proba"](math.nan, 6))
+    *found, nan = predicted(to_javascript(calibrator), [*rows, (math.nan, 6)])
+    assert_predicted(found, calibrator)
+    assert math.isnan(nan)
 
 
 @pytest.mark.parametrize("name", [*KINDS, "shifted", "failed", "none"])

@@ -12,13 +12,14 @@ from uuid import UUID
 import numpy as np
 import pytest
 from data import labels_of
-from exported import KINDS, assert_close, calibrator, check_sql, keys_of, rows_of
+from exported import KINDS, SCORES, assert_close, calibrator, check_sql, keys_of, rows_of
+from javascript import answers, predicted
 from levelled import levelled
 from sql_engines import InDuckDB, InSQLite
 
 import platt_jax as pj
 from platt_jax import Sigmoid
-from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
+from platt_jax.export import from_json, to_javascript, to_json, to_onnx, to_python, to_sql
 from platt_jax.ids.indexing import get_indexer
 
 # What the core says of the segment that fails is tested elsewhere.
@@ -177,6 +178,56 @@ def test_the_python_module_needs_nothing_else(tmp_path):
     p, numpy = done.stdout.split()
     assert float(p) == pytest.approx(pj.fit([2.0, -1, 1, 0], [1, 0, 1, 0]).predict_proba([0.5])[0])
     assert numpy == "False"
+
+
+# --- JavaScript -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "times", "wide"])
+def test_the_javascript_module_predicts_what_the_calibrator_does(kind):
+    more = {
+        "times": np.array(["2024-02-29T01:02:03", "2025-01-01T00:00:00.000004"], "M8[us]"),
+        "wide": np.array([-(2**60) - 1, 2**53 - 1, 2**53, 2**53 + 1]),
+    }
+    if kind in more:
+        fitted = calibrator(more[kind], failed=True)
+        rows = [(f, key) for key in fitted.keys.tolist() for f in SCORES.tolist()]
+        expected = fitted.predict_proba(*(np.array(x) for x in zip(*rows, strict=True)))
+    else:
+        fitted = calibrator(keys_of(kind), failed=True)
+        rows, expected = rows_of(fitted, kind)
+    module = to_javascript(fitted)
+    assert np.isnan(expected).any()
+    seen = rows[0][1]
+    *found, nan, high, low = predicted(
+        module, [*rows, *((f, seen) for f in (np.nan, np.inf, -np.inf))]
+    )
+    assert_close(found, expected)
+    assert np.isnan(nan) and (high, low) == (1.0, 0.0)
+
+
+def test_the_javascript_module_takes_no_id_for_another():
+    """Each mistake is an error; null and ids that were not fitted have the fallback."""
+    integers = to_javascript(calibrator(np.array([0, 7, 2**60])))
+    of_7, as_text, wide, wide_text, unseen, null = answers(
+        integers, [(0.5, x) for x in (7, "7", 2**60, str(2**60), 3, None)]
+    )
+    assert of_7 == as_text and wide == wide_text and unseen == null
+    assert len({of_7, wide, unseen}) == 3
+    for wrong in ([0.5], [0.5, 2.0**60], [0.5, 3.5], [0.5, "07"], [0.5, True], [0.5, [7]]):
+        assert answers(integers, [wrong])[0].startswith("TypeError: segment: expected an integer")
+    for wrong in ([None, 7], ["0.5", 7], []):
+        assert "TypeError: s" in answers(integers, [wrong])[0]
+    texts = to_javascript(calibrator(np.array(["7", "</script>"])))
+    assert "</script>" not in texts
+    assert answers(texts, [(0.5, 7)])[0].startswith("TypeError: segment: expected text, got number")
+    both = to_javascript(calibrator(keys_of("columns")))
+    for wrong in ("a", ["a"], ["a", 1, 2]):
+        expected = "TypeError: segment: expected an array of its columns, 2"
+        assert answers(both, [(0.5, wrong)])[0].startswith(expected)
+    dates = to_javascript(calibrator(keys_of("dates")))
+    wrong = "2024-02-29T00:00:00.000Z"
+    assert answers(dates, [(0.5, wrong)])[0].startswith("TypeError: segment: expected a date as")
 
 
 # --- SQL ------------------------------------------------------------------------------------------
@@ -474,9 +525,14 @@ def by_sql(sigmoid, scores, engine):
         return [p for _, p in run(f"SELECT i, {p} FROM t ORDER BY i")]
 
 
+def by_javascript(sigmoid, scores):
+    return predicted(to_javascript(sigmoid), [(f,) for f in scores.tolist()])
+
+
 WAYS = {
     "JSON": by_json,
     "Python": by_python,
+    "JavaScript": by_javascript,
     "DuckDB": lambda *given: by_sql(*given, InDuckDB),
     "SQLite": lambda *given: by_sql(*given, InSQLite),
     "ONNX": lambda sigmoid, scores: run_onnx(to_onnx(sigmoid), score=scores)[1],
@@ -530,12 +586,14 @@ def assert_means(fitted, scores, shops, found, **tolerance):
     assert np.isfinite(np.array(found, float)).all()
 
 
-def test_python_has_the_mean_over_a_population(pooled):
+def test_modules_have_the_mean_over_a_population(pooled):
     fitted, scores, shops = pooled
     module = {}
     exec(to_python(fitted), module)
-    predicted = map(module["predict_proba"], scores.tolist(), shops.tolist())
-    assert_means(*pooled, list(predicted), rtol=1e-7)
+    found = map(module["predict_proba"], scores.tolist(), shops.tolist())
+    assert_means(*pooled, list(found), rtol=1e-7)
+    rows = list(zip(scores.tolist(), shops.tolist(), strict=True))
+    assert_means(*pooled, predicted(to_javascript(fitted), rows), rtol=1e-7)
 
 
 def test_onnx_has_the_mean_over_a_population(pooled):
@@ -566,7 +624,7 @@ def test_sql_has_the_mean_over_a_population(pooled, engine, table):
 def test_what_cannot_be_exported_is_refused():
     fitted = calibrator(keys_of("text"))
     rng = np.random.default_rng(0)
-    for export in (to_python, to_onnx, lambda x: to_sql(x, "f", "s")):
+    for export in (to_python, to_javascript, to_onnx, lambda x: to_sql(x, "f", "s")):
         with pytest.raises(ValueError, match="a SegmentCalibrator or one sigmoid, got a"):
             export(pj.fit(rng.normal(size=(2, 9)), np.arange(9) % 2))
     for wrong, message in (
@@ -579,8 +637,8 @@ def test_what_cannot_be_exported_is_refused():
     with pytest.raises(ValueError, match="table: expected None for one sigmoid"):
         to_sql(Sigmoid(-1.0, 0.0), "f", table="t")
     uuids = calibrator(np.array([UUID(int=1), UUID(int=2)], object))
-    for export in (to_python, to_onnx, lambda x: to_sql(x, "f", "s")):
-        with pytest.raises(ValueError, match=r"expected (segments of|text, numbers)"):
+    for export in (to_python, to_javascript, to_onnx, lambda x: to_sql(x, "f", "s")):
+        with pytest.raises(ValueError, match=r"expected (segments of|text, )"):
             export(uuids)
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from data import labels_of
+from javascript import predicted
 from levelled import (
     NAMES,
     OF_THREE,
@@ -18,7 +19,7 @@ from levelled import (
 from test_export import InDuckDB, InSQLite, run_onnx
 
 import platt_jax as pj
-from platt_jax.export import to_onnx, to_python, to_sql
+from platt_jax.export import to_javascript, to_onnx, to_python, to_sql
 
 # What the core says of the segment that fails is tested elsewhere.
 pytestmark = [
@@ -59,6 +60,8 @@ def test_the_python_module_predicts_what_the_calibrator_does(kind, ids):
     exec(to_python(fitted), module)
     found = [module["predict_proba"](f, tuple(segment)) for f, *segment in rows]
     assert_predicted(found, expected, spread, 1e-7, 1e-9)
+    found = predicted(to_javascript(fitted), [(f, segment) for f, *segment in rows])
+    assert_predicted(found, expected, spread, 1e-7, 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["nested", "crossed"])
@@ -70,6 +73,8 @@ def test_three_levels(kind):
     exec(to_python(fitted), module)
     rows = [(f, *of) for f, of in zip(scores.tolist(), OF_THREE.tolist(), strict=True)]
     found = [module["predict_proba"](f, tuple(segment)) for f, *segment in rows]
+    assert_predicted(found, expected, spread, 1e-7, 1e-9)
+    found = predicted(to_javascript(fitted), [(f, segment) for f, *segment in rows])
     assert_predicted(found, expected, spread, 1e-7, 1e-9)
     for table in (None, "curves"):
         run = InDuckDB()
@@ -91,6 +96,8 @@ def test_a_calibrator_of_which_only_the_levels_are_left(kind):
     module = {}
     exec(to_python(left), module)
     found = [module["predict_proba"](0.5, pair) for pair in ((1, 0), (UNSEEN, UNSEEN))]
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    found = predicted(to_javascript(left), [(0.5, [1, 0]), (0.5, [UNSEEN, UNSEEN])])
     np.testing.assert_allclose(found, expected, rtol=1e-7)
     for table in (None, "curves"):
         run = InDuckDB()

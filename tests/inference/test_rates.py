@@ -109,6 +109,16 @@ def test_what_cannot_be_known(rng):
     assert np.isfinite(found["rate"][3])
 
 
+@pytest.mark.filterwarnings("ignore:segments. .* but Platt's targets:RuntimeWarning")
+def test_float32_scores_far_from_0_have_errors(rng):
+    """Where rounding leaves a sum of the covariance's terms unknown, it is no negative variance."""
+    scores, labels, segments = drawn(rng, 40, 10, 0.9)
+    scores = (1e-4 + 1e-6 * scores).astype(np.float32)
+    calibrator = pj.fit_segments(scores, labels, segments)
+    found = pj.estimate_rates(calibrator, scores, segments)
+    assert (found["se_rate"] > 0).all() and (found["lower"] < found["upper"]).all()
+
+
 def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng):
     """Its rows are of several rates, or a prior moved the sum of their probabilities."""
     rows = drawn(rng, 4, 200, 0.2)

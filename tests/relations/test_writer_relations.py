@@ -7,6 +7,7 @@ from itertools import product
 import changes
 import numpy as np
 import pytest
+from javascript import predicted
 from levelled import levelled
 from sql_engines import InDuckDB, InSQLite
 from subjects import CURVES
@@ -88,6 +89,11 @@ def answered_by_python(made, scores, segments, folder):
     return [module["predict_proba"](f, key) for f, key in rows]
 
 
+def answered_by_javascript(made, scores, segments, folder):
+    rows = zip(scores.tolist(), segments.tolist(), strict=True)
+    return predicted(export.to_javascript(made), list(rows))
+
+
 def answered_by_onnx(made, scores, segments, folder):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(export.to_onnx(made).SerializeToString())
@@ -154,6 +160,7 @@ WRITERS = {
     "save, load": answered_by_file,
     "JSON": answered_by_json,
     "Python": answered_by_python,
+    "JavaScript": answered_by_javascript,
     "ONNX": answered_by_onnx,
     "SQL expression": answered_by_sql(InDuckDB, None),
     "SQL table": answered_by_sql(InDuckDB, "cur ves"),

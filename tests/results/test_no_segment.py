@@ -7,11 +7,12 @@ import explored
 import numpy as np
 import pytest
 from data import rows_of
+from javascript import predicted
 from rows_elsewhere import predict_relation
 
 import platt_jax as pj
 from platt_jax.cli import main
-from platt_jax.export import from_json, to_json, to_onnx, to_python, to_sql
+from platt_jax.export import from_json, to_javascript, to_json, to_onnx, to_python, to_sql
 from platt_jax.inference import prior_from
 from platt_jax.report import to_html
 
@@ -149,6 +150,13 @@ def test_exports_have_the_fallback_or_say_why_not(kind):
     exec(to_python(fitted), module)
     found = [module["predict_proba"](f, "unseen") for f in SCORES.tolist()]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+    if kind in ("bytes", "uuids"):
+        with pytest.raises(ValueError, match="segments: expected text, truth values, numbers"):
+            to_javascript(fitted)
+    else:
+        unseen = [None, None] if kind == "columns" else None
+        found = predicted(to_javascript(fitted), [(f, unseen) for f in SCORES.tolist()])
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
     if kind in ("text", "integers", "uint64", "columns"):
         assert len(to_onnx(fitted).SerializeToString())
     else:
