@@ -1,8 +1,8 @@
 """Calibrators as text or a model for other programs, which need no platt_jax.
 
 `to_json` and `from_json` keep everything. `to_python`, `to_javascript`, `to_sql` and `to_onnx`
-export the computation of probabilities: one sigmoid, or one for each segment and the fallback for all others;
-other curves are written in pieces.
+export the computation of probabilities: one sigmoid, or one for each segment and the fallback for
+all others; other curves are written in pieces.
 `to_sql` needs `pip install 'platt-jax[sql]'`, and `to_onnx` `pip install 'platt-jax[onnx]'`.
 """
 

@@ -192,6 +192,7 @@ NO_LINE = {
     r"inference\.(profile_spreads|triage|update)": "the names of the package itself",
     r"metrics\.[A-Z].*": _RESULT,
     r"curves\.[A-Z]\w*": "options of a curve, whose name has a line",
+    r"export\.to_javascript": "needs Node: tests/relations and tests/export compare it",
     r"plots\..*": _DRAWN,
     r"sklearn\..*": "classifiers of scikit-learn, whose scores are not given: tests/sklearn",
     r"(Segment|Class)Rows(\..*)?|streaming\..*|cluster\..*|distributed\..*|sql\.rows": _ROWS,
