@@ -29,6 +29,7 @@ from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import (
     SegmentCalibrator,
     require_segment_calibrator,
+    shift_of,
 )
 from platt_jax.results.tables import Table
 
@@ -201,7 +202,7 @@ def triage(
     place = get_indexer(calibrator.keys, split_columns(keys), "segments")
     if calibrator.shift is not None:
         # What the fit knows is known at the rate of its rows.
-        shift = calibrator.shift[place][owner]
+        shift = shift_of(calibrator, keys, place)[owner]
         o = -shift if o is None else o - shift
         calibrator = calibrator.unshifted()
     proba = calibrator.predict_proba(f.astype(float), keys[owner], offset=o).astype(float)

@@ -448,9 +448,10 @@ def _center(fit: Fit, prior: GaussianPrior | None, options: Options) -> Center:
         h_AA, h_AB, h_BB = (fit.hessian[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1)))
         middle = h_AB / h_BB if options.intercept else np.zeros_like(h_AA)
         spread = fit.covariance[:, 0, 0]  # about the inverse of the weighted sum of squared scores
-        held: Any = ~(spread > 0)
         pinned = spread == 0
-        spread = np.where(pinned, 1 / (h_AA - h_AB * middle), spread)
+        # A sandwich of one cluster is NaN.
+        spread = np.where(spread > 0, spread, 1 / (h_AA - h_AB * middle))
+        held: Any = pinned | ~((spread > 0) & (spread < np.inf))
         weight = h_BB if options.intercept else (fit.n_pos + fit.n_neg) / 5
         scale = np.sqrt(spread * weight)
     middle, scale = (np.where(np.isfinite(x), x, 0) for x in (middle, scale))

@@ -29,7 +29,7 @@ from platt_jax.monitoring.shocks import Shocks
 from platt_jax.results import tables
 from platt_jax.results.fit import inspected
 from platt_jax.results.probabilities import UPPER, variance_of_logit
-from platt_jax.results.segment_calibrator import SegmentCalibrator
+from platt_jax.results.segment_calibrator import SegmentCalibrator, shift_of
 
 Against = Literal["fit", "predictions"]
 
@@ -167,9 +167,7 @@ def before_night(
         np.append(x, x.sum())[place]
         for x in (np.asarray(x, float) for x in (fitted.n_pos, fitted.n_neg))
     )
-    pivot = np.log(n_pos + 1) - np.log(n_neg + 1)
-    if calibrator.shift is not None:
-        pivot -= calibrator.shift[place]
+    pivot = np.log(n_pos + 1) - np.log(n_neg + 1) - shift_of(calibrator, keys, place)
     if against == "predictions":
         return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
     known = posteriors(calibrator, keys, place)

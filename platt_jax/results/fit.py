@@ -347,14 +347,16 @@ def one_parameter(fit: Fit) -> str | None:
     """The kind of curve of fits of one parameter, "shift" or "temperature"; None for others."""
     fit = jax.device_get(fit)
     known = np.isfinite(fit.A) & np.isfinite(fit.B)
-    errors = fit.standard_errors
-    shifts = (np.asarray(fit.A) == -1) & (errors[..., 0] == 0)
-    # `shift_prior` moves B of temperatures, but not its error.
-    temperatures = (errors[..., 1] == 0) & ((np.asarray(fit.B) == 0) | (errors[..., 0] > 0))
-    for name, held in (("shift", shifts), ("temperature", temperatures)):
-        if np.any(known) and np.all(held[known]):
-            return name
-    return None
+    (A, B), (error_A, error_B) = (
+        (x[known] for x in pair)
+        for pair in ((fit.A, fit.B), np.moveaxis(fit.standard_errors, -1, 0))
+    )
+    if (A == -1).all() and (error_A == 0).any():
+        return "shift"
+    # `shift_prior` moves B of temperatures, but not its error, and a curve with A = 0 or of one
+    # cluster may have no error at all.
+    held = (error_B == 0) & ((B == 0) | (error_A > 0))
+    return "temperature" if held.any() and not (error_B > 0).any() else None
 
 
 def require_same_parameters(fit: Fit, options: Options, name: str) -> None:

@@ -330,6 +330,10 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
     def unshifted(self) -> "SegmentCalibrator":
         """The calibrator before `shift_prior`, for the rate of the fitted rows.
 
+        Raises:
+            ValueError: segments of nested levels with different shifts were left out since: the
+                curves of the levels' values moved by the mean of all their segments.
+
         Example:
             >>> from platt_jax import fit_segments
             >>> calibrator = fit_segments([2.0, -1, 1, 0], [1, 0, 1, 0], ["a", "a", "b", "b"])
@@ -337,7 +341,15 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             >>> bool(abs(rarer.unshifted().fit.B - calibrator.fit.B).max() < 1e-12)
             True
         """
-        return self if self.shift is None else self._moved(-self.shift)._replaced(shift=None)
+        if self.shift is None:
+            return self
+        nested = self.by_level is not None and self.by_level.kind == "nested"
+        if nested and ONLY in self.events and not np.allclose(self.shift, self.shift[-1]):
+            raise ValueError(
+                "calibrator: expected segments of one shift, or all that were fitted; leave "
+                "segments out before shift_prior"
+            )
+        return self._moved(-self.shift)._replaced(shift=None)
 
     def _moved(self, change: NDArray[Any]) -> "SegmentCalibrator":
         """The calibrator with changes (K + 1,) added to B of its segments, and of unseen ones."""
@@ -392,6 +404,22 @@ class _OfSigmoids:
 
 for _name in _SIGMOIDS:
     setattr(SegmentCalibrator, _name, _OfSigmoids(_name))
+
+
+def shift_of(
+    calibrator: SegmentCalibrator, keys: NDArray[Any], place: NDArray[Any]
+) -> NDArray[Any]:
+    """What `shift_prior` added to B of these segments (n,), at their places among the fitted.
+
+    A segment that was not fitted has place -1.
+    """
+    if calibrator.shift is None:
+        return np.zeros(len(place))
+    shift: NDArray[Any] = calibrator.shift[place]
+    if calibrator.by_level is not None and (new := place < 0).any():
+        after = calibrator.by_level, calibrator.unshifted().by_level
+        shift[new] = np.subtract(*(x.curves(keys[new])[0][:, 1] for x in after if x))
+    return shift
 
 
 def with_event(calibrator: SegmentCalibrator, event: str) -> SegmentCalibrator:

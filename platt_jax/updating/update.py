@@ -328,6 +328,11 @@ def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
             "drift: expected a standard deviation of at least 0, a covariance (2, 2) or a Drift, "
             f"got {drift!r}"
         )
+    if noise[1, 1] and one_parameter(calibrator.fit) == "temperature":
+        raise ValueError(
+            "drift: expected a covariance [[variance, 0], [0, 0]] of the move of (A, B) for "
+            f"temperatures, which have no B, got {drift!r}"
+        )
     return Walk(noise)
 
 

@@ -169,6 +169,15 @@ def test_a_slope_held_at_zero(rng, refits):
     assert_exact(scores, noise, options=options)
 
 
+def test_errors_that_one_cluster_leaves_unknown_hold_no_slope(rng):
+    scores, labels, day = rng.normal(size=200), rng.random(200) < 0.5, np.arange(200) // 20
+    whole, segments = pj.fit(scores, labels), pj.fit_segments(scores, labels, day)
+    for fitted, ids, clusters in ((whole, {}, np.zeros(200)), (segments, {"segments": day}, day)):
+        robust = pj.inference.robust_covariance(fitted, scores, labels, **ids, clusters=clusters)
+        found, expected = (pj.leave_one_out(x, scores, labels, **ids) for x in (robust, fitted))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows(rows):
     scores, labels = np.arange(1.0, rows + 1), np.arange(rows) % 2

@@ -103,6 +103,38 @@ def test_an_update_follows(pooling):
     )
 
 
+@pytest.mark.parametrize("against", ["fit", "predictions"])
+@pytest.mark.parametrize("pooling", ["nested", "crossed"])
+def test_triage_of_new_segments_tests_what_is_predicted(pooling, against):
+    """A new city has the shift of its country, which is the mean of its cities' shifts."""
+    calibrator = of_three_levels(pooling)
+    to = np.linspace(0.05, 0.95, len(calibrator))
+    shifted = calibrator.shift_prior(from_rate=0.5, to_rate=to)
+    rng = np.random.default_rng(0)
+    place = np.arange(len(OF_THREE)).repeat(50)
+    scores, segments = rng.normal(size=len(place)), OF_THREE[place]
+    proba = shifted.predict_proba(scores, segments)
+    labels = rng.random(len(place)) < proba
+    found = pj.triage(shifted, scores, labels, segments, against=against)
+    ids = np.stack([found[f"segment_{i}"] for i in range(3)], 1)
+    of_ids = [np.flatnonzero((OF_THREE == one).all(1))[0] for one in ids]
+    expected = np.bincount(place, proba)[of_ids]
+    np.testing.assert_allclose(found["expected"], expected, rtol=1e-9)
+
+
+def test_a_shift_is_taken_back_only_where_all_its_segments_are():
+    calibrator = of_three_levels("nested")
+    some = np.arange(len(calibrator)) % 3 == 0
+    one = calibrator.shift_prior(from_rate=0.5, to_rate=0.2).only(some).unshifted()
+    np.testing.assert_allclose(
+        one.predict_proba(np.zeros(len(OF_THREE)), OF_THREE),
+        calibrator.only(some).predict_proba(np.zeros(len(OF_THREE)), OF_THREE),
+    )
+    to = np.linspace(0.05, 0.95, len(calibrator))
+    with pytest.raises(ValueError, match="calibrator: expected segments of one shift, or all"):
+        calibrator.shift_prior(from_rate=0.5, to_rate=to).only(some).unshifted()
+
+
 def test_an_update_of_one_curve_keeps_it_one():
     calibrator, scores, labels, segments = rows("complete")
     fresh = scores, labels, segments + 1  # one segment is new

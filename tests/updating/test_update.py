@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp
 import platt_jax as pj
 from platt_jax import update
 from platt_jax.export import from_json, to_json
-from platt_jax.inference import prior_from
+from platt_jax.inference import prior_from, robust_covariance
 from platt_jax.model import objective
 from platt_jax.population import search
 from platt_jax.population.likelihoods import Likelihoods
@@ -499,6 +499,28 @@ def test_rows_grouped_before_temperature_and_float32():
     twice = pj.fit_segments(*[np.tile(column, 2) for column in rows], options=options)
     assert (np.abs(after.fit.A - twice.fit.A) < 0.5 * twice.fit.standard_errors[:, 0]).all()
     assert (after.fit.standard_errors[:, 0] < before.fit.standard_errors[:, 0]).all()
+
+
+@pytest.mark.parametrize("unknown", ["constant", "reversed", "one cluster"])
+def test_temperatures_stay_temperatures_after_a_shift(rng, unknown):
+    """Also where one segment's slope is 0, or its error unknown, and `shift_prior` moved its B."""
+    segments = np.arange(400) % 4
+    scores = rng.normal(size=400)
+    labels = labels_of(rng, scores)
+    scores[segments == 3] *= {"constant": 0, "reversed": -1, "one cluster": 1}[unknown]
+    options = pj.Options(intercept=False, targets="none", monotone=True)
+    fitted = pj.fit_segments(scores, labels, segments, options=options)
+    if unknown == "one cluster":
+        days = np.where(segments == 3, -1, np.arange(400))
+        rows = scores, labels, segments
+        fitted = robust_covariance(fitted, *rows, clusters=days, options=options)
+    shifted = fitted.shift_prior(from_rate=0.5, to_rate=0.3)
+    with pytest.raises(ValueError, match="from_rate: .* of temperatures"):
+        pj.estimate_rates(shifted, scores, segments)
+    with pytest.raises(ValueError, match="calibrator: expected sigmoids, got temperatures"):
+        update(shifted, scores, labels, segments)
+    with pytest.raises(ValueError, match="drift: .* for temperatures, which have no B, got 0.3"):
+        update(fitted, scores, labels, segments, drift=0.3, options=options)
 
 
 def test_an_updated_calibrator_is_saved_as_any_other(tmp_path):
