@@ -515,11 +515,11 @@ def test_temperatures_stay_temperatures_after_a_shift(rng, unknown):
         rows = scores, labels, segments
         fitted = robust_covariance(fitted, *rows, clusters=days, options=options)
     shifted = fitted.shift_prior(from_rate=0.5, to_rate=0.3)
-    with pytest.raises(ValueError, match="from_rate: .* of temperatures"):
+    with pytest.raises(ValueError, match=r"from_rate: .* of temperatures"):
         pj.estimate_rates(shifted, scores, segments)
     with pytest.raises(ValueError, match="calibrator: expected sigmoids, got temperatures"):
         update(shifted, scores, labels, segments)
-    with pytest.raises(ValueError, match="drift: .* for temperatures, which have no B, got 0.3"):
+    with pytest.raises(ValueError, match=r"drift: .* for temperatures, which have no B, got 0.3"):
         update(fitted, scores, labels, segments, drift=0.3, options=options)
 
 
