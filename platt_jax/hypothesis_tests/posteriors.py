@@ -140,7 +140,11 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
         grown = np.trace(by_estimate @ covariance, axis1=1, axis2=2) / 2 - 1
         mean[np.append(grown > _GROWTH, True)] = np.nan
     covariance = np.concatenate([covariance, [wide + more * M]])
-    return NormalMoments(mean, back @ covariance @ back.T)
+    covariance = back @ covariance @ back.T
+    alone = np.flatnonzero(population.left_out(fit.flags) & np.isfinite(fit.A))
+    mean[alone] = population.posterior_mean[alone]
+    covariance[alone] = population.posterior_covariance[alone]
+    return NormalMoments(mean, covariance)
 
 
 def _to_unit(population: Population) -> Floats:

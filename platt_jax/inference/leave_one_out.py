@@ -55,7 +55,6 @@ from platt_jax.results.fit import Fit, require_same_parameters
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.probabilities import expit, variance_of_logit
 from platt_jax.results.segment_calibrator import SegmentCalibrator, require_sigmoids
-from platt_jax.status import Status
 
 # Maximum error of the log-odds; a row whose error bound is larger gets a fit of the other rows.
 _TOLERANCE = {"float64": 5e-7, "float32": 5e-4}
@@ -103,8 +102,9 @@ def leave_one_out(
     Returns:
         Probabilities in the shape and dtype of the scores; for classes each class's own. A row of
         weight 0 gets the probability by the whole fit. NaN where a score, label or offset is not
-        finite, where the whole fit is NaN, and where no other row is left. A JAX array if the
-        scores are on a GPU: rows stay there, but for those that are fitted without.
+        finite, where the whole fit is NaN, and where no other row is left; on a GPU also in
+        segments that the population left out. A JAX array if the scores are on a GPU: rows stay
+        there, but for those that are fitted without.
 
     Raises:
         ValueError: an argument is not as above; the calibrator has levels or a shift; or rows,
@@ -146,10 +146,11 @@ def leave_one_out(
         return _segments_left_out(calibrator, columns, segments, False, prior, options, caller)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
-        fit, prior, options = _as_fitted(calibrator, prior, options)
+        fit, prior, its_options = _as_fitted(calibrator, prior, options)
         places = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
         one_curve = calibrator.pooling == "complete"
-        found = _segments_left_out(fit, columns, places, one_curve, prior, options, caller)
+        found = _segments_left_out(fit, columns, places, one_curve, prior, its_options, caller)
+        found = _with_rows_alone(calibrator, columns, places, found, options, caller)
         return _averaged(calibrator, columns, places, found)
     return _columns_left_out(calibrator, columns, prior, options, caller)
 
@@ -218,15 +219,38 @@ def _rows_there(
 def _as_fitted(
     calibrator: SegmentCalibrator, prior: GaussianPrior | None, options: Options
 ) -> tuple[Fit, GaussianPrior | None, Options]:
-    """The fits, their prior and their options; refuses those with a prior each."""
+    """The fits, their prior and their options; refuses those with a prior each.
+
+    Segments that the population left out have no prior, and become NaN.
+    """
     _require_as_fitted(calibrator)
     fit, population = calibrator.fit, calibrator.population
     if population is None or not population.estimated:
         return fit, prior, options
-    # A segment that the population leaves out was fitted alone, and is no optimum with the prior.
-    alone = ~np.asarray(population.likelihood_precision).any((1, 2))
-    status = np.where(alone, int(Status.MAX_ITERATIONS), np.asarray(fit.status))
-    return replace(fit, status=status), population.prior, replace(options, targets="none")
+    alone = population.left_out(fit.flags)
+    if alone.any():
+        A, B = (np.where(alone, np.nan, x) for x in (fit.A, fit.B))
+        fit = replace(fit, A=A, B=B)
+    return fit, population.prior, replace(options, targets="none")
+
+
+def _with_rows_alone(
+    calibrator: SegmentCalibrator,
+    columns: Columns,
+    places: Integers,
+    found: NDArray[Any],
+    options: Options,
+    caller: Caller,
+) -> NDArray[Any]:
+    """What was found, with the rows of segments that the population left out."""
+    population = calibrator.population
+    if population is None or not (alone := population.left_out(calibrator.fit.flags)).any():
+        return found
+    where = alone[places]
+    fit, some = jax.tree.map(itemgetter(alone), calibrator.fit), itemgetter(where)(places)
+    mine = jax.tree.map(itemgetter(where), columns), np.cumsum(alone)[some] - 1
+    found[where] = _segments_left_out(fit, *mine, False, None, options, caller)
+    return found
 
 
 def _averaged(

@@ -112,6 +112,7 @@ def with_left_out(
         posterior_covariance=np.where(
             matrices, fit.covariance.astype(float), population.posterior_covariance
         ),
+        shrinkage=np.where(out, 0.0, population.shrinkage),
     )
 
 

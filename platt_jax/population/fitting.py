@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import validation
-from platt_jax.arrays import Floats
+from platt_jax.arrays import Bools, Floats
 from platt_jax.caller import Caller
 from platt_jax.columns import Column
 from platt_jax.execution.caller import ARE_NAN, report_non_finite
@@ -24,7 +24,7 @@ from platt_jax.results import tables
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SIZES, SegmentCalibrator, with_posterior_covariance
-from platt_jax.status import Flag, Status
+from platt_jax.status import Status
 
 _ONE_CURVE = "all segments have the curve of all rows"
 _WITHOUT_BAD_ROWS = "the curve of all rows is fitted without these"
@@ -81,7 +81,7 @@ def fit_by_segment(
         each = with_pooled_curve(each, pooled)
     if population is not None:
         report_search(population, caller)
-        report_left_out(segments.keys, each.flags, population.likelihood_precision, caller)
+        report_left_out(segments.keys, population.left_out(each.flags), caller)
     if pooling == "none":
         report_few_rows(smoothing(each), options, caller)
     events = [*fit_events(prior, segments.has_offset)]
@@ -118,12 +118,9 @@ def report_search(population: Population, caller: Caller) -> None:
         )
 
 
-def report_left_out(
-    keys: NDArray[Any], flags: Any, precision: NDArray[np.float64], caller: Caller
-) -> None:
+def report_left_out(keys: NDArray[Any], left_out: Bools, caller: Caller) -> None:
     """Warns of segments (K,) with rows that are left out of the population."""
-    out = np.flatnonzero(((np.asarray(flags) & Flag.OUTLIER) != 0) & ~precision.any((1, 2)))
-    if len(out):
+    if len(out := np.flatnonzero(left_out)):
         caller.warn(
             f"pooling: scores lie over 100 times as far out as all others in {len(out):,} of "
             f"{tables.counted(len(keys), 'segment')}, first in {tables.name(keys, out[0])}: these "

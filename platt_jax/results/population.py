@@ -12,7 +12,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.averages import mean_probability
 from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.tables import counted
-from platt_jax.status import Status
+from platt_jax.status import Flag, Status
 
 # Fields of a Population: whether their leading axis is the segments', and their other axes.
 SHAPES = {
@@ -42,6 +42,9 @@ class Population(ComparedByValue):
     NOT_ESTIMATED, or MAX_ITERATIONS if the search ended at a population that says less of the rows
     than the curve of all rows does.
 
+    A segment whose scores lie far out is left out: it is fitted alone, its likelihood is 0, and its
+    posterior is that of its fit.
+
     Attributes:
         mean: (2,), mean of (A, B).
         covariance: (2, 2), covariance of (A, B) between segments.
@@ -50,7 +53,7 @@ class Population(ComparedByValue):
             fixed direction in which the covariance is nearly 0.
         status: a `Status`: CONVERGED, BOUNDARY, MAX_ITERATIONS or NOT_ESTIMATED.
         likelihood_precision: (K, 2, 2), precision of each segment's likelihood of (A, B), as a
-            normal distribution; 0 without rows.
+            normal distribution; 0 without rows, and for segments left out.
         likelihood_pull: (K, 2), the precision times the mean of each segment's likelihood.
         posterior_mean: (K, 2), posterior mean of each segment's (A, B), given all rows. It includes
             the uncertainty of the population.
@@ -84,6 +87,11 @@ class Population(ComparedByValue):
         }
         given = {"status": status, "shrinkage": np.ones(segments)}
         return cls(**unknown | given)
+
+    def left_out(self, flags: Any) -> NDArray[np.bool_]:
+        """Which segments (K,) with these flags the estimate left out: they are fitted alone."""
+        far = (np.asarray(flags) & Flag.OUTLIER) != 0
+        return self.estimated & far & ~self.likelihood_precision.any((1, 2))
 
     def only(self, where: NDArray[np.bool_]) -> "Population":
         """The same population with the fields of some of the segments."""

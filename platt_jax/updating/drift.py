@@ -242,5 +242,10 @@ def _require_population(name: str, calibrator: SegmentCalibrator) -> None:
             f"{name}: expected segments of which a population can be estimated, got NOT_ESTIMATED: "
             "fewer than two, one class only, or scores that are all the same"
         )
+    if population.left_out(calibrator.fit.flags).any():
+        raise ValueError(
+            f"{name}: expected segments of the population, got some that it left out, since their "
+            "scores lie far out: drop them by calibrator.only(calibrator.shrinkage > 0)"
+        )
     if not np.isfinite(calibrator.fallback_covariance).all():
         raise ValueError(f"{name}: expected a calibrator with a finite fallback_covariance")

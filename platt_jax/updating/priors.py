@@ -66,17 +66,23 @@ def prior_from(
     elif keys is not None:
         where = calibrator._places(keys, "keys")
     population = getattr(calibrator, "population", None)
-    if population is not None and population.estimated:
-        return _posterior(population, where, forgetting)
     fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
     mean = np.stack([validation.array(x, "calibrator") for x in (fit.A, fit.B)], -1)
     precision = validation.array(fit.hessian, "calibrator")
     known = validation.array(fit.converged, "calibrator")
+    alone = known
+    if population is not None and population.estimated:
+        alone = known & population.left_out(fit.flags)
+    mean = np.where(alone[..., None], mean, 0)
+    precision = forgetting * np.where(alone[..., None, None], precision, 0)
     if where is not None:
-        mean, precision, known = (at_places(x, where) for x in (mean, precision, known))
+        mean, precision, alone = (at_places(x, where) for x in (mean, precision, alone))
+    if population is None or not population.estimated:
+        return GaussianPrior(mean, precision)
+    pooled = _posterior(population, where, forgetting)
     return GaussianPrior(
-        np.where(known[..., None], mean, 0),
-        forgetting * np.where(known[..., None, None], precision, 0),
+        np.where(alone[:, None], mean, pooled.mean),
+        np.where(alone[:, None, None], precision, pooled.precision),
     )
 
 

@@ -93,8 +93,9 @@ def update(
     With a population (pooling="partial") or levels, labels are used without smoothing. The earlier
     rows of each segment are kept as a normal likelihood of its (A, B). The population and the
     levels are estimated anew, as in `fit_segments`, from these likelihoods and the new rows. New
-    segments start from the population. `docs/howto/new_data.md` has how far all this is from a fit
-    of all rows.
+    segments start from the population. A segment that the population left out, since its scores lay
+    far out, keeps its fit, but new rows of it are learnt as of a new segment.
+    `docs/howto/new_data.md` has how far all this is from a fit of all rows.
 
     Curves that change over time leave earlier rows less to say. `forgetting` discounts these rows,
     and takes curves to be constant otherwise: bands are then too narrow where curves move. `drift`
@@ -217,6 +218,9 @@ def _updated(
     if population is not None and population.estimated:
         memory = remembered, update_pooled.remembered(population, forgetting, walk)
         found = update_pooled.updated(calibrator, memory, rows, pooled, options, progress, caller)
+        alone = at_places(update_pooled.left_out(calibrator), place)
+        known &= ~alone
+        _report_forgotten(rows.keys, alone, caller)
         new = found.new_fits
     else:
         n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
@@ -236,8 +240,8 @@ def _updated(
     _report_failed(new, kept, rows.keys, caller)
     if found is not None:
         report_search(found.population, caller)
-        flags, precision = found.fit.flags, found.population.likelihood_precision
-        report_left_out(rows.keys, flags[found.at], precision[found.at], caller)
+        out = found.population.left_out(found.fit.flags)
+        report_left_out(rows.keys, out[found.at], caller)
     levels = None
     if found is not None:
         keys, population, levels = found.keys, found.population, found.levels
@@ -398,6 +402,16 @@ def _report_failed(new: Fit, kept: Bools, keys: NDArray[Any], caller: Caller) ->
             f"the fits of the new rows of {len(failed):,} of "
             f"{tables.counted(len(keys), 'segment')} failed, first "
             f"in {first} ({status.name}): they keep their earlier fits"
+        )
+
+
+def _report_forgotten(keys: NDArray[Any], alone: Bools, caller: Caller) -> None:
+    """Warns of segments (K,) with new rows whose earlier rows the population left out."""
+    if len(out := np.flatnonzero(alone)):
+        caller.warn(
+            f"the earlier rows of {len(out):,} of {tables.counted(len(keys), 'segment')}, first in "
+            f"{tables.name(keys, out[0])}, are forgotten: their scores lay so far out that these "
+            "segments were fitted alone"
         )
 
 

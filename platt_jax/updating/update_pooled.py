@@ -28,6 +28,7 @@ from platt_jax.population.estimate import (
     estimate_population,
     identifies_population,
     unchanged_population,
+    with_left_out,
 )
 from platt_jax.population.fitting import with_pooled_curve
 from platt_jax.population.gaussians import normals
@@ -145,6 +146,15 @@ class UpdatedSegments(Segments):
         return GaussianPrior(mean @ back.T, to.T @ precision @ to)
 
 
+def left_out(calibrator: SegmentCalibrator) -> Bools:
+    """(K,) which segments the population left out: it has no likelihood of their rows.
+
+    Without new rows they keep their fits. With new rows these are learnt as of new segments.
+    """
+    population: Any = calibrator.population
+    return np.asarray(population.left_out(calibrator.fit.flags))
+
+
 def _at(prior: GaussianPrior, fit: Fit) -> Fit:
     """The fits with (A, B) and the Hessian of these priors."""
     dtype = fit.A.dtype
@@ -190,7 +200,10 @@ def updated(
     old = get_indexer(calibrator.keys, split_columns(keys))
     at = get_indexer(keys, split_columns(rows.keys))
     earlier, likelihoods = jax.tree.map(lambda x: at_places(x, old), memory)
+    out = at_places(left_out(calibrator), old)
     known = (old >= 0) & np.asarray(earlier.converged)
+    known[at] &= ~out[at]
+    out[at] = False
     new_rows = segments_of(rows, caller)
     segments = UpdatedSegments(keys, new_rows, at, likelihoods, earlier, known)
     levels = None
@@ -201,6 +214,8 @@ def updated(
         fit = with_pooled_curve(segments.together, pooled) if found is None else found
     else:
         fit, population = _estimated(segments, calibrator.population, pooled, options, progress)
+    if out.any() and population.estimated:
+        fit, population = with_left_out(fit, population, earlier, out)
     return Updated(keys, at, fit, segments.new_fits, population, levels)
 
 
