@@ -66,9 +66,10 @@ def takes_columns(function: Callable[Arguments, Result]) -> Callable[Arguments, 
                 f"{function.__name__}() got an unexpected keyword argument {theirs!r}; "
                 f"its name here is {words[theirs]!r}"
             )
-        orders = [*map(_order, map(type, (*args, *kwargs.values())))]
-        if len(orders) - orders.count(None) > 1:
-            require_one_order(**dict(zip(names, args, strict=False)), **kwargs)
+        given = *args, *kwargs.values()
+        orders = [*map(_order, map(type, given))]
+        if len(orders) - orders.count(None) > 1 or any(map(_has_columns, given)):
+            require_one_order(**dict(zip(names, args, strict=False)) | kwargs)
         return function(*args, **kwargs)
 
     return checked
@@ -78,14 +79,33 @@ def _found_order(kind: Any) -> str | None:
     """What says in which order the rows of such a column come: a query, or an index."""
     if kind.__name__ == "LazyFrame" or f"{kind.__module__}.".startswith(_QUERIES):
         return "query"
-    return "index" if hasattr(kind, "index") and hasattr(kind, "reindex") else None
+    in_narwhals = kind.__module__.startswith("narwhals.") and hasattr(kind, "to_native")
+    indexed = in_narwhals or (hasattr(kind, "index") and hasattr(kind, "reindex"))
+    return "index" if indexed else None
 
 
 _order: Callable[[Any], str | None] = functools.cache(_found_order)
 
 
+def _has_columns(x: Any) -> bool:
+    """Whether this is a list, tuple or mapping of columns whose order may be another."""
+    if not isinstance(x, list | tuple | dict) or not x:
+        return False
+    return _order(type(next(iter(x.values() if isinstance(x, dict) else x)))) is not None
+
+
+def _each_column(given: dict[str, Any]) -> dict[str, Any]:
+    """The columns by name, those in lists and mappings by the names of these and of their place."""
+    each: dict[str, Any] = {}
+    for name, x in given.items():
+        parts = x if isinstance(x, dict) else dict(enumerate(x)) if _has_columns(x) else None
+        each |= {name: x} if parts is None else {f"{name}[{i!r}]": y for i, y in parts.items()}
+    return each
+
+
 def require_one_order(**given: Any) -> None:
     """Refuses columns that would pair the wrong rows; see `takes_columns`."""
+    given = _each_column(given)
     queries = {name: type(x).__name__ for name, x in given.items() if _order(type(x)) == "query"}
     if len(queries) > 1:
         kinds = ", ".join(sorted(set(queries.values())))
@@ -97,8 +117,10 @@ def require_one_order(**given: Any) -> None:
         )
     first: dict[tuple[bool, int], tuple[str, Any]] = {}
     for name, x in given.items():
-        if _order(type(x)) == "index":
-            index = x.index
+        if _order(type(x)) != "index":
+            continue
+        index = getattr(x.to_native() if hasattr(x, "to_native") else x, "index", None)
+        if index is not None:  # narwhals' columns have one if they are pandas'
             rows = name.startswith("pool"), len(index)  # a pool's rows are others
             other, known = first.setdefault(rows, (name, index))
             if not known.equals(index):

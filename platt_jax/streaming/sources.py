@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from platt_jax.columns import require_one_order
 from platt_jax.ids import structured
 from platt_jax.streaming.checked_files import xxhash
 
@@ -104,6 +105,7 @@ def column(table: Any, name: Any, where: str) -> Any:
 
 def arrays_source(arrays: dict[str, Any], names: SourceColumns, key: str | None) -> Source:
     """Rows of arrays of one length, which are copied in blocks."""
+    require_one_order(**arrays)
     arrays = {name: x if hasattr(x, "dtype") else np.asarray(x) for name, x in arrays.items()}
     rows = len(arrays[str(names.score)])
     for name, array in arrays.items():
@@ -153,7 +155,9 @@ def batches_source(source: Iterable[Any], names: SourceColumns, key: str | None)
         first = 0
         for number, batch in enumerate(source):
             where = f"batch {number:,}, rows from {first:,} on{names}"
-            made = Batch(where, *_columns(batch, names, where))
+            columns = _columns(batch, names, where)
+            require_one_order(**dict(zip(Batch._fields[1:], columns, strict=True)))
+            made = Batch(where, *columns)
             yield made
             first += np.size(made.scores)
 

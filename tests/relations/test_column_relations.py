@@ -1,5 +1,6 @@
 """Columns of a call from libraries whose columns know more than an order, at every function."""
 
+import tempfile
 import warnings
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from data import labels_of
 
 import platt_jax as pj
-from platt_jax import inference, metrics, plots
+from platt_jax import inference, metrics, plots, streaming
 
 N = 120
 RNG = np.random.default_rng(0)
@@ -48,6 +49,13 @@ def values(answer):
     return answer
 
 
+def streamed(source, **names):
+    """The fit of rows that are read in batches."""
+    with tempfile.TemporaryDirectory() as folder:
+        return pj.fit_segments(streaming.rows(source, f"{folder}/rows", key="one", **names))
+
+
+NAMES = "score", "label", "segment"
 _ROWS = "scores", "labels", "segments"
 _PREDICTED = "labels", "proba", "weights"
 FUNCTIONS = {
@@ -95,6 +103,21 @@ FUNCTIONS = {
         _PREDICTED,
         lambda **x: pytest.importorskip("matplotlib") and plots.reliability_diagram(**x) and 0,
     ),
+    "models by name": (
+        ("labels", "proba"),
+        lambda labels, proba: (
+            pytest.importorskip("matplotlib")
+            and plots.reliability_diagram(labels, {"model": proba})
+            and 0
+        ),
+    ),
+    "lists of columns": (
+        ("scores", "labels"),
+        lambda scores, labels: pj.fit([scores, scores], [labels, labels]),
+    ),
+    "batches of tuples": (_ROWS, lambda **x: streamed([tuple(x.values())])),
+    "batches by name": (_ROWS, lambda **x: streamed([x], **dict(zip(NAMES, _ROWS, strict=True)))),
+    "streamed arrays": (_ROWS, lambda **x: streamed(x, **dict(zip(NAMES, _ROWS, strict=True)))),
 }
 
 
@@ -137,6 +160,17 @@ def test_indices_that_disagree_are_refused(name):
         series[other] = series[other].sample(frac=1, random_state=0)
         with pytest.raises(ValueError, match=rf"{other}.*reset_index|reset_index.*{other}"):
             made(name, series)
+
+
+def test_columns_of_narwhals_have_the_indices_of_pandas():
+    pd, nw = pytest.importorskip("pandas"), pytest.importorskip("narwhals")
+    scores, labels = (pd.Series(COLUMNS[name]) for name in ("scores", "labels"))
+    one, other = (nw.from_native(x, series_only=True) for x in (scores, labels.iloc[::-1]))
+    with pytest.raises(ValueError, match="reset_index"):
+        pj.fit(one, other)
+    np.testing.assert_array_equal(
+        pj.fit(one, nw.from_native(labels, series_only=True)).A, pj.fit(scores, labels).A
+    )
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
