@@ -14,6 +14,8 @@ from platt_jax.arrays import Bools, Floats, Ints
 
 # Edge tolerance, in bin widths: rounding of sums must not move a row across an edge.
 ON_THE_EDGE = 1e-9
+# Numbers that differ by less, relatively, are one number that may have been a float32 on its way.
+SAME = 2.0**-21
 
 
 def order_by(numbers: Ints) -> Ints:

@@ -173,14 +173,17 @@ class Bins(SortingCurve):
             # Times a power of two, because the range times n_bins may overflow.
             low, high = (groups.by_row(np.ldexp(common[x].astype(float), -16)) for x in _ENDS)
             place, whole = np.ldexp(rows.scores.astype(float), -16) - low, high - low
+            rounding = np.finfo(rows.scores.dtype).eps * np.maximum(abs(low), abs(high))
         else:
             weights = np.nan_to_num(rows.weights)
             mass = groups.cumulated(weights)
             place = mass - weights / 2
             whole = groups.by_row(mass[groups.starts + groups.sizes - 1])
+            rounding = np.zeros(())
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Multiplied first, so that a score on an edge is exactly there.
-            place = np.nan_to_num(place * self.n_bins / whole + ON_THE_EDGE)
+            # Multiplied first, so that a score on an edge is exactly there, but for its rounding.
+            slack = np.fmax(ON_THE_EDGE, rounding * self.n_bins / whole)
+            place = np.nan_to_num(place * self.n_bins / whole + slack)
         which = np.clip(place, 0, self.n_bins - 1).astype(np.int64)
         code = groups.owner * self.n_bins + which
         starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))

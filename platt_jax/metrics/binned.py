@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.groups import ON_THE_EDGE
+from platt_jax.groups import ON_THE_EDGE, SAME
 from platt_jax.metrics.rows import MetricProblems, Predictions
 
 # Kinds of bins: of equal width, equal mass, and equal expected numbers of positives.
@@ -107,8 +107,8 @@ def binned(rows: Predictions, n_bins: int | str, strategy: str) -> Binned:
     n_bins = number_of_bins(rows, n_bins, strategy)
     p, _ = rows.probabilities()
     if strategy == "uniform":
-        # A float32 of .3 lies on the edge, as a float64 of .3 does.
-        edges = (np.arange(1, n_bins) / n_bins).astype(rows.dtype)
+        # A float32 of .3 lies on the edge, as a float64 of .3 does, and as expit(logit(.3)) does.
+        edges = np.arange(1, n_bins) / n_bins * (1 + SAME)
         which = np.searchsorted(edges, p, side="left")
     else:
         weights = rows.weights * (p if strategy == "positives" else 1)

@@ -25,7 +25,7 @@ from platt_jax.execution.on_device import (
     require_device_weights,
     require_numbers,
 )
-from platt_jax.groups import ON_THE_EDGE
+from platt_jax.groups import ON_THE_EDGE, SAME
 from platt_jax.metrics.binned import Binned, binned, number_of_bins
 from platt_jax.metrics.rows import (
     PLACEHOLDER,
@@ -294,7 +294,7 @@ def _bins(rows: _Rows, number: int, strategy: str) -> jax.Array:
     """(K, N) bins as in `binned`."""
     p, _ = rows.probabilities()
     if strategy == "uniform":
-        edges = (np.arange(1, number) / number).astype(rows.dtype).astype(p.dtype)
+        edges = (np.arange(1, number) / number * (1 + SAME)).astype(p.dtype)
         return jnp.searchsorted(edges, p, side="left", method="compare_all")
     weights = rows.weights * (p if strategy == "positives" else 1.0)
     mass = jnp.sum(weights, axis=-1)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Bools, Floats
 from platt_jax.columns import Column
+from platt_jax.groups import SAME
 from platt_jax.metrics.rows import Predictions, documented, ratio, read_predictions
 from platt_jax.results.probabilities import critical_value
 from platt_jax.results.tables import Table
@@ -302,11 +303,13 @@ def _costs(cost: Any) -> tuple[float, tuple[float, float]]:
 
 
 def _called(rows: Predictions, at: Any) -> Bools:
-    """(K, N), whether values reach a threshold, which is rounded as they are."""
+    """(K, N), whether values reach a threshold, as a float32 of it does, or its log-odds."""
+    size = at
     if rows.from_logits:
         with np.errstate(divide="ignore"):
             at = np.log(at) - np.log1p(-at)
-    called: Bools = rows.values >= at.astype(rows.dtype)
+        size = np.where(np.isfinite(at), np.maximum(1, abs(at)), 0)
+    called: Bools = rows.values >= at - SAME * size
     return called
 
 

@@ -693,7 +693,7 @@ def test_a_score_on_an_edge_of_equal_width_is_in_the_bin_above(n_bins, dtype):
     whole = np.minimum(np.arange(counts.max() + 1), counts)
     expected = np.minimum(whole * n_bins // counts, n_bins - 1)
     kind = curves.Bins(n_bins, "uniform")
-    for first, unit in ((0, 1), (-17, 1), (100, 2.0**-12)):
+    for first, unit in ((0, 1), (-17, 1), (100, 2.0**-12), (0, 0.1), (-10, 0.2), (0, 0.07)):
         scores = ((first + whole) * unit).astype(dtype)
         # The share of class 1 tells bins apart: all even ones have 1.
         found = pj.fit(scores, expected % 2 == 0, curve=kind).predict_proba(scores)

@@ -211,11 +211,28 @@ def test_probabilities_on_edges_are_in_the_bins_of_their_digits(rng):
     """Tenths of float32 lie above edges of float64, which made the error half as large."""
     p = rng.integers(0, 11, 5000) / 10
     y = rng.random(5000) < np.clip(p + np.where((p * 10).round() % 2 == 1, 0.1, -0.1), 0, 1)
-    wide, narrow = (metrics.reliability_curve(y, p.astype(x)) for x in (np.float64, np.float32))
-    np.testing.assert_array_equal(wide.rows, narrow.rows)
-    assert metrics.expected_calibration_error(y, p.astype(np.float32)) == pytest.approx(
-        metrics.expected_calibration_error(y, p), rel=1e-5
-    )
+    expected = metrics.expected_calibration_error(y, p)
+    with np.errstate(divide="ignore"):
+        logits = np.clip(np.log(p / (1 - p)), -30, 30)
+    narrow = p.astype(np.float32)
+    ways = {
+        "float32": (narrow, False),
+        "float32 in float64, as figures read it": (narrow.astype(float), False),
+        "logits": (logits, True),
+        "logits in float32": (logits.astype(np.float32), True),
+    }
+    rows = metrics.reliability_curve(y, p).rows
+    for way, (given, from_logits) in ways.items():
+        found = metrics.reliability_curve(y, given, from_logits=from_logits).rows
+        np.testing.assert_array_equal(found, rows, err_msg=way)
+        error = metrics.expected_calibration_error(y, given, from_logits=from_logits)
+        assert error == pytest.approx(expected, rel=1e-5), way
+        for threshold in np.arange(1, 10) / 10:
+            costs = [
+                metrics.expected_cost(y, x, threshold=threshold, cost=(1, 3), from_logits=z).value
+                for x, z in ((p, False), (given, from_logits))
+            ]
+            assert costs[1] == pytest.approx(costs[0], rel=1e-5), way
 
 
 def test_equal_mass_is_equal_without_ties(rng):
