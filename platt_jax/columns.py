@@ -131,6 +131,19 @@ def require_one_order(**given: Any) -> None:
                 )
 
 
+def require_class_order(values: Column, classes: Any, name: str) -> None:
+    """Refuses a table whose columns have the names of the classes in another order."""
+    table_names = getattr(values, "column_names", getattr(values, "columns", None))
+    if table_names is None:
+        return
+    given, expected = list(table_names), np.asarray(classes).tolist()
+    if given != expected and sorted(map(str, given)) == sorted(map(str, expected)):
+        raise ValueError(
+            f"{name}: expected columns in the order of the classes, {expected[:10]}, got "
+            f"{given[:10]}, and columns are taken by position"
+        )
+
+
 def on_host(values: Column) -> Any:
     """Computes a lazy table, and moves a device's tensor to the host; others are not copied.
 

@@ -12,7 +12,7 @@ from platt_jax import validation
 from platt_jax.backend import accelerators, xla
 from platt_jax.backend.threads import run_programs
 from platt_jax.caller import Caller
-from platt_jax.columns import Column, takes_columns
+from platt_jax.columns import Column, require_class_order, takes_columns
 from platt_jax.execution.class_labels import Classes, classes_of, classes_there
 from platt_jax.execution.device_segments import DeviceGroupedRows, end_to_end
 from platt_jax.execution.on_device import DeviceRows, only_device, require_rows
@@ -71,13 +71,14 @@ class ClassRows(SegmentRows):
         offset: Column | None = None,
         pos_label: Any = None,
     ) -> None:
-        scores = validation.scores_to_fit(scores)
+        given, scores = scores, validation.scores_to_fit(scores)
         _require_columns(scores)
         if (doubt := validation.probabilities_for_scores(scores.T)) is not None:
             Caller().warn_once(doubt)
         self._table, self._weights = scores, _weights(weights, scores)
         self._offset = validation.offset(offset, scores)
         self._labels = classes_of(classes, labels, scores.shape, pos_label)
+        require_class_order(given, self._labels.names, "scores")
         self._lay_out_classes(self._labels, scores.shape)
         self.dtype = scores.dtype
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column
+from platt_jax.columns import Column, require_class_order
 from platt_jax.execution.class_rows import ClassRows, class_rows
 from platt_jax.execution.given import given_columns
 from platt_jax.passes.columns import Columns
@@ -98,6 +98,7 @@ def rows_of_classes(
         return rows
     validation.require_each(scores, labels=labels)
     number = len(calibrator.classes)
+    require_class_order(scores, calibrator.classes, "scores")
     there = accelerators.holds(scores)
     scores = accelerators.taken(scores) if there else validation.scores_to_fit(scores)
     if scores.ndim != 2 or scores.shape[1] != number:

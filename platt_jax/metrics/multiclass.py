@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.arrays import Floats, Ints
 from platt_jax.caller import Caller
-from platt_jax.columns import Column
+from platt_jax.columns import Column, require_class_order
 from platt_jax.execution.class_labels import one_class_each
 from platt_jax.metrics.ece import ECEInterval, ece_interval, expected_calibration_error
 from platt_jax.metrics.rows import documented, ratio
@@ -227,7 +227,9 @@ def _read(
             given = given.reshape(flat)
         else:
             given = validation.broadcast(given, shape, "labels", "proba's rows").reshape(-1)
-    codes = one_class_each(given, flat, classes).labels.reshape(shape)
+    names, columns = one_class_each(given, flat, classes)
+    require_class_order(proba, names, "proba")
+    codes = columns.reshape(shape)
     w = validation.weights(1.0 if weights is None else weights, np.float64)
     return _LabelledClasses(codes, p, validation.broadcast(w, shape, "weights", "labels"))
 

@@ -10,7 +10,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats, Ints
 from platt_jax.backend.threads import ordered_map
 from platt_jax.caller import Caller
-from platt_jax.columns import Column, takes_columns
+from platt_jax.columns import Column, require_class_order, takes_columns
 from platt_jax.ids.factorize import factorize
 from platt_jax.ids.padding import PaddedRows, SegmentsBySize
 from platt_jax.multiclass.likelihoods import CumulativeLikelihood, SoftmaxLikelihood
@@ -121,6 +121,7 @@ def fit_multiclass(
         raise ValueError(f"penalty: expected a number > 0, got {penalty!r}")
     f = read_logits(logits, model)
     names, codes = read_classes(labels, f, classes, model)
+    require_class_order(logits, names, "logits")
     if (doubt := validation.probabilities_for_logits(f)) is not None:
         caller.warn_once(doubt)
     by_size = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from platt_jax import metrics, validation
-from platt_jax.columns import Column, takes_columns
+from platt_jax.columns import Column, require_class_order, takes_columns
 from platt_jax.execution.class_labels import one_class_each
 from platt_jax.plots import style
 from platt_jax.plots.axes import probability_limits
@@ -68,6 +68,7 @@ def class_reliability(
     named = None if classes is None else list(classes)
     correct, largest = metrics.top_label(labels, p, classes=named)
     ids, codes = one_class_each(labels, p.shape, named)
+    require_class_order(proba, ids, "proba")
     bins: dict[str, Any] = {"n_bins": n_bins, "strategy": strategy, "weights": weights}
     errors = [
         metrics.expected_calibration_error(codes == c, p[:, c], **bins) for c in range(len(ids))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.caller import Caller
-from platt_jax.columns import Column, takes_columns
+from platt_jax.columns import Column, require_class_order, takes_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import ClassPooling
 from platt_jax.results import tables
@@ -296,6 +296,7 @@ class MulticlassCalibrator(ComparedByValue):
             >>> calibrator.predict_proba(logits, ["a", "a", "b", "unseen"]).shape
             (4, 3)
         """
+        require_class_order(logits, self.classes, "logits")
         read = validation.floating(logits, "logits")
         flat = self.model == "ordinal" and read.ndim == 1
         if not flat and (read.ndim != 2 or read.shape[1] != len(self.classes)):

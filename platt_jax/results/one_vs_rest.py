@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax import ids, validation
 from platt_jax.arrays import Integers
 from platt_jax.backend import accelerators
-from platt_jax.columns import Column, takes_columns
+from platt_jax.columns import Column, require_class_order, takes_columns
 from platt_jax.ids.factorize import ascending
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.options import Options
@@ -357,6 +357,7 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         return in_columns
 
     def _columns(self, scores: Column) -> NDArray[Any]:
+        require_class_order(scores, self.classes, "scores")
         return self._with_columns(validation.numbers(scores, "scores"))
 
     def _with_columns(self, scores: Any) -> Any:

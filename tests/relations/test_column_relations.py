@@ -162,6 +162,31 @@ def test_indices_that_disagree_are_refused(name):
             made(name, series)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_named_as_classes_in_another_order_are_refused(library):
+    frame = pytest.importorskip(library).DataFrame
+    names, logits = ["a", "b", "c"], RNG.normal(size=(N, 3))
+    labels = np.array(names)[(logits + RNG.gumbel(size=(N, 3))).argmax(1)]
+    proba = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    by_class, softmax = pj.fit_one_vs_rest(logits, labels), pj.fit_multiclass(logits, labels)
+    functions = {
+        "fit_one_vs_rest": lambda x: pj.fit_one_vs_rest(x, labels).fit.A,
+        "ClassRows": lambda x: pj.ClassRows(x, labels, classes=names).classes,
+        "fit_multiclass": lambda x: pj.fit_multiclass(x, labels).slopes,
+        "OneVsRestCalibrator": by_class.predict_proba,
+        "triage": lambda x: pj.triage(by_class, x, labels)["p_value"],
+        "MulticlassCalibrator": softmax.predict_proba,
+        "metrics": lambda x: metrics.multiclass_log_loss(labels, x).value,
+    }
+    for name, function in functions.items():
+        given = proba if name == "metrics" else logits
+        for words in (names, ["x", "y", "z"]):
+            table = frame(dict(zip(words, given.T, strict=True)))
+            np.testing.assert_array_equal(function(table), function(given), err_msg=name)
+        with pytest.raises(ValueError, match="expected columns in the order of the classes"):
+            function(frame(dict(zip(names, given.T, strict=True)))[["c", "a", "b"]])
+
+
 def test_columns_of_narwhals_have_the_indices_of_pandas():
     pd, nw = pytest.importorskip("pandas"), pytest.importorskip("narwhals")
     scores, labels = (pd.Series(COLUMNS[name]) for name in ("scores", "labels"))
