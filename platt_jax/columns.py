@@ -191,6 +191,10 @@ def floats(values: Column) -> NDArray[np.float64] | None:
     library = _library(values)
     if library not in ("pandas", "polars", "pyarrow"):
         return None
+    kind = getattr(getattr(values, "dtype", values), "pyarrow_dtype", getattr(values, "type", ""))
+    if str(kind).startswith("decimal"):  # narwhals knows those of 128 bits only
+        arrow = values if library == "pyarrow" else values.array.__arrow_array__()
+        return np.asarray(arrow.cast("double"))
     try:
         import narwhals as nw
     except ImportError:  # then NumPy's array is used

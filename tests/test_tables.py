@@ -306,10 +306,19 @@ def test_times_with_a_zone_are_none_without(rows):
 def test_decimals_are_numbers(rows):
     scores, labels, *_ = rows
     decimals = [Decimal(round(x * 8)) / 8 for x in scores.tolist()]
-    expected = pj.fit([float(x) for x in decimals], labels)
+    expected = pj.fit(np.array(decimals, float), labels)
     relation = duckdb.from_arrow(pa.table({"x": pa.array(decimals)}))
     for values in (pa.array(decimals), pl.Series(decimals), pandas_arrow(decimals), relation):
         assert pj.fit(values, labels) == expected
+    kinds = ("decimal32", 9), ("decimal64", 18), ("decimal128", 38), ("decimal256", 76)
+    for name, digits in kinds:
+        if hasattr(pa, name):  # the short ones from pyarrow 19 on
+            column = pa.array(decimals, getattr(pa, name)(digits, 3))
+            for values in (column, pa.chunked_array([column]), pandas_arrow(column)):
+                assert pj.fit(values, labels) == expected
+            with_null = pa.array([None, *decimals[1:]], column.type)
+            omitted = pj.fit(with_null, labels, options=pj.Options(non_finite="omit"))
+            assert omitted == pj.fit(np.array(decimals[1:], float), labels[1:])
 
 
 def test_what_is_refused_is_named_with_its_column():
