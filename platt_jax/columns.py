@@ -133,7 +133,10 @@ def require_one_order(**given: Any) -> None:
 
 def require_class_order(values: Column, classes: Any, name: str) -> None:
     """Refuses a table whose columns have the names of the classes in another order."""
-    table_names = getattr(values, "column_names", getattr(values, "columns", None))
+    if hasattr(values, "collect_schema"):  # polars and narwhals, also of a lazy frame
+        table_names: Any = values.collect_schema().names()
+    else:
+        table_names = getattr(values, "column_names", None) or getattr(values, "columns", None)
     if table_names is None:
         return
     given, expected = list(table_names), np.asarray(classes).tolist()
