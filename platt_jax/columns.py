@@ -197,7 +197,7 @@ def floats(values: Column) -> NDArray[np.float64] | None:
     kind = getattr(getattr(values, "dtype", values), "pyarrow_dtype", getattr(values, "type", ""))
     if str(kind).startswith("decimal"):  # narwhals knows those of 128 bits only
         arrow = values if library == "pyarrow" else values.array.__arrow_array__()
-        return np.asarray(arrow.cast("double"))
+        return np.asarray(arrow.cast("string").cast("double"))  # the nearest, as DuckDB and polars
     try:
         import narwhals as nw
     except ImportError:  # then NumPy's array is used

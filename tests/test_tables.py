@@ -305,7 +305,7 @@ def test_times_with_a_zone_are_none_without(rows):
 
 def test_decimals_are_numbers(rows):
     scores, labels, *_ = rows
-    decimals = [Decimal(round(x * 8)) / 8 for x in scores.tolist()]
+    decimals = [round(Decimal(x), 3) for x in scores.tolist()]
     expected = pj.fit(np.array(decimals, float), labels)
     relation = duckdb.from_arrow(pa.table({"x": pa.array(decimals)}))
     for values in (pa.array(decimals), pl.Series(decimals), pandas_arrow(decimals), relation):
