@@ -129,11 +129,14 @@ def rows_of(problems: Problems, context: Context, some: slice) -> CurveRows:
     if groups.rows:
         columns = problems.take(some, slice(None), packing.Space(groups.rows))
         scores, labels = (np.asarray(x)[: groups.rows] for x in columns[:2])
-        given = columns.weights
+        given, offset = columns.weights, columns.offset
     else:
-        scores, labels, given = np.empty(0, problems.dtype), np.empty(0, np.int8), None
+        scores, labels = np.empty(0, problems.dtype), np.empty(0, np.int8)
+        given = offset = None
     w = np.ones(groups.rows) if given is None else np.asarray(given, float)[: groups.rows]
     finite = np.isfinite(scores) & np.isfinite(w)
+    if offset is not None:
+        finite &= np.isfinite(np.asarray(offset)[: groups.rows])
     bad: Bools = groups.sums((~finite & (w != 0)).astype(float)) > 0
     bad &= context.options.non_finite != "omit"
     used = finite & (w > 0) & ~groups.by_row(bad)

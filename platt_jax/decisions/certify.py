@@ -41,7 +41,7 @@ _CORRELATION = 0.1
 def certify(
     gate: Table,
     scores: Column,
-    labels: Column,
+    labels: Column = None,
     segments: Column = None,
     *,
     fdr: float = 0.05,
@@ -65,7 +65,7 @@ def certify(
         scores: (N,) scores of fresh rows, accepted or not; or SegmentRows, for gates of classes
             ClassRows, which have labels and segments. Rows below the thresholds, and of segments
             without a gate, are not used.
-        labels: (N,) labels as in `fit_segments`.
+        labels: (N,) labels as in `fit_segments`; None beside rows that have them.
         segments: (N,) ids of segments, or of classes if the gates are of classes; or one id.
         fdr: false discovery rate of the certified segments, in (0, 1).
 

@@ -191,11 +191,10 @@ class DeviceGroupedRows:
         return found
 
     def _every(self, program: Any, most: int) -> Any:
-        """The result of a program of about `most` scores and weights, evenly from all."""
+        """The result of a program of about `most` rows without labels, evenly from all."""
         length = padded_length(self.length)
-        scores, _, weights, _ = self._columns
         step = max(1, length // most)
-        work = partial(program, scores, weights, length=length, step=step)
+        work = partial(program, self._columns._replace(labels=None), length=length, step=step)
         return run_programs(work, x64=True)
 
     def fit_as_one(self, given: ProblemInputs, context: Context) -> Fit:
@@ -320,18 +319,17 @@ def _fit_as_one(
 
 
 @partial(xla.jit, static_argnames=("length", "step"))
-def _quartiles(scores: jax.Array, weights: jax.Array | None, length: int, step: int) -> jax.Array:
-    if weights is None:
-        weights = jnp.ones_like(scores)
+def _quartiles(rows: Columns, length: int, step: int) -> jax.Array:
+    scores, _, weights, offset = rows
+    weights = jnp.ones_like(scores) if weights is None else weights
+    if offset is not None:
+        weights = jnp.where(jnp.isfinite(offset), weights, 0)
     scores, weights = (x[:length:step].astype(np.float64) for x in (scores, weights))
     found: jax.Array = statistics.quartiles(scores, weights, jnp)
     return found
 
 
 @partial(xla.jit, static_argnames=("length", "step"))
-def _sample(scores: jax.Array, weights: jax.Array | None, length: int, step: int) -> Columns:
-    """Columns of scores and weights alone."""
-    some: Columns = jax.tree.map(
-        lambda x: x[:length:step], Columns(scores, labels=None, weights=weights)
-    )
+def _sample(rows: Columns, length: int, step: int) -> Columns:
+    some: Columns = jax.tree.map(lambda x: x[:length:step], rows)
     return some

@@ -116,4 +116,7 @@ def share_rows(
         raise ValueError(f"labels: expected numbers from 0 to {most}, got {k.flat[at]}")
     if (w < 0).any():
         raise validation.negative_weight_error(w[w < 0].flat[0])
+    # A number that is not finite spoils both halves of its row.
+    finite = np.isfinite(k) & np.isfinite(r) & np.isfinite(w)
+    k, r, w = (np.where(finite, x, y) for x, y in ((k, 0), (r, 1), (w, np.nan)))
     return ShareRows(scores, k, r, w, validation.offset(offset, scores), soft)

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import math
+from itertools import chain
 from typing import Any
 
 from platt_jax.export.curves import (
@@ -256,6 +257,8 @@ def _ids(found: ExportedCurves) -> str:
     """The part of the module that reads ids."""
     expected = "segments: expected text, truth values, numbers, dates or times without a time zone"
     types = column_types(found, _IDS, expected, 64, "the modules")
+    if any(getattr(part, "tzinfo", None) for part in chain(*found.columns)):
+        raise ValueError(f"{expected}, got times with one")
     ids = "".join(
         _ID.format(name=name, test=test, expected=expected)
         for name, test, expected in (_IDS[type_] for type_ in dict.fromkeys(types))

@@ -172,7 +172,7 @@ def triage(
             raise ValueError("cluster_sd: expected clusters beside it")
     # Ids of several columns have a shape (0, columns).
     if not isinstance(scores, SegmentRows) and (
-        np.shape(scores) == np.shape(labels) == np.shape(segments)[:1] == (0,)
+        np.shape(scores) == np.shape(labels) == (0,) and np.shape(segments)[:1] == (0,)
     ):
         none = np.zeros(0, np.int64)
         untested: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))

@@ -142,7 +142,7 @@ def _influences(rows: Columns, inside: Any, numbers: _FitTerms, xp: Any) -> tupl
     counts = inside & xp.isfinite(f)
     if rows.weights is not None:
         w = rows.weights.astype(np.float64)
-        counts &= w != 0
+        counts &= xp.isfinite(w) & (w != 0)
     f = xp.where(counts, f, 0)
     z = numbers.A * f + numbers.B
     if rows.offset is not None:

@@ -62,9 +62,10 @@ def estimate_means(
         pool: (N,) scores of further rows, without labels, drawn from the segments like those with
             labels; or SegmentRows, whose labels are not used.
         pool_segments: (N,) their segments, or one id for all.
-        probability: (n,) probabilities for the rows with labels by curves that were fitted without
-            them. None for `leave_one_out`, which takes pooling="none", "complete" and "partial".
-            Other curves, levels, and calibrators of other rows need it.
+        probability: (n,) probabilities for the rows with labels by the calibrator's kind of curve,
+            fitted without them: the pool is predicted by the calibrator. None for `leave_one_out`,
+            which takes pooling="none", "complete" and "partial". Other curves, levels, and
+            calibrators of other rows need it.
         level: confidence level of the intervals, in (0, 1).
         width: a width of intervals, in (0, 1), for the column `more_labels`.
 

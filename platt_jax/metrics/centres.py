@@ -150,7 +150,7 @@ def summarize_centres(
     if clusters is not None:
         owner = factorize(ids.read_rows(clusters, len(values), "clusters")).of(slice(None))
     total = numbered.numbers
-    finite = np.bincount(number, spoilt & (w > 0), total) == 0
+    finite = np.bincount(number, spoilt & (w != 0), total) == 0
     kept = finite[number] & (w > 0)
     order = np.flatnonzero(kept)[np.argsort(number[kept], kind="stable")]
     sizes = np.bincount(number[kept], minlength=total)

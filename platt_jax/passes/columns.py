@@ -14,6 +14,11 @@ class Columns(NamedTuple):
     offset: Any = None  # log-odds of class 1 that are added to the curve; None for 0
 
     def weighted_scores(self) -> Any:
-        """(N, 2), the scores and the weights of NumPy's rows, in float64."""
+        """(N, 2), the scores and the weights of NumPy's rows, in float64.
+
+        A row whose offset is not finite is no row.
+        """
         weights = np.ones(len(self.scores)) if self.weights is None else self.weights
+        if self.offset is not None:
+            weights = np.where(np.isfinite(self.offset), weights, 0)
         return np.stack([self.scores, weights], -1, dtype=np.float64)

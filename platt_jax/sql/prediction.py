@@ -33,6 +33,8 @@ from platt_jax.sql.queries import RelationColumns
 from platt_jax.sql.relation_rows import RelationRows, require_relation_rows
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
+# The beginning of names of columns that the inner query has.
+_INNER = "platt_jax_"
 
 
 def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "probability") -> Any:
@@ -53,8 +55,8 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
         fitted, and with levels a NULL in a column as an unseen value.
 
     Raises:
-        ValueError: a column is missing or of another type, or there is one of the new name; the
-            calibrator is of classes.
+        ValueError: a column is missing or of another type, or there is one of the new name, or
+            whose name begins with "platt_jax_"; the calibrator is of classes.
 
     Example:
         >>> import duckdb
@@ -71,8 +73,14 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
     check_columns(columns, names)
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     _check_kinds(columns, calibrator, names.segment)
-    if name in columns:
+    # Engines take names that differ by case alone for one.
+    if name.casefold() in map(str.casefold, columns):
         raise ValueError(f"name: expected a new column's name, {name!r} is there")
+    if inner := [x for x in columns if x.casefold().startswith(_INNER)]:
+        raise ValueError(
+            f"rows: expected no column whose name begins with {_INNER!r}, as those of the query, "
+            f"got {inner}"
+        )
     number = len(ids.fields(calibrator.keys))
     if number != len(names.segment):
         raise ValueError(
@@ -123,11 +131,11 @@ def _by_pieces(
     offset = None if names.offset is None else _double(names.offset)
     # Each is many times in the expression of the probability.
     inner = {"value": value, "link": link, "odds": odds, "offset": offset, "score": score}
-    known = {of: f"platt_rows.platt_jax_{of}" for of, x in inner.items() if x is not None}
+    known = {of: f"platt_rows.{_INNER}{of}" for of, x in inner.items() if x is not None}
     link = known["link"] if link.startswith(prefix) else link
     p = sql_pieces.probability(known["value"], link, known.get("odds"), known.get("offset"))
     row_columns = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
-    made = ", ".join(f"{inner[of]} AS platt_jax_{of}" for of in known)
+    made = ", ".join(f"{inner[of]} AS {_INNER}{of}" for of in known)
     # Of NaN, as of NULL, there is no piece.
     query = f"""
         SELECT {row_columns}, CASE WHEN {sql_pieces.finite(known["score"])} IS NULL
@@ -164,9 +172,10 @@ def _query(
     # A mean has many terms in two columns, which are computed once.
     s = deviation_of_logit(score, *covariance)
     row_columns = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
+    mean = mean_probability(f"{_INNER}z", f"{_INNER}s")
     return f"""
-        SELECT {row_columns}, {mean_probability("platt_z", "platt_s")} AS {quoted(name)} FROM (
-            SELECT {ROWS}.*, {z} AS platt_z, {s} AS platt_s {joined}
+        SELECT {row_columns}, {mean} AS {quoted(name)} FROM (
+            SELECT {ROWS}.*, {z} AS {_INNER}z, {s} AS {_INNER}s {joined}
         ) platt_rows
     """
 

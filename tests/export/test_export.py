@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import fields
+from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.resources import files
 from uuid import UUID
@@ -204,6 +205,12 @@ def test_the_javascript_module_predicts_what_the_calibrator_does(kind):
     )
     assert_close(found, expected)
     assert np.isnan(nan) and (high, low) == (1.0, 0.0)
+
+
+def test_the_javascript_module_has_no_times_with_a_zone():
+    zone = np.array([datetime(2020, 1, 1 + i, tzinfo=UTC) for i in range(3)], object)
+    with pytest.raises(ValueError, match="times without a time zone, got times with one"):
+        to_javascript(calibrator(zone))
 
 
 def test_the_javascript_module_takes_no_id_for_another():

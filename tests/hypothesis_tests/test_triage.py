@@ -394,3 +394,13 @@ def test_sure_predictions_that_come_true_are_no_change(log_odds):
     calibrator = pj.SegmentCalibrator(np.arange(10), known, pj.Sigmoid(-1.0, 0.0))
     table = pj.triage(calibrator, scores, scores > 0, segments, against="predictions")
     assert (table["p_value"] > 0.99).all()
+
+
+def test_mixed_ids_in_a_list():
+    """NumPy has no shape of them."""
+    segments = [1, "x", ("q", 3)] * 200
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=600)
+    labels = labels_of(rng, scores)
+    fitted = pj.fit_segments(scores, labels, segments)
+    assert pj.triage(fitted, scores, labels, segments)["rows"].tolist() == [200] * 3

@@ -506,10 +506,25 @@ def test_an_engine_predicts_the_mean_over_a_population(put):
 def test_what_an_engine_does_not_predict():
     columns = plain()
     plain_one = pj.fit_segments(columns["f"], columns["y"], columns["s"])
-    with pytest.raises(ValueError, match="name: expected a new column's name, 'y' is there"):
-        predict_relation(
-            **in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name="y"
+    for name in "yY":  # an engine takes both for one
+        with pytest.raises(ValueError, match=f"name: expected a new column's name, '{name}' is"):
+            predict_relation(
+                **in_duckdb(columns), calibrator=plain_one, score="f", segment="s", name=name
+            )
+    hostile = columns | {"Platt_jax_z": columns["f"]}
+    with pytest.raises(ValueError, match="rows: expected no column whose name begins with 'platt"):
+        predict_relation(**in_duckdb(hostile), calibrator=plain_one, score="f", segment="s")
+    names = ("platt_z", "platt_s", "platt_rows", "platt_value")
+    odd = columns | {x: np.full(len(columns["f"]), 9.0) for x in names}
+    for more in ({"pooling": "partial"}, {"curve": "isotonic"}):
+        made = pj.fit_segments(columns["f"], columns["y"], columns["s"], **more)
+        found, expected = (
+            predict_relation(**in_duckdb(x), calibrator=made, score="f", segment="s")
+            .project("probability")
+            .fetchall()
+            for x in (odd, columns)
         )
+        np.testing.assert_array_equal(found, expected)
     text = columns | {"s": columns["s"].astype(str)}
     with pytest.raises(ValueError, match="segment, column 's': expected ids of the kind that was"):
         predict_relation(**in_duckdb(text), calibrator=plain_one, score="f", segment="s")
