@@ -84,7 +84,9 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("spoilt", SPOILT)
+@pytest.mark.parametrize(
+    "spoilt", [pytest.param(x, marks=[] if x == "offset" else [pytest.mark.slow]) for x in SPOILT]
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_bad_row_that_is_omitted_is_no_row(name, spoilt):
     with warnings.catch_warnings():
