@@ -89,7 +89,7 @@ _order: Callable[[Any], str | None] = functools.cache(_found_order)
 
 def _has_columns(x: Any) -> bool:
     """Whether this is a list, tuple or mapping of columns whose order may be another."""
-    if not isinstance(x, list | tuple | dict) or not x:
+    if type(x) not in (list, tuple, dict) or not x:  # a subclass may be a sparse matrix
         return False
     return _order(type(next(iter(x.values() if isinstance(x, dict) else x)))) is not None
 
