@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.caller import Caller
 from platt_jax.cluster.engines import Engine
-from platt_jax.cluster.local import Local
+from platt_jax.cluster.local import Local, as_table
 from platt_jax.cluster.results import ClusterCalibrator
 from platt_jax.cluster.tasks import (
     Call,
@@ -159,7 +159,7 @@ def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:
     if hasattr(rows, "__arrow_c_stream__"):
         from platt_jax.backend.threads import cores
 
-        return Local(partitions or cores()), pa.table(rows)
+        return Local(partitions or cores()), as_table(rows)
     raise ValueError(
         "rows: expected a DataFrame of Spark or Dask, a Dataset of Ray or a table in memory, "
         f"got {validation.named_with_takers(rows)}"

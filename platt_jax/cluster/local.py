@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +28,16 @@ _HOST = "127.0.0.1"
 _TRIES = 3  # how often parts run whose process dies
 
 
+def as_table(rows: Any) -> pa.Table:
+    """A frame in memory as an Arrow table; pyarrow cannot take rows of polars' type of text."""
+    table = pa.table(rows)
+    known = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+    fields = [x.with_type(known.get(str(x.type), x.type)) for x in table.schema]
+    return table.cast(pa.schema(fields))
+
+
 class Local:
-    """See `engines.Engine`. Rows are Arrow tables, and results stay in this process.
+    """See `engines.Engine`. Rows are frames in memory, and results stay in this process.
 
     Each part has a process of its own; a single one needs none.
     """
@@ -36,9 +45,9 @@ class Local:
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
 
-    def schema(self, rows: pa.Table) -> pa.Schema:
+    def schema(self, rows: Any) -> pa.Schema:
         """See `Engine`."""
-        return rows.schema
+        return as_table(rows).schema
 
     def select(self, rows: pa.Table, columns: list[str]) -> pa.Table:
         """See `Engine`."""
@@ -87,12 +96,13 @@ class Local:
     def join(
         self,
         fitted: list[FittedPart],
-        rows: pa.Table,
+        rows: Any,
         names: EngineColumns,
         task: JoinPart,
         schema: pa.Schema,
     ) -> pa.Table:
         """See `Engine`. Rows that gain columns stay in their order."""
+        rows = as_table(rows)
         split = self._split(rows, names)
         table = pa.concat_tables(
             task(part.calibrator, rows.take(pa.array(some)))

@@ -139,10 +139,9 @@ def reached(calibrator: Any, probability: float) -> Reached:
     """The thresholds of segments, and last the threshold of segments that were not fitted."""
     validation.require_fraction(probability, "threshold")
     if not isinstance(calibrator, SegmentCalibrator) or not len(calibrator.keys):
-        raise ValueError(
-            "threshold: expected a SegmentCalibrator with segments beside it, got a "
-            f"{named_with_part(calibrator)}"
-        )
+        known = isinstance(calibrator, SegmentCalibrator)
+        got = "one without segments" if known else f"a {named_with_part(calibrator)}"
+        raise ValueError(f"threshold: expected a SegmentCalibrator with segments, got {got}")
     if calibrator.by_level is not None:
         raise ValueError("threshold: expected None for a calibrator with levels")
     others = calibrator.only(np.zeros(len(calibrator.keys), bool))

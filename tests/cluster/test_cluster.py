@@ -232,6 +232,20 @@ def test_bad_arguments(rng, threads, more, message):
         cluster.fit_segments(pa.table(made(rng, rows=200)), **arguments)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_in_memory_are_read_by_every_method(rng, threads, library):
+    """Text of polars comes as a type whose rows pyarrow cannot take."""
+    frame = pytest.importorskip(library).DataFrame
+    columns = made(rng, rows=2_000, segments=9)
+    columns["s"] = np.array([f"shop {x}" for x in columns["s"]])
+    found = cluster.fit_segments(frame(columns), **NAMES, partitions=2)
+    expected = in_memory(columns)
+    predicted = found.predict(frame(columns))["probability"].to_numpy()
+    np.testing.assert_allclose(predicted, expected.predict_proba(columns["f"], columns["s"]))
+    tested = found.triage(frame(columns), label="y")
+    assert sorted(tested["s"].to_pylist()) == expected.keys.tolist()
+
+
 def test_no_rows_and_no_table(rng):
     with pytest.raises(ValueError, match="rows: expected rows to fit, got none"):
         cluster.fit_segments(pa.table(made(rng)).slice(0, 0), **NAMES)
