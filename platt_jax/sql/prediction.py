@@ -56,7 +56,7 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
 
     Raises:
         ValueError: a column is missing or of another type, or there is one of the new name, or
-            whose name begins with "platt_jax_"; the calibrator is of classes.
+            whose name begins with ``platt_jax_``; the calibrator is of classes.
 
     Example:
         >>> import duckdb
