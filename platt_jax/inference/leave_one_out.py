@@ -201,6 +201,11 @@ def _rows_there(
     if isinstance(calibrator, SegmentCalibrator):
         fit, prior, options = _as_fitted(calibrator, prior, options)
         one_curve = calibrator.pooling == "complete"
+        if (np.isnan(fit.A) & np.asarray(calibrator.fit.converged)).any():
+            caller.warn(
+                "segments: some were left out of the population, and their rows get NaN on a "
+                "device; pass np.asarray(scores)"
+            )
     fit = _checked(jax.device_get(fit), rows.batch, rows.dtype)
     if one_curve:
         rows, fit, prior, options = rows.as_one(), *_of_all(fit, prior, options)

@@ -417,8 +417,9 @@ def shift_of(
         return np.zeros(len(place))
     shift: NDArray[Any] = calibrator.shift[place]
     if calibrator.by_level is not None and (new := place < 0).any():
-        after = calibrator.by_level, calibrator.unshifted().by_level
-        shift[new] = np.subtract(*(x.curves(keys[new])[0][:, 1] for x in after if x))
+        before: Any = calibrator.unshifted().by_level
+        now, then = (x.curves(keys[new])[0] for x in (calibrator.by_level, before))
+        shift[new] = now[:, 1] - then[:, 1]
     return shift
 
 

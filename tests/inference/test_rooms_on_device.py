@@ -172,6 +172,19 @@ def test_rows_left_out_are_those_that_were_fitted(rng, pooling):
         pj.leave_one_out(calibrator, *there, **beside, **settings)
 
 
+def test_rows_of_segments_that_the_population_left_out_are_told(rng):
+    scores, segments = rng.normal(size=2_000), np.arange(2_000) % 20
+    labels = rng.random(2_000) < 1 / (1 + np.exp(-2 * scores))
+    scores[segments == 3] *= 1e4
+    with pytest.warns(RuntimeWarning, match="are fitted alone"):
+        calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
+    with jax.enable_x64(True):
+        there = [jnp.asarray(x) for x in (scores, labels, segments)]
+        with pytest.warns(RuntimeWarning, match="segments: some were left out of the population"):
+            found = np.asarray(pj.leave_one_out(calibrator, *there))
+    assert (np.isnan(found) == (segments == 3)).all()
+
+
 def test_rows_left_out_of_batches_and_classes(rng):
     rows, given = weighted(rng, (10, 250), np.float64)
     assert_left_out_alike(pj.fit(*rows, **given, options=OMIT), rows, given)

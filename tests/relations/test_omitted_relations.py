@@ -1,4 +1,4 @@
-"""A row with a number that is not finite is no row with non_finite="omit", whatever number."""
+"""non_finite="omit" leaves out a row that has a NaN, whichever column the NaN is in."""
 
 import warnings
 
@@ -88,7 +88,7 @@ FUNCTIONS = {
     "spoilt", [pytest.param(x, marks=[] if x == "offset" else [pytest.mark.slow]) for x in SPOILT]
 )
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_bad_row_that_is_omitted_is_no_row(name, spoilt):
+def test_omitted_rows_change_no_answer(name, spoilt):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found, expected = (FUNCTIONS[name](*rows(spoilt, x)) for x in (True, False))
