@@ -177,7 +177,7 @@ def _recentred(
     own, new = known.segments, known.new
     response = recentring.response_of(known.likelihoods.precision, new.covariance)
     off = float(new.mean[1] - center[1])
-    shift = recentring.shift_of_mean(segments, COARSE, normals(*own), response, off, stage)
+    shift = recentring.shift_of_mean(segments, COARSE, normals(*own), response, off, stage).by
     own = own._replace(mean=recentring.shifted(own.mean, response, shift))
     new = new._replace(mean=new.mean + np.array([0, shift]))
     return known._replace(segments=own, new=new)

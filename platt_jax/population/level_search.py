@@ -39,6 +39,9 @@ _Array: TypeAlias = NDArray[Any]
 
 _MOST_COARSE = 20  # maximum number of passes with the coarse grid
 _LEAST_FINE, _MOST_FINE = 2, 20  # numbers of passes with the fine grid
+# Passes with the fine grid after which likelihoods move half as far: spreads that overshoot in turns
+# come to rest (damping, as Minka and Lafferty 2002 do).
+_UNDAMPED = 8
 _STEPS = 2  # maximum number of steps of the spreads per pass
 _MOST_WIDENINGS = 3  # maximum number of passes under wider spreads
 # Standard deviation up to which likelihoods made under the smallest spread hold.
@@ -51,6 +54,9 @@ _NEAR, _NEAR_AT_LAST = 0.05, 0.35
 # A log-likelihood that falls by so many times its size says that the cavities have run away: in
 # ordinary worlds it falls by at most a quarter. Updates add a constant: one for each segment more.
 _RUN_AWAY = 100
+# Largest difference between the numbers of positives expected and seen, in standard deviations of
+# the number of the rarer class, to which one row is added.
+_MOST_MISSING = 2
 # Smallest share of a segment's posterior precision that is left to all other segments: a bound on
 # errors of approximate covariances.
 _LEAST_SHARE = 1e-3
@@ -69,6 +75,11 @@ class EstimatedLevels(NamedTuple):
     left_out: NDArray[np.bool_] | None  # see `StandardizedSegments`
 
 
+class _Recentred(NamedTuple):
+    posteriors: LevelPosteriors
+    missing: float  # number of positives, see `recentring.Shift`
+
+
 def estimate_levels(
     segments: Segments,
     design: Design,
@@ -78,8 +89,9 @@ def estimate_levels(
 ) -> tuple[Fit, EstimatedLevels] | None:
     """The most probable (A, B) of each segment given all others, and the levels.
 
-    None if its cavities ran away, or if it did not converge and its levels say less of the rows
-    than the curve of all rows: by what they say of each segment without its own rows.
+    None if its cavities ran away, if no mean curve gives about the number of positives seen, or if
+    it did not converge and its levels say less of the rows than the curve of all rows: by what they
+    say of each segment without its own rows.
     """
     options = replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
@@ -97,7 +109,9 @@ def estimate_levels(
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        likelihoods, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
+        made, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
+        damped = fine_passes >= _UNDAMPED
+        likelihoods = likelihoods.plus(made).times(0.5) if damped else made
         if passes == 1:
             least = log_likelihood - _RUN_AWAY * (abs(log_likelihood) + len(segments.keys))
         if not log_likelihood > least:
@@ -122,7 +136,10 @@ def estimate_levels(
     posteriors, unseen = over_spreads(design, likelihoods, mean, steps, moves)
     if any(x.any() for x in moves):
         stage = Stage.of(progress, "levels, mean", last=False)
-        posteriors = _recentred(standardized, design, likelihoods, mean, unseen, posteriors, stage)
+        recentred = _recentred(standardized, design, likelihoods, mean, unseen, posteriors, stage)
+        if abs(recentred.missing) > _MOST_MISSING * np.sqrt(min(pooled.n_pos, pooled.n_neg) + 1):
+            return None
+        posteriors = recentred.posteriors
     fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))
     _, cavity = _around(posteriors, likelihoods)
     status = _status(steps) if design.settled else Status.MAX_ITERATIONS
@@ -188,7 +205,7 @@ def _recentred(
     covariances: list[_Array],
     posteriors: LevelPosteriors,
     stage: Stage,
-) -> LevelPosteriors:
+) -> _Recentred:
     """The posteriors around the mean curve that the rows ask for; see `recentring`.
 
     The mean curve's own posterior stays: it is the estimate of the model's parameter.
@@ -205,14 +222,14 @@ def _recentred(
     at, along = places.placed((normals(*posteriors.segments), response))
     off = float(posteriors.root.mean[0, 1] - center[1])
     shift = recentring.shift_of_mean(segments, COARSE, at, along, off, stage)
-    part = shift / by_center
+    part = shift.by / by_center
 
     def shifted(x: NormalMoments, before: NormalMoments, moved: NormalMoments) -> NormalMoments:
         return x._replace(mean=x.mean + part * (moved.mean - before.mean))
 
     is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
     made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, moved, is_leaf=is_moments)
-    return made._replace(root=posteriors.root)
+    return _Recentred(made._replace(root=posteriors.root), shift.missing)
 
 
 def _first_steps(design: Design) -> list[Scoring]:

@@ -7,7 +7,7 @@ positives where the population is uncertain. So the mean intercept is moved by N
 the identity holds. The mean slope stays: a row with an extreme score would decide on it.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +28,16 @@ _FAR = 2 * SCALE
 # two; with sure scores the expected positives fall only by a factor of e or so a step.
 _MOST_STEPS, _NEAR = 12, 1e-2
 _WORTH = 0.9  # what is missing after a step, relative to before, if the step is worth taking
+# Largest expected loss after a step, but for one nat, relative to the least before: steps that
+# mend the number of positives lower the loss, or raise it by a thousandth.
+_MOST_LOSS = 1.02
+
+
+class Shift(NamedTuple):
+    """A move of the population's mean of B."""
+
+    by: float
+    missing: float  # positives seen beyond those expected after the move, with the prior's share
 
 
 def shift_of_mean(
@@ -37,60 +47,68 @@ def shift_of_mean(
     response: NDArray[Any],
     off: float,
     stage: Stage,
-) -> float:
+) -> Shift:
     """How far the population's mean of B moves; it is `off` from the mean of its prior.
 
     `response` (K, 2) are the derivatives of the posterior means by the population's mean of B.
     """
-    kept, shift, least, terms = 0.0, 0.0, np.inf, node_terms(grid)
+    kept, shift, most, terms = Shift(0.0, np.inf), 0.0, np.inf, node_terms(grid)
     for _ in range(_MOST_STEPS):
         at = _shifted(posteriors, response, shift)
         losses = segments.losses(grid, at, stage)
-        slope, bend = segments.total(fetched(_slope_and_bend(terms, losses, at, response)))
+        sums = fetched(_loss_slope_and_bend(terms, losses, at, response))
+        loss, slope, bend = segments.total(sums)
+        most = min(most, _MOST_LOSS * loss + 1)
         missing = slope + MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
-        # Where curves rise in some segments and fall in others, no mean may give the number seen.
-        if abs(missing) > _WORTH * least or bend + MEAN_PRECISION <= 0:
-            return kept
-        step = float(missing / (bend + MEAN_PRECISION))
-        kept, shift, least = shift, shift - step, abs(missing)
+        # Where a higher mean raises the curves of some segments and lowers those of others, no mean
+        # may give the number seen, or one far away that is wrong for all.
+        if abs(missing) > _WORTH * abs(kept.missing) or loss > most:
+            break
+        kept, bend = Shift(shift, float(missing)), bend + MEAN_PRECISION
+        if bend <= 0:
+            break
+        step = float(missing / bend)
+        shift -= step
         if abs(step) <= _NEAR:
-            return shift
+            return Shift(shift, 0.0)
     return kept
 
 
 def node_terms(grid: Grid) -> NDArray[np.float64]:
-    """(J, 5), z and the upper triangle of z z' - 1 at each node, times its weight."""
+    """(J, 6), 1, z and the upper triangle of z z' - 1 at each node, times its weight."""
     z_A, z_B = grid.z.T
-    terms = np.stack([z_A, z_B, z_A * z_A - 1, z_A * z_B, z_B * z_B - 1], -1)
+    terms = np.stack([z_A**0, z_A, z_B, z_A * z_A - 1, z_A * z_B, z_B * z_B - 1], -1)
     weighted: NDArray[np.float64] = terms * np.exp(np.add.outer(*2 * [grid.log_weight])).reshape(
         -1, 1
     )
     return weighted
 
 
-def expected_derivatives(terms: Any, losses: Any, at: Normals) -> tuple[tuple[Any, Any], Symmetric]:
-    """The expected gradients and Hessians (K,) of losses under normal distributions.
+def expected_derivatives(
+    terms: Any, losses: Any, at: Normals
+) -> tuple[Any, tuple[Any, Any], Symmetric]:
+    """The expectations, gradients and Hessians (K,) of losses under normal distributions.
 
     From the losses (K, J) at the nodes alone: under a normal distribution of mean m and covariance
     C, the expected gradient of g is the expectation of C^-1 (x - m) g(x) (Stein 1981).
     """
-    h_A, h_B, *square = product(terms, losses.T)
+    mean, h_A, h_B, *square = product(terms, losses.T)
     factor: Any = at[2:]
     AA, BA, BB = factor
     inverse = Square(1 / AA, 0 * AA, -BA / (AA * BB), 1 / BB)  # of the factor
     transposed = inverse._replace(AB=inverse.BA, BA=inverse.AB)
-    return transposed.times(h_A, h_B), transposed.congruent(Symmetric(*square))
+    return mean, transposed.times(h_A, h_B), transposed.congruent(Symmetric(*square))
 
 
 @program
-def _slope_and_bend(terms: Any, losses: Any, at: Normals, response: Any) -> Any:
-    """(2,), sums of derivatives of the expected losses by the population's mean of B."""
+def _loss_slope_and_bend(terms: Any, losses: Any, at: Normals, response: Any) -> Any:
+    """(3,), sums of the expected losses and of their derivatives by the population's mean of B."""
     xp = namespace(losses)
     if xp is jnp:
         losses = jnp.nan_to_num(losses)  # of segments added
-    gradient, hessian = expected_derivatives(terms, losses, at)
+    mean, gradient, hessian = expected_derivatives(terms, losses, at)
     along = hessian.AB * response[:, 0] + hessian.BB * response[:, 1]
-    return xp.stack([gradient[1].sum(), along.sum()])
+    return xp.stack([mean.sum(), gradient[1].sum(), along.sum()])
 
 
 @program

@@ -54,9 +54,17 @@ def test_twenty_worlds_break_nothing(first):
 
 
 @pytest.mark.slow
-def test_a_world_whose_search_left_all_numbers():
-    """Crossed levels of 15 segments ended in a LinAlgError: they have the curve of all rows."""
-    _, broken = broken_cells(Bench(world(30128)), ["fit_segments crossed"])
+@pytest.mark.parametrize(
+    "seed, pooling",
+    [
+        pytest.param(30128, "crossed", id="LinAlgError of 15 segments"),
+        pytest.param(40056, "nested", id="8.2 positives predicted where 1 was seen"),
+        pytest.param(40173, "nested", id="spreads in turns, then a mean moved by 68"),
+    ],
+)
+def test_a_world_whose_search_failed_has_the_curve_of_all_rows(seed, pooling):
+    """Or levels that hold, and each failed search is heard."""
+    _, broken = broken_cells(Bench(world(seed)), [f"fit_segments {pooling}"])
     assert not broken, "\n".join(map(str, broken))
 
 

@@ -122,7 +122,7 @@ def test_segments_added_do_not_count(rng):
         around = plausible_populations(
             likelihoods, population, population.mean, certain=False, total=own.total
         )
-        made = found, likelihoods, recentring._slope_and_bend(*terms), around.segments()
+        made = found, likelihoods, recentring._loss_slope_and_bend(*terms), around.segments()
         assert places.is_there(made) == places.is_there(losses)
         return places.fetched(made)
 

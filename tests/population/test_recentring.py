@@ -18,7 +18,7 @@ def test_expected_derivatives_are_those_of_an_integral():
     at = normals(mean[None], covariance[None])
     A, B = mean[:, None] + np.tril(at.factor[0]) @ grid.z.T
     losses = np.log1p(np.exp(np.multiply.outer(A, scores) + B[:, None])).sum(1)
-    gradient, hessian = expected_derivatives(node_terms(grid), losses[None], at)
+    loss, gradient, hessian = expected_derivatives(node_terms(grid), losses[None], at)
 
     def expected(f, power):
         """The expectations of p and of p (1 - p) at a score, by quadrature."""
@@ -30,8 +30,14 @@ def test_expected_derivatives_are_those_of_an_integral():
 
         return integrate.quad(density, z - 12 * sd, z + 12 * sd)[0]
 
+    def softplus(x, f):
+        z, sd = f * mean[0] + mean[1], np.sqrt([f, 1] @ covariance @ [f, 1])
+        return np.logaddexp(0, x) * stats.norm.pdf(x, z, sd)
+
     p, pq = ([expected(f, power) for f in scores] for power in (0, 1))
     by = np.stack([scores, np.ones(3)], 1)
+    total = sum(integrate.quad(softplus, -30, 30, (f,), points=[0])[0] for f in scores)
+    np.testing.assert_allclose(loss, total, atol=1e-6)
     np.testing.assert_allclose(np.ravel(gradient), p @ by, atol=1e-6)
     np.testing.assert_allclose(hessian.matrices[0], np.einsum("i,ia,ib->ab", pq, by, by), atol=1e-6)
 
