@@ -10,6 +10,8 @@ from platt_jax.searches import newton_roots
 
 # Least variance of the log-odds at a curve's center: (A, B) may be known in one direction only.
 _LEAST_VARIANCE = 1e-9
+# Variance of the log-odds at the center of a curve that a handful of rows were fitted to.
+_FEW_ROWS = 2.0
 # Least count of the labels that represent a curve. So small a count bounds the log-odds on no side.
 _LEAST_COUNT = 0.1
 _HALF_LABEL = 0.5
@@ -51,8 +53,11 @@ def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:
     c_AA, c_AB, c_BB = covariance[:, 0, 0], covariance[:, 0, 1], covariance[:, 1, 1]
     c_AA = np.maximum(c_AA, np.finfo(float).tiny)
     center = -c_AB / c_AA
-    # Far from 0 the terms cancel; the possible rounding error is added.
-    at_center = np.maximum(c_BB - c_AB**2 / c_AA, 0) + 4 * rounding * c_BB
+    # Far from 0 the terms cancel; the possible rounding error is added. Where it says more than any
+    # rows would, the variance is at least that of few rows: wide ends would make the curve certain.
+    at_center, error = np.maximum(c_BB - c_AB**2 / c_AA, 0), 4 * rounding * c_BB
+    lost = np.maximum(at_center - error, _FEW_ROWS)
+    at_center = np.where(error > _FEW_ROWS, lost, at_center + error)
     at_center = np.maximum(at_center, _LEAST_VARIANCE)
     half_width = np.sqrt(at_center / c_AA)
     scores = center[:, None] + np.stack([half_width, -half_width], -1)

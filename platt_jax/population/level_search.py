@@ -39,8 +39,8 @@ _Array: TypeAlias = NDArray[Any]
 
 _MOST_COARSE = 20  # maximum number of passes with the coarse grid
 _LEAST_FINE, _MOST_FINE = 2, 20  # numbers of passes with the fine grid
-# Passes with the fine grid after which likelihoods move half as far: spreads that overshoot in turns
-# come to rest (damping, as Minka and Lafferty 2002 do).
+# Passes with the fine grid after which likelihoods move half as far: spreads that overshoot in
+# turns come to rest (damping, as Minka and Lafferty 2002 do).
 _UNDAMPED = 8
 _STEPS = 2  # maximum number of steps of the spreads per pass
 _MOST_WIDENINGS = 3  # maximum number of passes under wider spreads
@@ -54,9 +54,6 @@ _NEAR, _NEAR_AT_LAST = 0.05, 0.35
 # A log-likelihood that falls by so many times its size says that the cavities have run away: in
 # ordinary worlds it falls by at most a quarter. Updates add a constant: one for each segment more.
 _RUN_AWAY = 100
-# Largest difference between the numbers of positives expected and seen, in standard deviations of
-# the number of the rarer class, to which one row is added.
-_MOST_MISSING = 2
 # Smallest share of a segment's posterior precision that is left to all other segments: a bound on
 # errors of approximate covariances.
 _LEAST_SHARE = 1e-3
@@ -106,12 +103,15 @@ def estimate_levels(
         mean = standardized.curve_of_others(nodes, start)
     cavity = Normals(*(np.full_like(nodes.mean_A, x) for x in start))
     grid, passes, fine_passes, least = COARSE, 0, 0, -np.inf
+    likelihoods: Likelihoods | None = None
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        made, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
-        damped = fine_passes >= _UNDAMPED
-        likelihoods = likelihoods.plus(made).times(0.5) if damped else made
+        found, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
+        if likelihoods is None or fine_passes < _UNDAMPED:
+            likelihoods = found
+        else:
+            likelihoods = likelihoods.plus(found).times(0.5)
         if passes == 1:
             least = log_likelihood - _RUN_AWAY * (abs(log_likelihood) + len(segments.keys))
         if not log_likelihood > least:
@@ -137,7 +137,8 @@ def estimate_levels(
     if any(x.any() for x in moves):
         stage = Stage.of(progress, "levels, mean", last=False)
         recentred = _recentred(standardized, design, likelihoods, mean, unseen, posteriors, stage)
-        if abs(recentred.missing) > _MOST_MISSING * np.sqrt(min(pooled.n_pos, pooled.n_neg) + 1):
+        # More than a standard deviation of the number of the rarer class, with one row added.
+        if abs(recentred.missing) > np.sqrt(min(pooled.n_pos, pooled.n_neg) + 1):
             return None
         posteriors = recentred.posteriors
     fit = standardized.modes(cavity, nodes.mean, Stage.of(progress))

@@ -518,3 +518,18 @@ def test_bounds_of_log_odds_are_at_their_depth():
         most = curves.log_density(curves.center()[..., None])[..., 0]
         for bound in curves.bounds(8.0):
             np.testing.assert_allclose(most - curves.log_density(bound[..., None])[..., 0], 8, 1e-6)
+
+
+@pytest.mark.parametrize("score", [0.297, 0.8, 0.86])
+def test_float32_scores_far_from_zero_do_not_make_a_steep_curve_certain(score):
+    """The covariance of (A, B) has no digit left at the center: p-values fell to 4e-4 from .095."""
+    scores, labels, weights = np.array([0.8644791, 0.860672]), [1, 0], [4.8, 1.1]
+
+    def p_value(dtype, shift):
+        calibrator = pj.fit_segments(
+            (scores + shift).astype(dtype), labels, ["a", "a"], weights=weights
+        )
+        fresh = np.array([score + shift], dtype)
+        return pj.triage(calibrator, fresh, [1], ["a"], against="fit")["p_value"][0]
+
+    assert abs(p_value(np.float32, 100) - p_value(np.float64, 0)) < 0.05
