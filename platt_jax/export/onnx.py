@@ -1,5 +1,6 @@
 """A calibrator as an ONNX model."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from platt_jax import validation
@@ -11,6 +12,8 @@ def to_onnx(
     *,
     dtype: Literal["float32", "float64"] = "float64",
     threshold: float | None = None,
+    opset: int | Mapping[str, int] = 18,
+    ir_version: int | None = None,
 ) -> Any:
     """A calibrator as an ONNX model: scores and segments in, probabilities out.
 
@@ -33,14 +36,19 @@ def to_onnx(
             score has reached `SegmentCalibrator.threshold`, or is at most that where the curve
             falls. Scores are compared, so that it is exact with a population too. False where there
             is no curve, and for scores that are NaN. None for none.
+        opset: version of ONNX's operators, 18 or later; or of each domain, such as {"": 21,
+            "ai.onnx.ml": 4}, of which the second is 3 or later. `onnx.compose.merge_models` wants
+            that of the classifier.
+        ir_version: version of the file format, as the classifier's; None for 9, or for the oldest
+            with these operators if that is later.
 
     Returns:
         An `onnx.ModelProto`, checked by `onnx.checker`. `SerializeToString()` gives its bytes.
 
     Raises:
-        ValueError: an argument is not as above; the calibrator has integer ids of more than 64
-            bits, or text that UTF-8 cannot hold; or a threshold is given beside levels, or without
-            segments.
+        ValueError: an argument is not as above, or a version is later than the installed onnx; the
+            calibrator has integer ids of more than 64 bits, or text that UTF-8 cannot hold; or a
+            threshold is given beside levels, or without segments.
         ImportError: onnx is missing.
 
     Example:
@@ -49,9 +57,10 @@ def to_onnx(
         >>> [x.name for x in model.graph.input]
         ['score', 'segment']
     """
-    from platt_jax.export.onnx_graph import DTYPES, model_of
+    from platt_jax.export.onnx_graph import DTYPES, model_of, versions
 
     validation.require_one_of(dtype, tuple(DTYPES), "dtype")
+    of_format = versions(opset, ir_version)
     found = curves(calibrator, any_curve=True)
     cuts = None if threshold is None else reached(calibrator, threshold)
-    return model_of(found, dtype, cuts)
+    return model_of(found, dtype, cuts, of_format)

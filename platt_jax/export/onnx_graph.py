@@ -3,9 +3,9 @@
 Curves that are no sigmoids are in pieces: each row's is found by bisection in a table of all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,11 @@ with install_hint("to_onnx needs onnx", "platt-jax[onnx]"):
     import onnx
     from onnx import TensorProto, helper
 
-# Versions of 2023 and 2021, which every later runtime supports.
-_OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9
+# Oldest versions of the domains whose operators are used, of 2023 and 2021, and the version of the
+# format, which every later runtime supports.
+_OLDEST, _IR_VERSION = {"": 18, "ai.onnx.ml": 3}, 9
+# The version of each domain, and of the format.
+Versions: TypeAlias = tuple[Mapping[str, int], int]
 # Types of scores, and their names in ONNX.
 DTYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
 # ONNX names of the segments' types, in a LabelEncoder and in a tensor.
@@ -33,7 +36,34 @@ _COLUMNS = "slope", "intercept", "AA", "twice_AB", "BB"  # slope and intercept a
 _LARGEST = 1e300
 
 
-def model_of(found: ExportedCurves, dtype: str, cuts: Reached | None = None) -> Any:
+def versions(opset: int | Mapping[str, int], ir_version: int | None) -> Versions:
+    """The versions that `to_onnx` was asked for; see there."""
+    found = {**_OLDEST, **(opset if isinstance(opset, Mapping) else {"": opset})}
+    newest = {
+        domain: max(x.since_version for x in onnx.defs.get_all_schemas() if x.domain == domain)
+        for domain in _OLDEST
+    } | {"": onnx.defs.onnx_opset_version()}
+    for domain, version in found.items():
+        known = domain in _OLDEST and isinstance(version, int)
+        if not known or not _OLDEST[domain] <= version <= newest[domain]:
+            domains = "; ".join(f"{x!r}: {_OLDEST[x]} to {newest[x]}" for x in newest)
+            raise ValueError(f"opset: expected versions of {domains}; got {opset!r}")
+    least = helper.find_min_ir_version_for(_imports(found))
+    if ir_version is None:
+        ir_version = max(_IR_VERSION, least)
+    if not isinstance(ir_version, int) or not least <= ir_version <= onnx.IR_VERSION:
+        raise ValueError(
+            f"ir_version: expected {least} to {onnx.IR_VERSION} with opset={opset!r}, "
+            f"got {ir_version!r}"
+        )
+    return found, ir_version
+
+
+def _imports(opsets: Mapping[str, int]) -> list[Any]:
+    return [helper.make_opsetid(*each) for each in opsets.items()]
+
+
+def model_of(found: ExportedCurves, dtype: str, cuts: Reached | None, versions: Versions) -> Any:
     """The model of these curves for scores of this dtype, checked; with cuts also its decisions."""
     graph = _Graph(found, dtype)
     outputs = dict.fromkeys(("logit", "probability"), "DOUBLE")
@@ -57,11 +87,8 @@ def model_of(found: ExportedCurves, dtype: str, cuts: Reached | None = None) -> 
         ),
         producer_name="platt_jax",
         producer_version=__version__,
-        ir_version=_IR_VERSION,
-        opset_imports=[
-            helper.make_opsetid("", _OPSET),
-            helper.make_opsetid("ai.onnx.ml", _ML_OPSET),
-        ],
+        ir_version=versions[1],
+        opset_imports=_imports(versions[0]),
     )
     onnx.checker.check_model(model, full_check=True)
     return model

@@ -498,6 +498,41 @@ def test_onnx_behind_a_model_whose_outputs_have_two_axes(pooling, rng):
     np.testing.assert_allclose(p, fitted.predict_proba(scores, segments), atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    "opset, ir_version, pooling",
+    [(19, None, "none"), ({"": 21, "ai.onnx.ml": 4}, 10, "partial"), (20, None, "nested")],
+)
+def test_onnx_of_later_versions(opset, ir_version, pooling, rng):
+    scores, ids = rng.normal(size=600), rng.integers(0, 5, 600)
+    columns = {"segment_0": ids // 2, "segment_1": ids}
+    segments = np.stack([*columns.values()], 1) if pooling == "nested" else ids
+    fitted = pj.fit_segments(scores, rng.random(600) < 0.5, segments, pooling=pooling)
+    model = to_onnx(fitted, opset=opset, ir_version=ir_version)
+    versions = {x.domain: x.version for x in model.opset_import}
+    asked = opset if isinstance(opset, dict) else {"": opset}
+    assert versions == {"ai.onnx.ml": 3} | asked
+    assert model.ir_version == (ir_version or 9)
+    inputs = columns if pooling == "nested" else {"segment": ids}
+    _, p = run_onnx(model, score=scores, **inputs)
+    np.testing.assert_allclose(p, fitted.predict_proba(scores, segments), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "options, name",
+    [
+        ({"opset": 17}, "opset"),
+        ({"opset": 999}, "opset"),
+        ({"opset": {"": 18, "com.example": 1}}, "opset"),
+        ({"opset": {"ai.onnx.ml": 1}}, "opset"),
+        ({"opset": 21, "ir_version": 8}, "ir_version"),
+    ],
+)
+def test_onnx_of_versions_that_do_not_hold_it(options, name):
+    pytest.importorskip("onnx")
+    with pytest.raises(ValueError, match=f"{name}: expected "):
+        to_onnx(Sigmoid(A=-2.0, B=1.0), **options)
+
+
 def test_onnx_of_one_sigmoid(dtype):
     """Scores of float32, as most models of ONNX give them, are computed in float64 as well."""
     scores = np.array([0.1, np.nan, 1.0], dtype)
