@@ -149,7 +149,8 @@ def _labels(column: Any, where: str) -> Any:
 
     column = _without_codes(column)
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
-        return column.to_numpy() if not column.null_count else _numbers(column, where)
+        plain = not column.null_count and not pa.types.is_decimal(column.type)
+        return column.to_numpy() if plain else _numbers(column, where)
     coded = column.dictionary_encode().combine_chunks()
     try:
         distinct = [label(word) for word in coded.dictionary.to_pylist()]

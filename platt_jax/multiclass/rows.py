@@ -20,6 +20,8 @@ _ENTRIES_AT_ONCE = 1 << 16
 # How far below its row's largest a logit is no option: times the segment's typical distance, and at
 # least in nats. So are the numbers that mask options, from -1e4 to the least of float32.
 _FAR = 1e3
+# Distances from a row's largest logit, in units of its size or in nats, that may be rounding.
+_TIED = 1e-6
 
 
 class Padded(NamedTuple):
@@ -92,7 +94,9 @@ def read_multiclass(
     else:
         with np.errstate(invalid="ignore", over="ignore"):
             top = logits.max(axis=1, keepdims=True)
-            farthest = _FAR * np.fmax(_typical_distances(top - logits, weights, segments), 1)
+            below = top - logits
+            below[below <= _TIED * np.maximum(np.abs(top), 1)] = 0
+            farthest = _FAR * np.fmax(_typical_distances(below, weights, segments), 1)
         absent = no_options(logits, farthest[segments])
         finite = np.isfinite(top[:, 0]) & ~absent[np.arange(len(codes)), np.maximum(codes, 0)]
         if (absent & (logits > -np.inf)).any():
@@ -109,7 +113,7 @@ def read_multiclass(
 def _typical_distances(below: NDArray[Any], weights: Floats, segments: Ints) -> Floats:
     """(K + 1,) of each segment and of all rows, how far options (N, C) are below the largest one.
 
-    It is the power mean with exponent -1/2, to which distances of masks add next to nothing: where
+    Options that tie do not count. It is the power mean with exponent -1/2, to which distances of masks add next to nothing: where
     a hundredth of the others is an option, it is 10,000 times theirs.
     """
     counted = np.isfinite(weights) & (weights > 0)

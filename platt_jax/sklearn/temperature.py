@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from platt_jax.caller import Caller
 from platt_jax.columns import Column
 from platt_jax.multiclass.fitting import fit_rows
 from platt_jax.multiclass.rows import read_multiclass
@@ -79,6 +80,12 @@ def fit_temperature(
     f = np.asarray(logits, np.float64)
     rows = read_multiclass(f, codes, given, "temperature", f.shape[1], np.zeros(len(f), int))
     fits = fit_rows(rows, rows.all, "temperature", 1.0, options)
+    if fits.status[0] == Status.NON_FINITE:
+        Caller().warn(
+            "temperature: scores that are not finite, or rows whose class is farther below the "
+            'largest score than 1,000 times the usual: probabilities are NaN. method="sigmoid" '
+            "fits each class by its own scores"
+        )
     return TemperatureCalibrator(
         inverse_temperature=float(fits.coefficients[0, 0]),
         standard_error=float(fits.standard_errors[0, 0]),

@@ -535,6 +535,18 @@ def test_missing_ids_of_a_parquet_file_are_refused(in_tmp, capsys, command):
     assert not (in_tmp / "out.npz").exists()
 
 
+def test_decimal_labels_of_a_parquet_file_are_labels(in_tmp):
+    """Warehouses write columns of NUMBER so."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    scores, labels, ids = flights(300)
+    exact = pa.array(np.asarray(labels).astype(int).tolist()).cast(pa.decimal128(38, 0))
+    pq.write_table(pa.table({"f": scores, "y": exact, "s": ids}), "in.parquet")
+    assert run("fit in.parquet --score f --label y --segment s --pooling none --out c.npz") == 0
+    assert platt_jax.load("c.npz").fit.A.tolist() == (
+        platt_jax.fit_segments(scores, labels, ids).fit.A.tolist()
+    )
+
+
 def test_files_that_are_not_there_or_empty_are_named_first(in_tmp, capsys):
     scores, labels, segments = flights()
     platt_jax.save("c.npz", platt_jax.fit_segments(scores, labels, segments))

@@ -449,3 +449,16 @@ def test_the_unit_of_masks_is_of_the_segments_own_weights(large, rng):
     found = pj.fit_multiclass(f, y, s, weights=w)
     alone = pj.fit_multiclass(f[:100], y[:100], s[:100])
     assert found.slopes[0] == pytest.approx(alone.slopes[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("gap", [1e-9, 1e-7, 1e-6, 1e-3])
+@pytest.mark.parametrize("shift", [0.0, 1e5])
+def test_options_that_tie_but_for_rounding_do_not_make_others_masks(gap, shift, rng):
+    """One distance of 1e-9 was the typical one, and all logits 1,000 below the largest no option."""
+    f = 1500 * rng.normal(size=(40, 4))
+    y = (f / 350 + rng.gumbel(size=f.shape)).argmax(1)
+    f[0], y[0] = [0, 0, 4500, 4500], 3
+    expected = pj.fit_multiclass(f, y, classes=range(4)).temperature
+    f[0, 3] -= gap
+    found = pj.fit_multiclass(f + shift, y, classes=range(4))
+    assert found.temperature == pytest.approx(expected, rel=1e-6)

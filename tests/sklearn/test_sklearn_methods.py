@@ -33,6 +33,20 @@ class Narrow(GaussianNB):
         return super().predict_proba(X).round(4).astype(np.float32)
 
 
+class OwnScores(ClassifierMixin, BaseEstimator):
+    """Scores that are the columns of X."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def decision_function(self, X):
+        return X
+
+    def predict(self, X):
+        return self.classes_[X.argmax(1)]
+
+
 class DecidingByLogOdds(GaussianNB):
     def decision_function(self, X):
         p = self.predict_proba(X)
@@ -325,6 +339,16 @@ def test_calibrators_have_the_parameters_that_scikit_learn_shows(binary, base):
         if method != "temperature":
             f = np.linspace(0, 1, 20)
             np.testing.assert_allclose(mine.predict(f), other.predict(f), rtol=1e-4)
+
+
+def test_a_temperature_without_a_number_is_told_of(rng):
+    """A class 1e4 below the largest score is no option: probabilities were NaN without a word."""
+    X = rng.normal(size=(400, 3))
+    y = (X + rng.gumbel(size=X.shape)).argmax(1)
+    X[0], y[0] = [0, 1e7, 0], 0
+    base = FrozenEstimator(OwnScores().fit(X, y))
+    with pytest.warns(RuntimeWarning, match='probabilities are NaN. method="sigmoid"'):
+        PlattCalibratedClassifier(base, method="temperature").fit(X, y)
 
 
 def test_a_temperature_of_several_classes_is_one_calibrator(digits):
