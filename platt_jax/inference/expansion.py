@@ -41,6 +41,8 @@ _DEGREES = (0, 0), (3, 1), (_ORDER - 1, 2), (_ORDER - 1, 2)
 # Distance from the optimum within which the bound holds: change of the log-odds by the intercept,
 # and by the slope at one standard deviation of the scores.
 _RADIUS = 0.25
+# Least determinant of the other rows' Hessian, as a share of that of all rows, for the expansion.
+_LEAST_LEFT = 1e-2
 
 
 class Center(NamedTuple):
@@ -189,6 +191,10 @@ def leave_each_out(
     # The factor 2 allows for the change of the Hessian between here and the optimum.
     error = last_step + 2 * jnp.sqrt(row_square * rest_square) * over
     near = (jnp.abs(alpha) <= _RADIUS) & (jnp.abs(beta) <= _RADIUS) & (h_AA > 0) & (over > 0)
+    # Where all other scores are one, what is left of the determinant is an error.
+    all_AA = jnp.where(held, 1, expansion[2, 2])
+    all_BB = expansion[2, 0] if options.intercept else 1
+    near &= _LEAST_LEFT * all_AA * all_BB * over < 1
     center, scale = (x[:, None] for x in at.coordinates)
     A = at.A[:, None] + alpha * scale
     # Without another row of positive weight there is no fit, even with a prior.

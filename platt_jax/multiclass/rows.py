@@ -113,8 +113,9 @@ def read_multiclass(
 def _typical_distances(below: NDArray[Any], weights: Floats, segments: Ints) -> Floats:
     """(K + 1,) of each segment and of all rows, how far options (N, C) are below the largest one.
 
-    Options that tie do not count. It is the power mean with exponent -1/2, to which distances of masks add next to nothing: where
-    a hundredth of the others is an option, it is 10,000 times theirs.
+    Options that tie do not count. It is the power mean with exponent -1/2, to which distances of
+    masks add next to nothing: where a hundredth of the others is an option, it is 10,000 times
+    theirs.
     """
     counted = np.isfinite(weights) & (weights > 0)
     w = np.where(counted, weights, 0)

@@ -454,7 +454,7 @@ def test_the_unit_of_masks_is_of_the_segments_own_weights(large, rng):
 @pytest.mark.parametrize("gap", [1e-9, 1e-7, 1e-6, 1e-3])
 @pytest.mark.parametrize("shift", [0.0, 1e5])
 def test_options_that_tie_but_for_rounding_do_not_make_others_masks(gap, shift, rng):
-    """One distance of 1e-9 was the typical one, and all logits 1,000 below the largest no option."""
+    """One distance of 1e-9 was the typical one; logits 1,000 below the largest were no options."""
     f = 1500 * rng.normal(size=(40, 4))
     y = (f / 350 + rng.gumbel(size=f.shape)).argmax(1)
     f[0], y[0] = [0, 0, 4500, 4500], 3
