@@ -101,3 +101,21 @@ def test_pages_refuse_scores_that_they_cannot_store(rows, scale):
     calibrator = pj.fit_segments(scale * scores, labels, segment)
     with pytest.raises(ValueError, match="scores: expected magnitudes between 1e-30 and 1e\\+30"):
         judged_rows(calibrator, scale * scores, labels, segment, 0.1)
+
+
+@pytest.mark.parametrize("pooling", ["partial", "nested"])
+@pytest.mark.parametrize("dtype, near, far", [(np.float32, 2e3, 1e4), (np.float64, 1e6, 1.7e9)])
+def test_scores_far_from_zero_are_pooled_or_refused(pooling, dtype, near, far, rng):
+    """They ended in NaN of converged fits in float32, and in a LinAlgError in float64."""
+    scores = np.round(64 * rng.normal(size=3_000)) / 64
+    ids = np.arange(3_000) % 60
+    segments = ids if pooling == "partial" else np.stack([ids % 6, ids], 1)
+    labels = rng.random(3_000) < 1 / (1 + np.exp(-2 * scores - 0.5 * rng.normal(size=60)[ids]))
+
+    def proba(center):
+        f = (scores + center).astype(dtype)
+        return pj.fit_segments(f, labels, segments, pooling=pooling).predict_proba(f, segments)
+
+    np.testing.assert_allclose(proba(near), proba(0), atol=1e-3)
+    with pytest.raises(ValueError, match="subtract the center from all scores"):
+        proba(far)
