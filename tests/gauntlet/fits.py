@@ -76,8 +76,9 @@ def other_curves(cell: Cell) -> None:
         want = np.where(n == 0, pj.Status.EMPTY, pj.Status.CONVERGED)
         refused = status != want
         # A float32 has no bend between scores that differ by few of its units; the status says so.
+        # The functions nearly cancel there, so no bound shows that the optimum is near.
         if curve == "quadratic" and rows.scores.dtype == np.float32:
-            refused &= (status != pj.Status.LINE_SEARCH_FAILED) | (_units_apart(rows, owner) > 64)
+            refused &= (status != pj.Status.LINE_SEARCH_FAILED) | (_units_apart(rows, owner) > 512)
         wrong = status[refused]
         # A temperature is unbounded where signs are right; float32 has no B of such scores.
         rounding = np.spacing(np.abs(rows.scores).max())
@@ -100,8 +101,10 @@ def other_curves(cell: Cell) -> None:
         some = owner[weights > 0]
         off = np.bincount(some, weights[weights > 0] * proba, len(n)) - targets
         rounding = 2e-3 if rows.scores.dtype == np.float32 else 1e-5
-        most = np.abs(off / (1 + n)).max()
-        cell.want(most <= rounding, f"{curve}: sums are off by {most:.2g} a row")
+        if curve == "shift":  # B is right to half its unit
+            rounding = rounding + np.nan_to_num(np.spacing(np.abs(made.fit.B))) / 8
+        most = np.abs(off / (1 + n))
+        cell.want((most <= rounding).all(), f"{curve}: sums are off by {most.max():.2g} a row")
         with tempfile.TemporaryDirectory() as folder:
             pj.save(Path(folder) / "c", made)
             cell.want(pj.load(Path(folder) / "c") == made, f"{curve}: another one from its file")
