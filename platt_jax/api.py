@@ -232,7 +232,7 @@ def fit_segments(
             get what is known of their values.
         curve: the kind of curve. "sigmoid" is Platt scaling. Two kinds are for scores that are
             log-odds, and are sigmoids too: "shift" fits B alone with A = -1, and "temperature" A
-            alone with B = 0, of the labels as they are. Others are "quadratic", "beta" (for
+            alone with B = 0, to labels without Platt's targets. Others are "quadratic", "beta" (for
             log-odds) and "spline", whose log-odds have more parameters, and "isotonic", "bins" and
             "venn_abers"; or an object of `platt_jax.curves` with its options. They are fitted
             beside the sigmoids, and take pooling "none" or "complete", no prior, start or mesh.
