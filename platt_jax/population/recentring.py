@@ -28,9 +28,10 @@ _FAR = 2 * SCALE
 # two; with sure scores the expected positives fall only by a factor of e or so a step.
 _MOST_STEPS, _NEAR = 12, 1e-2
 _WORTH = 0.9  # what is missing after a step, relative to before, if the step is worth taking
-# Largest expected loss after a step, but for one nat, relative to the least before: steps that
-# mend the number of positives lower the loss, or raise it by a thousandth.
-_MOST_LOSS = 1.02
+# Largest rise of the expected loss by steps, but for one nat, as a share of the least before: steps
+# that mend the number of positives lower the loss, or raise it by a thousandth. In updates losses
+# add a constant of any sign.
+_MOST_RISE = 0.02
 
 
 class Shift(NamedTuple):
@@ -58,7 +59,7 @@ def shift_of_mean(
         losses = segments.losses(grid, at, stage)
         sums = fetched(_loss_slope_and_bend(terms, losses, at, response))
         loss, slope, bend = segments.total(sums)
-        most = min(most, _MOST_LOSS * loss + 1)
+        most = min(most, loss + _MOST_RISE * abs(loss) + 1)
         missing = slope + MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
         # Where a higher mean raises the curves of some segments and lowers those of others, no mean
         # may give the number seen, or one far away that is wrong for all.
