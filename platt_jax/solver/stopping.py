@@ -119,17 +119,20 @@ def _certain(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
     It is within 4 decrements if the decrement times the largest length of a row (f, 1) in the
     metric of the inverse Hessian is at most 1/2 (Bach 2010, proposition 2, with |phi'''| bounded
     as in `newton._proves_decrease`). Rows farther out do not matter if they have no curvature left,
-    see `_settled`. Where the rows with curvature are at one place, the pivot is rounding.
+    see `_settled`. Where the rows with curvature are at one place, the pivot is rounding. The pivot
+    counts without sigma, which may be most of it beside a far score, and bends no loss.
     """
     at, (over_pivot, over_h_BB, ratio, pinned) = accepted.derivatives, accepted.factors
     farthest = jnp.maximum(jnp.abs(constants.low - ratio), jnp.abs(constants.high - ratio))
+    curved = (at.h_AA - at.h_AB * (at.h_AB / at.h_BB)) * over_pivot
+    curved = jnp.where(constants.low == constants.high, 1, curved)
     error = accepted.decrement * accepted.decrement
-    of_A = error * over_pivot
-    near = (error * over_h_BB <= 0.25) & (
-        (farthest * farthest * of_A <= 0.25)
-        | ((2 * _far(constants)) ** 2 * of_A <= accepted.A * accepted.A)
+    of_A, square = error * over_pivot, curved * curved
+    near = (error * over_h_BB <= 0.25 * curved) & (
+        (farthest * farthest * of_A <= 0.25 * square)
+        | ((2 * _far(constants)) ** 2 * of_A <= accepted.A * accepted.A * square)
     )
-    known = float(jnp.finfo(of_A.dtype).eps) ** 0.75 * at.h_AA * over_pivot < 1
+    known = float(jnp.finfo(of_A.dtype).eps) ** 0.75 * at.h_AA * over_pivot < curved
     return (near & known) | pinned
 
 

@@ -139,6 +139,23 @@ def test_one_far_row_does_not_hide_the_others_silently(intercept, sign, rng):
     assert (pinned.status[pinned.A == 0] == Status.CONVERGED).all()
 
 
+def test_sigma_is_no_curvature(rng):
+    """Separable problems with a prior, where a far score of its class leaves sigma the pivot."""
+    problems = []
+    while len(problems) < 200:
+        scores = 2 * rng.normal(size=10)
+        labels = scores > 0
+        if 0 < labels.sum() < 10:
+            scores[0], far = np.where(labels[0], 1, -1), 10 ** rng.uniform(14, 30)
+            problems.append((scores * np.where(np.arange(10) == 0, far, 1), scores, labels))
+    far, near, labels = map(np.stack, zip(*problems, strict=True))
+    near[:, 0] *= 1e3  # whose log-odds are sure, too
+    prior = pj.GaussianPrior(mean=[-0.5, 0], precision=[[0.1, 0], [0, 0.1]])
+    fit, exact = (pj.fit(x, labels, prior=prior, options=PLAIN) for x in (far, near))
+    assert exact.converged.all()
+    np.testing.assert_allclose(fit.nll[fit.converged], exact.nll[fit.converged], rtol=1e-3)
+
+
 def test_a_slope_that_is_held_at_0_is_right_however_far_a_score_is(rng):
     """No slope hides what A = 0 says: far scores have the log-odds of all others."""
     scores, labels = problem(rng, 100)
