@@ -1,0 +1,107 @@
+"""Groups of segments within larger groups, and the smallest that a test certifies.
+
+Of m tested groups those with a p-value of at most t are certified. A segment is covered by the
+smallest certified group that it belongs to, and F(t) groups cover a segment. The largest t at which
+m t / F(t) is at most the false discovery rate keeps that rate for the groups that cover (Katsevich,
+Sabatti & Bogomolov 2021, "Filtering the rejection set while preserving false discovery rate
+control", theorem 2), as Benjamini and Hochberg's procedure does where each segment is a group of
+its own and there are no others. The theorem asks for two things. One more certified group changes
+F(t) by 0 or 1, since it takes segments from at most one larger group. And p-values are positively
+dependent (PRDS): a group's number of right rows is a sum of independent variables of 0 or 1, and
+all parts of such a sum increase with it (Efron 1965, "Increasing properties of Polya frequency
+functions").
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax import ids
+from platt_jax.arrays import Floats, Integers
+from platt_jax.columns import Column
+from platt_jax.ids.vocabulary import distinct
+from platt_jax.results.tables import Table
+
+Levels = Sequence[str] | Mapping[str, Column]
+EVERYTHING = "all"  # the level of one group, of all segments
+
+
+class Groups(NamedTuple):
+    """The groups of each segment, of which each level's are within those of the level before."""
+
+    levels: list[str]  # from all segments to single ones
+    of: Integers  # (segments, levels) the group's number
+
+
+def groups_of(gate: Table, names: Sequence[str], levels: Levels | None) -> Groups:
+    """The groups of the lines of a gate; lines of another side or target are in other groups."""
+    own = "class" if names == ["class"] else "segment"
+    if levels is None:
+        return Groups([own], np.arange(len(gate))[:, None])
+    number: Integers = np.zeros(len(gate), np.int64)
+    for column in gate["side"], gate["target"]:
+        number = _within(number, np.unique(column, return_inverse=True)[1])
+    of = [number]
+    for name, column in _columns(gate, names, levels, own).items():
+        codes, _ = distinct(ids.read_rows(column, len(gate), f"levels[{name!r}]"))
+        number = _within(number, codes)
+        of.append(number)
+    of.append(np.arange(len(gate)))
+    first = np.cumsum([0, *(len(np.unique(x)) for x in of[:-1])])
+    return Groups([EVERYTHING, *levels, own], np.stack(of, 1) + first)
+
+
+def _columns(
+    gate: Table, names: Sequence[str], levels: Levels, own: str
+) -> dict[str, NDArray[Any]]:
+    """Ids of groups by the name of their level."""
+    if isinstance(levels, str) or not isinstance(levels, Mapping | Sequence):
+        raise ValueError(
+            f"levels: expected a list of the gate's columns of ids, {names}, or a dict of such "
+            f"columns, from coarse to fine, got {levels!r}"
+        )
+    for name in levels:
+        if not isinstance(levels, Mapping) and name not in names:
+            raise ValueError(f"levels: expected columns of ids of the gate, {names}, got {name!r}")
+        if name in (EVERYTHING, own):
+            raise ValueError(f"levels: {name!r} is a level anyway, expected those in between")
+    return {x: levels[x] if isinstance(levels, Mapping) else gate[x] for x in levels}
+
+
+def _within(number: Integers, codes: Integers) -> Integers:
+    """The numbers of groups, each split by the codes."""
+    split = number * (codes.max(initial=0) + 1) + codes
+    return np.unique(split, return_inverse=True)[1]
+
+
+def sums(of: Integers, counts: Integers) -> Integers:
+    """(groups,) the sums of the segments' counts."""
+    weights = np.broadcast_to(counts[:, None], of.shape)
+    return np.bincount(of.ravel(), weights.ravel(), of.max(initial=-1) + 1).astype(np.int64)
+
+
+def covering_q_values(p_value: Floats, of: Integers) -> Floats:
+    """(groups,) the least false discovery rate at which each is certified; NaN where not tested."""
+    p = np.where(np.isnan(p_value), np.inf, p_value)
+    # A group covers a segment from its own p-value on, until a group within has been certified.
+    until, within = np.full(len(p), -np.inf), np.full(len(of), np.inf)
+    for number in of.T[::-1]:
+        np.maximum.at(until, number, within)
+        within = np.minimum(within, p[number])
+    covers = p < until
+    begun, ended = (np.searchsorted(np.sort(x[covers]), p, side="right") for x in (p, until))
+    order = np.argsort(p)
+    tested = order[: np.isfinite(p).sum()]
+    q_value = np.full(len(p), np.nan)
+    rate = p[tested] * len(tested) / (begun - ended)[tested]
+    q_value[tested] = np.minimum(np.minimum.accumulate(rate[::-1])[::-1], 1)
+    return q_value
+
+
+def covering(certified: NDArray[np.bool_], of: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """(segments,) the place of the finest level at which each is certified, and whether it is."""
+    found = certified[of]
+    level: Integers = of.shape[1] - 1 - np.argmax(found[:, ::-1], 1)
+    return level, np.any(found, 1)

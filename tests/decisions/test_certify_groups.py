@@ -1,0 +1,211 @@
+"""Certification of groups of segments: against the procedure word for word, and by simulation."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import platt_jax as pj
+from platt_jax.results.tables import Table
+
+pytestmark = pytest.mark.filterwarnings("ignore:of .* accepted rows:RuntimeWarning")
+
+
+def gates_of(columns, target=0.9):
+    """Gates at a score of 0 of segments with these columns of ids."""
+    number = len(next(iter(columns.values())))
+    return Table(
+        columns,
+        side=np.full(number, "positive"),
+        threshold=np.zeros(number),
+        rows=np.full(number, 100),
+        share=np.full(number, 0.5),
+        precision=np.full(number, 0.95),
+        standard_error=np.full(number, 0.01),
+        lower=np.full(number, 0.92),
+        target=np.full(number, target),
+        basis=np.full(number, "model"),
+        status=np.full(number, "OK"),
+    )
+
+
+def rows_of(columns, number, right):
+    """Accepted rows of each segment, so many of each, of which so many are right."""
+    line = np.repeat(np.arange(len(number)), number)
+    rank = np.arange(len(line)) - np.repeat(np.cumsum(number) - number, number)
+    segments = list(zip(*(x[line] for x in columns.values()), strict=True))
+    if len(columns) == 1:
+        segments = next(iter(columns.values()))[line]
+    return np.ones(len(line)), rank < np.asarray(right)[line], segments
+
+
+def shops(countries, cities, each):
+    k = np.arange(countries * cities * each)
+    return {"country": k // (cities * each), "city": k // each, "shop": k}
+
+
+def by_the_words(path, p_value, tested, fdr):
+    """The groups that cover segments, by trying each threshold of p-values."""
+    best = {}
+    for t in sorted({p_value[g] for g in tested}, reverse=True):
+        covers = {}
+        for segment, groups in enumerate(path):  # from coarse to fine
+            certified = [g for g in groups if g in tested and p_value[g] <= t]
+            if certified:
+                covers[segment] = certified[-1]
+        if len(tested) * t <= fdr * len(set(covers.values())):
+            return covers
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_are_those_of_the_procedure(seed):
+    rng = np.random.default_rng(seed)
+    columns = shops(3, 3, 4)
+    number = np.exp(rng.uniform(0, 5, 36)).astype(int)
+    share = np.clip(0.9 + 0.06 * rng.normal(size=9)[columns["city"]], 0, 1)
+    right = rng.binomial(number, share)
+    found = pj.certify(
+        gates_of(columns), *rows_of(columns, number, right), levels=["country", "city"], fdr=0.2
+    )
+    path = [
+        (("all",), ("country", c), ("city", t), ("segment", s))
+        for c, t, s in zip(*columns.values(), strict=True)
+    ]
+    n, k = {}, {}
+    for groups, rows, good in zip(path, number, right, strict=True):
+        for g in groups:
+            n[g], k[g] = n.get(g, 0) + rows, k.get(g, 0) + good
+    p_value = {g: binom.sf(k[g] - 1, n[g], 0.9) for g in n}
+    tested = {g for g in n if 0.9 ** n[g] <= 0.2}
+    covers = by_the_words(path, p_value, tested, 0.2)
+    level = [covers[s][0] if s in covers else "" for s in range(36)]
+    assert found["level"].tolist() == level
+    np.testing.assert_array_equal(found["flagged"], [x != "" for x in level])
+    doubt = 0.2 * max(len(set(covers.values())), 1) / len(tested)
+    for s, g in covers.items():
+        assert found["group_rows"][s] == n[g]
+        np.testing.assert_allclose(found["group_precision"][s], k[g] / n[g])
+        np.testing.assert_allclose(
+            binom.sf(k[g] - 1, n[g], found["group_lower"][s]), doubt, rtol=1e-6
+        )
+        assert found["group_lower"][s] >= 0.9
+    assert np.isnan(found["group_lower"][~found["flagged"]]).all()
+    np.testing.assert_array_equal(np.isnan(found["q_value"]), 0.9**number > 0.2)
+
+
+def test_the_procedure_finds_something_at_each_level():
+    """So that the test above compares more than groups of all or none."""
+    columns = shops(2, 2, 2)
+    number = np.array([200, 20, 5, 5, 20, 20, 2, 2])
+    right = number - [0, 0, 0, 0, 10, 10, 0, 0]
+    found = pj.certify(
+        gates_of(columns), *rows_of(columns, number, right), levels=["country", "city"], fdr=0.1
+    )
+    assert found["level"].tolist() == ["segment", "city", "country", "country", "", "", "", ""]
+    assert found["status"].tolist()[4:] == ["UNCERTIFIED"] * 4
+    assert found["group_rows"].tolist() == [200, 220, 230, 230, 0, 0, 0, 0]
+    # Rows that are right certify all together, those that are wrong included.
+    right = number - [0, 0, 0, 0, 4, 0, 0, 0]
+    together = pj.certify(gates_of(columns), *rows_of(columns, number, right), levels=[])
+    assert together["level"].tolist() == ["segment"] + ["all"] * 7
+
+
+def test_levels_may_be_a_dict_and_lines_without_rows_are_not_certified():
+    columns = shops(3, 2, 2)
+    number = np.array([30, 30, 0, 0, 15, 15, 15, 15, 200, 0, 0, 0])
+    rows = rows_of(columns, number, number)
+    gates = gates_of(columns)
+    named = pj.certify(gates, *rows, levels=["country", "city"])
+    as_dict = {"country": columns["country"].astype(str), "city": columns["city"].tolist()}
+    given = pj.certify(gates, *rows, levels=as_dict)
+    for name, column in named.items():
+        np.testing.assert_array_equal(given[name], column)
+    assert set(named["status"][number == 0]) == {"NO_ROWS"}
+    assert not named["flagged"][number == 0].any() and named["flagged"][number > 0].all()
+    # A city of the same name in another country is another city.
+    again = pj.certify(gates, *rows, levels={"country": columns["country"], "city": np.zeros(12)})
+    assert again["level"].tolist()[4:9] == ["city"] * 4 + ["segment"]
+    assert again["group_rows"].tolist()[4:8] == [60] * 4
+
+
+def test_what_is_too_few_alone_suffices_together_and_sides_are_apart():
+    shop = {"segment": np.arange(10)}
+    rows = rows_of(shop, np.full(10, 12), np.full(10, 12))
+    alone, together = (pj.certify(gates_of(shop), *rows, levels=x) for x in (None, []))
+    assert set(alone["status"]) == {"TOO_FEW"} and set(together["level"]) == {"all"}
+    assert set(alone) == {x for x in together if "group" not in x and x != "level"}
+    few = pj.certify(gates_of(shop), *rows_of(shop, np.full(10, 2), np.full(10, 2)), levels=[])
+    assert set(few["status"]) == {"TOO_FEW"} and np.isnan(few["q_value"]).all()
+    both = gates_of({"segment": np.repeat(np.arange(10), 2)})
+    both["side"] = np.tile(["positive", "negative"], 10)
+    both["threshold"] = np.tile([0.5, -0.5], 10)
+    scores = np.concatenate([rows[0], -rows[0]])
+    labels = np.concatenate([rows[1], np.ones(120, bool)])  # no accepted negative is right
+    sides = pj.certify(both, scores, labels, np.tile(rows[2], 2), levels=[])
+    np.testing.assert_array_equal(sides["flagged"], both["side"] == "positive")
+    assert set(sides["group_rows"][sides["flagged"]]) == {120}
+
+
+@pytest.mark.parametrize(
+    ("levels", "told"),
+    [
+        ("country", "levels: expected a list of the gate's columns of ids"),
+        (3, "levels: expected a list"),
+        (["region"], "levels: expected columns of ids of the gate"),
+        ({"all": np.zeros(4)}, "levels: 'all' is a level anyway"),
+        ({"region": np.zeros(3)}, r"levels\['region'\]: expected"),
+    ],
+)
+def test_levels_are_refused_by_name(levels, told):
+    columns = shops(1, 2, 2)
+    with pytest.raises(ValueError, match=told):
+        pj.certify(gates_of(columns), *rows_of(columns, [9] * 4, [9] * 4), levels=levels)
+
+
+def fifth_null(rng, columns):
+    """Shops at the target, beside others that are better: countries are, too."""
+    return np.where(columns["shop"] % 5 == 0, 0.9, 0.98)
+
+
+def null_countries(rng, columns):
+    return np.where(columns["country"] % 2 == 0, 0.9, 0.98)
+
+
+def null_but_unlike(rng, columns):
+    """Countries at the target, of shops unlike each other."""
+    return np.where(columns["shop"] % 2 == 0, 0.85, 0.95)
+
+
+def test_50_labels_a_segment_certify_by_groups_what_they_do_not_alone(rng):
+    columns = shops(4, 3, 5)
+    share = np.where(columns["country"] % 2 == 0, 0.95, 0.99)
+    number = np.full(60, 50)
+    for _ in range(10):
+        rows = rows_of(columns, number, rng.binomial(number, share))
+        gates = gates_of(columns, 0.95)
+        found = pj.certify(gates, *rows, levels=["country", "city"])
+        assert found["flagged"].mean() > 0.9 and not pj.certify(gates, *rows)["flagged"].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [fifth_null, null_countries, null_but_unlike])
+@pytest.mark.parametrize("most", [20, 200, 2_000])
+def test_the_rate_of_false_discoveries(world, most, rng):
+    columns = shops(4, 3, 5)
+    false, covered, alone = [], [], []
+    for _ in range(200):
+        number = np.exp(rng.uniform(np.log(5), np.log(most), 60)).astype(int)
+        share = world(rng, columns)
+        rows = rows_of(columns, number, rng.binomial(number, share))
+        found = pj.certify(gates_of(columns), *rows, levels=["country", "city"])
+        alone.append(number[pj.certify(gates_of(columns), *rows)["flagged"]].sum() / number.sum())
+        covered.append(number[found["flagged"]].sum() / number.sum())
+        groups = {}
+        for name in ("all", "country", "city", "segment"):
+            ids = {"all": np.zeros(60, int), "segment": columns["shop"], **columns}[name]
+            for g in np.unique(ids[found["level"] == name]):
+                inside = ids == g
+                groups[name, g] = (number * share)[inside].sum() / number[inside].sum() <= 0.9
+        false.append(np.mean([*groups.values()]) if groups else 0)
+    assert np.mean(false) <= 0.05 + 3 * np.std(false) / np.sqrt(len(false))
+    assert np.mean(covered) >= np.mean(alone)
