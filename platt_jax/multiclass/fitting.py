@@ -54,8 +54,10 @@ def fit_multiclass(
 ) -> MulticlassCalibrator:
     """Fit the probabilities of several classes for each segment, and for all rows together.
 
-    Each row has one class. Maximum likelihood uses the labels as they are, without Platt's targets.
-    All is computed in float64, on the host.
+    Each row has one class. Maximum likelihood uses the labels as they are. Only a temperature that
+    has no best value, since the labels of all n rows have their row's largest logit, has Platt's
+    targets: (n + 1) / (n + 2) for the label, the rest for the row's other classes. Its segment is
+    flagged SEPARABLE; `pooling="partial"` knows better. All is computed in float64, on the host.
 
     Args:
         logits: (N, C) log-odds or logits, a column per class: for a classifier all logits of
@@ -86,12 +88,13 @@ def fit_multiclass(
 
     Returns:
         A MulticlassCalibrator with the distinct ids, ascending, as keys. The status of a segment is
-        MAX_ITERATIONS, too, where no parameter is best: if no row's label has a smaller logit than
-        another class, and for "vector" if none has a larger. With pooling="partial" all segments
-        have the status of the population's search, or without a population that of the fit of all
-        rows. It is NON_FINITE if a logit is NaN or inf, if a row has no option, or a label that is
-        none, or if slopes are too large to be numbers; EMPTY without a row of positive weight. The
-        parameters of both are NaN. See `flags` for segments whose logits are worse than none.
+        MAX_ITERATIONS, too, where no parameter is best, but for "temperature": if no row's label
+        has a smaller logit than another class, and for "vector" if none has a larger. With
+        pooling="partial" all segments have the status of the population's search, or without a
+        population that of the fit of all rows. It is NON_FINITE if a logit is NaN or inf, if a row
+        has no option, or a label that is none, or if slopes are too large to be numbers; EMPTY
+        without a row of positive weight. The parameters of both are NaN. See `flags` for segments
+        whose logits are worse than none.
 
     Warns:
         RuntimeWarning: a segment is NON_FINITE; no parameter is best in a segment that is fitted
@@ -176,6 +179,10 @@ def fit_rows(
         likelihood = CumulativeLikelihood(alike, rows.classes, strength)
     else:
         likelihood = SoftmaxLikelihood(alike, model, strength)
+    best = ~likelihood.unbounded
+    if model == "temperature":
+        likelihood.take_platt_targets(padded.weights.sum(axis=1))
+        best[:] = True
     found = minimize(likelihood, options)
     flat = np.diagonal(found.at.hessian, axis1=1, axis2=2) <= 0
     units, hessian = in_own_units(found.at.hessian)
@@ -192,7 +199,7 @@ def fit_rows(
     turned = found.held
     if model == "vector":
         turned = coefficients[:, : rows.classes].mean(axis=1) < 0
-    status = np.where(likelihood.unbounded, Status.MAX_ITERATIONS, found.status)
+    status = np.where(best, found.status, Status.MAX_ITERATIONS)
     return _with_failures(
         padded,
         MulticlassFits(
@@ -239,7 +246,8 @@ def _pooled(
     parts = [
         (which, SoftmaxLikelihood(x, "temperature", np.ones(len(which)))) for which, x in padded
     ]
-    pooled = float(one.coefficients[0, 0]) if one.status[0] == Status.CONVERGED else np.nan
+    known = one.status[0] == Status.CONVERGED and not one.flags[0] & Flag.SEPARABLE
+    pooled = float(one.coefficients[0, 0]) if known else np.nan
     found = pool_temperatures(parts, pooled)
     status = int(found.population.status)
     if status not in (Status.CONVERGED, Status.BOUNDARY):
@@ -289,9 +297,12 @@ def _warn_of_separable(
 ) -> None:
     some = np.flatnonzero(flags & Flag.SEPARABLE)
     if len(some):
-        pooled = ', or pooling="partial"' if model == "temperature" and len(keys) > 1 else ""
+        alone, pooled = model == "temperature", ""
+        if alone and len(keys) > 1:
+            pooled = ', or pooling="partial"'
+        result = "Platt's targets bound it" if alone else "probabilities there are nearly 0 or 1"
         caller.warn(
             f"no parameter is best in {len(some):,} of {tables.counted(len(keys), 'segment')}, "
-            f"first in {tables.name(keys, some[0])}, whose logits predict every label: "
-            f"probabilities there are nearly 0 or 1. Use more rows{pooled}"
+            f"first in {tables.name(keys, some[0])}, whose logits predict every label: {result}. "
+            f"Use more rows{pooled}"
         )

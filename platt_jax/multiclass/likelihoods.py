@@ -100,6 +100,19 @@ class SoftmaxLikelihood:
             sums = [(w * (codes == c) * x).sum(axis=1) for c, x in enumerate(self._x)]
         return np.stack(sums + [(w * (codes == c)).sum(axis=1) for c in range(len(self._x))], 1)
 
+    def take_platt_targets(self, rows: Floats) -> None:
+        """Gives temperatures a best value where labels alone do not, of so many rows (k,).
+
+        The label's target is (n + 1) / (n + 2) then, as Platt's for a class of n rows. The rest is
+        shared by the row's other classes.
+        """
+        absent, w = self._rows.absent, self._rows.weights
+        present = len(self._x) - (0 if absent is None else absent.sum(axis=0))
+        own = np.take_along_axis(self._x, self._rows.codes[None], axis=0)[0]
+        others = (self._x.sum(axis=0) - own) / np.maximum(present - 1, 1)
+        moved = (w * np.where(present > 1, others - own, 0)).sum(axis=1) / (rows + 2)
+        self._observed[:, 0] += np.where(self.unbounded, moved, 0)
+
     def sums(self, theta: Floats) -> LossSums:
         """See `Likelihood`."""
         pull, given = theta * self._precision, _each(theta, self._basis.T)
