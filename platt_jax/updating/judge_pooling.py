@@ -35,13 +35,15 @@ def judge_pooling(
     times: Column,
     cuts: Column,
     *,
+    available: Column = None,
     offset: Column = None,
     options: Options = Options(),
 ) -> Table:
     """Compare the log loss of pooling methods on rows later than the fitted ones.
 
     For each cut the rows before it are fitted, and rows from it to the next cut are evaluated.
-    Rows held out at random would be of the same period, and would not show drift.
+    Rows held out at random would be of the same period, and would not show drift. Where labels
+    arrive late, `available` keeps out of a fit what was not known at the cut.
 
     Args:
         scores: (N,) finite numbers, as in `fit_segments`.
@@ -49,6 +51,11 @@ def judge_pooling(
         segments: (N,) segment ids, as in `fit_segments`.
         times: (N,) time of each row: finite numbers, or dates as NumPy's datetime64.
         cuts: one or more times, ascending, at which the later rows begin.
+        available: (N,) the time from which on each row's label is known, as `times`; NaN, infinite
+            or NaT means never. Rows are fitted whose time and label are before the cut. None means
+            that each label is known at the time of its row. If some labels come before others of
+            their time because of what they say, as of questions that may be answered "yes" on any
+            day and "no" only at the end, give all rows the last day on which theirs can come.
         offset: (N,) offset, as in `fit_segments`: of fits and of their predictions.
         options: as in `fit_segments`.
 
@@ -82,10 +89,14 @@ def judge_pooling(
     """
     rows = _ComparisonRows.of(scores, labels, segments, offset)
     when, starts, given = _times(times, cuts, rows.scores.shape)
+    known = when
+    if available is not None:
+        known = _times(available, cuts, rows.scores.shape, "available")[0]
     lines = []
     for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):
-        earlier, later = when < start, (when >= start) & (when < end)
-        for which, some in (("before", earlier), ("from", later)):
+        earlier, later = (when < start) & (known < start), (when >= start) & (when < end)
+        before = "before" if available is None else "with labels before"
+        for which, some in ((before, earlier), ("from", later)):
             if not some.any():
                 raise ValueError(f"cuts: expected rows {which} {cut} on, got none")
         calibrators: dict[str, SegmentCalibrator] = {
@@ -169,12 +180,12 @@ def _drift(
 
 
 def _times(
-    times: Column, cuts: Column, shape: tuple[int, ...]
+    times: Column, cuts: Column, shape: tuple[int, ...], name: str = "times"
 ) -> tuple[Floats, Floats, NDArray[Any]]:
     """Times and cuts as numbers, and the cuts as given."""
-    when = validation.array(times, "times")
+    when = validation.array(times, name)
     if when.shape != shape:
-        raise ValueError(f"times: expected shape {shape}, got {when.shape}")
+        raise ValueError(f"{name}: expected shape {shape}, got {when.shape}")
     given = np.atleast_1d(validation.array(cuts, "cuts"))
     if when.dtype.kind == "M":
         try:
@@ -187,9 +198,11 @@ def _times(
         when, starts = (x.astype("M8[us]") for x in (when, starts))
         when, starts = (np.where(np.isnat(x), np.nan, x.astype("i8")) for x in (when, starts))
     else:
-        when, starts = validation.numbers(when, "times"), validation.numbers(given, "cuts")
+        when, starts = validation.numbers(when, name), validation.numbers(given, "cuts")
     when, starts = when.astype(np.float64), starts.astype(np.float64)
-    if not np.isfinite(when).all():
+    if name == "available":
+        when = np.where(np.isnan(when), np.inf, when)
+    elif not np.isfinite(when).all():
         raise ValueError("times: expected finite numbers or dates, got some that are not")
     if starts.ndim != 1 or not len(starts) or not (np.diff(starts) > 0).all():
         raise ValueError(f"cuts: expected one or more times, ascending, got {cuts!r}")

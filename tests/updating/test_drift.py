@@ -273,6 +273,36 @@ def test_a_stationary_world_loses_little():
     assert loss["drift"] < loss["partial"] + 0.0003 < loss["complete"] - 0.02
 
 
+@pytest.mark.parametrize("dates", [False, True])
+def test_labels_that_come_late_are_not_fitted(dates, rng):
+    months, shops = np.repeat([0, 1, 2], 1_000), np.arange(3_000) % 20
+    scores = rng.normal(size=3_000)
+    labels = rng.random(3_000) < 1 / (1 + np.exp(-scores))
+    came = np.where(rng.random(3_000) < 0.3, 5, months)
+    known = (months < 2) & (came < 2)
+    late = labels ^ ~known  # whatever labels that are not known say
+    evaluated = months == 2
+    late[evaluated] = labels[evaluated]
+    if dates:
+        months, came, cut = (np.datetime64("2026-01") + np.array(x) for x in (months, came, 2))
+        came = np.where(came == np.datetime64("2026-06"), np.datetime64("NaT"), came)
+    else:
+        cut, came = 2, np.where(came == 5, np.nan, came)
+    first, second = (
+        pj.judge_pooling(scores, y, shops, months, cut, available=came) for y in (labels, late)
+    )
+    np.testing.assert_array_equal(first["log_loss"], second["log_loss"])
+    fitted = pj.fit_segments(scores[known], labels[known], shops[known], pooling="partial")
+    proba = fitted.predict_proba(scores[evaluated], shops[evaluated])
+    partial = first["log_loss"][first["pooling"] == "partial"]
+    np.testing.assert_allclose(partial, pj.metrics.log_loss(labels[evaluated], proba), rtol=1e-6)
+    with pytest.raises(ValueError, match="cuts: expected rows with labels before"):
+        never = np.full(3_000, np.nan) if not dates else np.full(3_000, "NaT", "M8[M]")
+        pj.judge_pooling(scores, labels, shops, months, cut, available=never)
+    with pytest.raises(ValueError, match=r"available: expected shape \(3000,\)"):
+        pj.judge_pooling(scores, labels, shops, months, cut, available=came[:9])
+
+
 @pytest.mark.filterwarnings("ignore:pooling. There is no population:RuntimeWarning")
 def test_what_cannot_be_estimated_is_refused(two):
     first, (f, y, g) = two
