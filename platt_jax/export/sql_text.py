@@ -24,9 +24,10 @@ with install_hint("to_sql needs sqlglot", "platt-jax[sql]"):
 from platt_jax.sql import expressions
 from platt_jax.sql import pieces as sql_pieces
 
-# Maximum numbers of segments and of pieces of curves in an expression; engines take long to read
-# more.
+# Maximum numbers of segments and of pieces of curves in an expression, and of bytes: engines take
+# long to read more. ClickHouse reads 262,144 bytes of a query (max_query_size).
 _MOST_IN_EXPRESSION, _MOST_PIECES = 1000, 300
+_LONGEST, _LONGEST_IN = 950_000, {"clickhouse": 250_000}
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
 _BITS = 64  # size of a BIGINT
 # Widest integers of DuckDB; other engines are assumed to have BIGINT only.
@@ -82,7 +83,9 @@ def written(
         statements = _with_view(statements, *named, f"{p} AS {new}", " ".join(joins))
     setup = tuple(map(in_dialect, statements))
     if not tables:
-        return in_dialect(p), "", setup
+        text = in_dialect(p)
+        _require_short(text, found, dialect)
+        return text, "", setup
     # sqlglot reads whole queries, not fragments.
     query = in_dialect(f"SELECT {p} FROM platt_rows {' '.join(joins)}")
     expression, join = query.removeprefix("SELECT ").split(" FROM platt_rows ", 1)
@@ -134,6 +137,16 @@ def _check(found: ExportedCurves, columns: Sequence[str], table: str | None) -> 
         )
 
 
+def _require_short(text: str, found: ExportedCurves, dialect: str) -> None:
+    longest = _LONGEST_IN.get(dialect, _LONGEST)
+    if len(text.encode()) > longest:
+        raise ValueError(
+            f"table: expected the name of a table to make for {number_of_cases(found):,} segments: "
+            f"as an expression they take {len(text.encode()):,} bytes, more than the {longest:,} "
+            f"that {dialect} reads soon, or at all"
+        )
+
+
 def _column_types(found: ExportedCurves, dialect: str) -> list[str]:
     """SQL types of the columns of segments, each of one type that has exact literals."""
     widest, bits = _WIDE.get(dialect, (_TYPES[int], _BITS))
@@ -163,9 +176,11 @@ def _probability(parameters: Sequence[str], score: str) -> str:
     z = f"({A} * {score} + {B})"
     if not covariance:
         return expressions.probability(z)
-    return expressions.mean_probability(
-        z, expressions.deviation_of_logit(score, *covariance), _FEW_NODES
+    s, far = (
+        expressions.deviation_of_logit(score, *covariance),
+        expressions.is_far(score, covariance[0]),
     )
+    return expressions.mean_probability(z, s, _FEW_NODES, far)
 
 
 def _number(x: float) -> str:

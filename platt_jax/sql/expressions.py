@@ -11,6 +11,8 @@ from platt_jax.results.averages import PAIRS, STEP, nodes
 LARGEST = "1.7976931348623157e308"
 # Largest exponent: exp(x) is infinite beyond 709, and 0 below -746, an error in some engines.
 FAR = "700"
+# A standard deviation of log-odds, far above `FAR`, of which the square is finite.
+_FARTHEST = 1e140
 
 
 def literal(x: float | Array) -> str:
@@ -37,24 +39,38 @@ def probability(z: str) -> str:
         ELSE {z} END"""
 
 
+def is_far(score: str, AA: str) -> str:
+    """Whether the variance of the log-odds might overflow, which ends a query in PostgreSQL."""
+    return f"ABS({score}) * SQRT({AA}) > {literal(_FARTHEST)}"
+
+
 def deviation_of_logit(score: str, AA: str, AB: str, BB: str) -> str:
-    """The standard deviation of A score + B, given the covariance of (A, B)."""
+    """The standard deviation of A score + B of a score that is not far, given the covariance."""
     variance = f"({score} * ({AA} * {score} + 2 * {AB}) + {BB})"
     return f"SQRT(CASE WHEN {variance} > 0 THEN {variance} ELSE 0 END)"
 
 
-def mean_probability(z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS)) -> str:
+def bounded_deviation(score: str, AA: str, AB: str, BB: str) -> str:
+    """The standard deviation of A score + B, given the covariance; of far scores a large one."""
+    near = deviation_of_logit(score, AA, AB, BB)
+    return f"CASE WHEN {is_far(score, AA)} THEN {literal(_FARTHEST)} ELSE {near} END"
+
+
+def mean_probability(
+    z: str, s: str, rule: tuple[float, int] = (STEP, PAIRS), far: str | None = None
+) -> str:
     """The mean of 1 / (1 + EXP(z)) over a normal z, an expression of its mean.
 
     `s` is its standard deviation; the rule is the step and number of pairs of the nodes, as in
-    `results/averages.py`.
+    `results/averages.py`. Where `far` holds, `s` is not computed.
     """
     at = nodes(*rule)
     terms = " + ".join(
         f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in at
     )
     # Otherwise the exponential of a term could overflow.
-    return f"""CASE
+    first = "" if far is None else f"WHEN {far} THEN {probability(z)}"
+    return f"""CASE {first}
         WHEN ABS({z}) + {literal(at[-1][0])} * {s} <= {FAR} THEN {terms}
         ELSE {probability(z)} END"""
 

@@ -26,7 +26,7 @@ from platt_jax.results.tables import Table
 from platt_jax.sql import queries
 from platt_jax.sql.checked import CheckedRows, checked_rows
 from platt_jax.sql.engines import POINTS, numbers
-from platt_jax.sql.expressions import deviation_of_logit, literal, mean_probability
+from platt_jax.sql.expressions import bounded_deviation, literal, mean_probability
 from platt_jax.sql.queries import RelationColumns
 from platt_jax.sql.relation_rows import RelationRows, require_relation_rows
 
@@ -124,9 +124,9 @@ def _query(names: RelationColumns, points: list[str], margin: float) -> str:
     """
     s, unit = f"{literal(STANDARD_ERRORS)}", literal(UNIT)
     z = "-(A * f + B)" if names.offset is None else "o - (A * f + B)"
-    wide = deviation_of_logit("f", *_MARGIN) if _MARGIN[0] in points else "0.0"
+    wide = bounded_deviation("f", *_MARGIN) if _MARGIN[0] in points else "0.0"
     mean = _CURVE[2] in points
-    deviation = deviation_of_logit("f", *_CURVE[2:]) if mean else "0.0"
+    deviation = bounded_deviation("f", *_CURVE[2:]) if mean else "0.0"
     curve = "LN(p) - LN(1 - p)" if mean else "z0"
     p = mean_probability("(-z0)", "spread") if mean else "0.5"
     most = literal(1 - _LEAST)

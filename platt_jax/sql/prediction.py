@@ -22,7 +22,7 @@ from platt_jax.sql.checked import check_columns
 from platt_jax.sql.engines import POINTS, ROWS
 from platt_jax.sql.expressions import (
     Joined,
-    deviation_of_logit,
+    bounded_deviation,
     literal,
     mean_probability,
     parameter,
@@ -170,7 +170,7 @@ def _query(
     if not covariance:
         return f"SELECT {ROWS}.*, {probability(z)} AS {quoted(name)} {joined}"
     # A mean has many terms in two columns, which are computed once.
-    s = deviation_of_logit(score, *covariance)
+    s = bounded_deviation(score, *covariance)
     row_columns = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
     mean = mean_probability(f"{_INNER}z", f"{_INNER}s")
     return f"""

@@ -320,6 +320,24 @@ def test_complex_ids_are_no_json():
         to_json(calibrator(np.array([1j, 2.0])))
 
 
+def test_sql_of_a_population_is_long_and_refused_sooner(rng):
+    ids = np.repeat(np.arange(150), 20)
+    scores = rng.normal(size=3_000)
+    labels = rng.random(3_000) < 1 / (1 + np.exp(-2 * scores))
+    pooled = pj.fit_segments(scores, labels, ids, pooling="partial")
+    for number, dialect in ((150, "duckdb"), (40, "clickhouse")):
+        some = pooled.only(np.arange(150) < number)
+        with pytest.raises(ValueError, match=f"a table to make for {number} .* bytes, more than"):
+            to_sql(some, "f", "s", dialect=dialect)
+        assert len(to_sql(some, "f", "s", dialect=dialect, table="curves").expression) < 20_000
+    assert (
+        len(to_sql(pooled.only(np.arange(150) < 25), "f", "s", dialect="clickhouse").expression)
+        > 1e5
+    )
+    unpooled = pj.fit_segments(scores, labels, ids)
+    assert to_sql(unpooled, "f", "s", dialect="clickhouse").setup == ()
+
+
 def test_sql_of_null_and_of_many_segments():
     run = InDuckDB()
     many = calibrator(np.arange(1200))

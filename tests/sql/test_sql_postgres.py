@@ -164,3 +164,29 @@ def test_the_sums_of_a_night(connection, pooling):
     for name in expected:
         away = np.abs(found[name][order] - expected[name][other])
         assert away.max() <= (0 if name in ("segment", "rows", "positives") else 1e-4 * 2**24)
+
+
+@pytest.mark.parametrize("door", ["expression", "table", "predict"])
+def test_scores_whose_square_overflows_end_no_query(connection, door, rng):
+    """PostgreSQL refuses results that are out of range, of any row."""
+    ids = np.repeat(np.arange(8), 30)
+    scores = rng.normal(size=240)
+    labels = rng.random(240) < 1 / (1 + np.exp(-2 * scores - rng.normal(size=8)[ids]))
+    pooled = pj.fit_segments(scores, labels, ids, pooling="partial")
+    assert pooled.pooling == "partial"
+    f = np.array([1e300, -1e300, 1e160, -1e154, np.inf, -np.inf, 1.0, 0.0, np.nan])
+    segments = np.arange(9)  # of which one was not fitted
+    placed = put(connection, {"f": f, "s": segments})
+    if door == "predict":
+        rows = predict_relation(**placed, calibrator=pooled, score="f", segment="s").fetchall()
+    else:
+        table = "curves" if door == "table" else None
+        made = export.to_sql(pooled, "f", "s", dialect="postgres", table=table)
+        with connection.cursor() as cursor:
+            for statement in made.setup:
+                cursor.execute(statement)
+            cursor.execute(f"SELECT f, s, {made.expression} FROM t {made.join}")
+            rows = cursor.fetchall()
+    found = {segment: p for _, segment, p in rows}
+    expected = pooled.predict_proba(f, segments)
+    np.testing.assert_allclose([found[s] for s in segments], expected, rtol=2e-6, atol=1e-3)
