@@ -9,7 +9,7 @@ false discovery rate. Bounds of those selected hold on average if each has the l
 3; Benjamini & Bogomolov 2014, "Selective inference on multiple families of hypotheses").
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,14 @@ from platt_jax.arrays import Floats, Integers
 from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
 from platt_jax.decisions.gate import NEGATIVE
-from platt_jax.decisions.groups import Levels, covering, covering_q_values, groups_of, sums
+from platt_jax.decisions.groups import (
+    Groups,
+    Levels,
+    covering_q_values,
+    groups_of,
+    nearest,
+    number_covering,
+)
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.ids.factorize import split_columns
@@ -45,7 +52,7 @@ def certify(
     segments: Column = None,
     *,
     fdr: float = 0.05,
-    levels: Levels | None = None,
+    levels: Levels | Literal[True] | None = None,
 ) -> Table:
     """Which gates have the precision that was asked for, by fresh labels and without a curve.
 
@@ -56,11 +63,11 @@ def certify(
     lower precision. The price is labels: for a precision of 95 % a single segment needs 59 accepted
     rows without a mistake, and one of many needs more.
 
-    With `levels` groups of segments are tested as well, and a segment is certified by the smallest
+    With `levels` groups of segments are tested as well, and each segment is covered by the smallest
     certified group that it belongs to. What holds then is **on the average of the group's accepted
     rows**, those of its segments that are certified themselves included: nothing is said of one
-    segment, nor of the rest. Of the groups by which segments are certified at most a share `fdr` is
-    expected to have a lower precision. So segments of a dozen rows can be used, by their group.
+    segment, nor of the rest. Of the groups that cover segments at most a share `fdr` is expected to
+    have a lower precision. So segments of a dozen rows can be used, by their group.
 
     A RuntimeWarning says if more of all accepted rows together are wrong than the curves allow in
     99 % of cases. Then do not trust gates that are not certified. docs/howto/decide.md says how to
@@ -75,14 +82,15 @@ def certify(
         labels: (N,) labels as in `fit_segments`; None beside rows that have them.
         segments: (N,) ids of segments, or of classes if the gates are of classes; or one id.
         fdr: false discovery rate of the certified segments, in (0, 1).
-        levels: names of some of the gate's columns of ids, from coarse to fine, such as
-            ["country"] where ids are (country, shop); or a dict of columns, of which each has the
-            id of a group for each line of the gate. Groups of one level are those within each group
-            of the level before; the first level is "all", of all segments of a side, and the last
-            one the segments. [] has these two.
+        levels: groups within groups, from coarse to fine: names of the gate's columns of ids, such
+            as ["country", "city"] where ids are (country, city, shop); or a dict of columns, of
+            which each has the id of a group for each line of the gate. The first level is "all", of
+            all segments of a side, and the last one the segments. True means all columns of ids but
+            the last. None tests the segments alone.
 
     Returns:
-        A Table with a line for each line of the gate, in its order, and the columns
+        A Table with a line for each line of the gate, in its order; with `levels` after a line for
+        each group, level by level. Its columns are
 
         - `segment`, or one column for each of its several columns, or `class`; and `side`,
           `threshold` and `target`, as in the gate;
@@ -93,10 +101,10 @@ def certify(
           it elsewhere; NaN without rows;
         - `p_value` and `q_value`, NaN without accepted rows; and `flagged`, whether the segment is
           certified: its q-value is at most `fdr`;
-        - with `levels`: `level`, at which the segment is certified, such as "all", or "" if at
-          none; and of the group that certifies it `group_rows`, `group_precision` and
-          `group_lower`, its bound, NaN without one. `flagged` is whether there is such a group;
-          `q_value` is NaN also where so few rows would not suffice if all were right;
+        - with `levels`: `level`, such as "all"; None for ids of finer levels, and NaN for the
+          threshold of groups; and `certified_by`, the finest level at which the line's segment or
+          group is certified, "" if at none, or without rows. `q_value` is NaN also where so few
+          rows would not suffice if all were right;
         - `basis`, "exact";
         - `status`: OK, certified; UNCERTIFIED; TOO_FEW, so many rows would not suffice if all were
           right, even for a single segment; NO_ROWS; or the gate's own, if that is not OK.
@@ -134,71 +142,65 @@ def certify(
     target = np.asarray(gate["target"], float)
     _warn_if_worse(gate, rows, right)
     groups = groups_of(gate, names, levels)
-    found = _certified(groups.of, rows, right, target, fdr, flat=levels is None)
-    own, flagged = groups.of[:, -1], found.flagged
+    found = _tested(groups, rows, right, target, fdr)
+    line, level = groups.line, groups.level
+    single = level == len(groups.levels) - 1
     status = np.select(
-        [gate["status"] != "OK", flagged, rows == 0, found.too_few[groups.of].all(1)],
-        [gate["status"], "OK", "NO_ROWS", "TOO_FEW"],
+        [single & (gate["status"][line] != "OK"), found.flagged, found.rows == 0, found.too_few],
+        [gate["status"][line], "OK", "NO_ROWS", "TOO_FEW"],
         "UNCERTIFIED",
     )
-    table = Table(
-        dict(zip(names, columns, strict=True)),
-        side=gate["side"],
-        threshold=gate["threshold"],
-        target=target,
-        rows=rows,
-        right=right,
-        precision=found.precision[own],
-        lower=found.lower[own],
-        p_value=found.p_value[own],
-        q_value=found.q_value[own],
-        flagged=flagged,
-    )
+    table = Table(groups.ids)
     if levels is not None:
-        table["level"] = np.where(flagged, np.array(groups.levels)[found.level], "")
-        table["group_rows"] = np.where(flagged, found.rows[found.by], 0)
-        table["group_precision"] = np.where(flagged, found.precision[found.by], np.nan)
-        table["group_lower"] = np.where(flagged, found.lower[found.by], np.nan)
-    table["basis"] = np.full(len(rows), "exact")
+        table["level"] = np.array(groups.levels)[level]
+    table |= {
+        "side": gate["side"][line],
+        "threshold": np.where(single, np.asarray(gate["threshold"], float)[line], np.nan),
+        "target": target[line],
+        **{name: getattr(found, name) for name in _TESTED},
+    }
+    if levels is not None:
+        by = nearest(found.flagged, groups)
+        table["certified_by"] = np.where(
+            (by >= 0) & (found.rows > 0), np.array(groups.levels)[by], ""
+        )
+    table["basis"] = np.full(len(line), "exact")
     table["status"] = status
     return table
 
 
-class _Certified(NamedTuple):
-    """Tests of groups, and which of them certifies each segment."""
+class _Tested(NamedTuple):
+    """Tests of groups, of each of which are the accepted rows."""
 
-    rows: Integers  # of each group, as all to `lower`
-    too_few: NDArray[np.bool_]  # to reject, even if all were right and the group the only one
+    rows: Integers
+    right: Integers
     precision: Floats
+    lower: Floats
     p_value: Floats
     q_value: Floats
-    lower: Floats
-    flagged: NDArray[np.bool_]  # of each segment, whether a group certifies it
-    level: Integers  # the place of this group's level
-    by: Integers  # the group
+    flagged: NDArray[np.bool_]
+    too_few: NDArray[np.bool_]  # rows to reject, if all were right and the group the only one
 
 
-def _certified(
-    of: Integers, rows: Integers, right: Integers, target: Floats, fdr: float, flat: bool
-) -> _Certified:
-    """Tests all groups of segments, given rows and targets of segments; `flat`, segments alone."""
-    n, k = sums(of, rows), sums(of, right)
-    goal = np.full(len(n), np.nan)
-    goal[of] = target[:, None]
+_TESTED = _Tested._fields[:-1]
+
+
+def _tested(groups: Groups, rows: Integers, right: Integers, target: Floats, fdr: float) -> _Tested:
+    """Tests groups, given the rows and targets of segments."""
+    n, k, goal = groups.sums(rows), groups.sums(right), target[groups.line]
     p_value = _tails(n, k, goal)
     too_few = ~(_tails(n, n, goal) <= fdr)
     # Numbers of rows say nothing of how many are right: what cannot be rejected is not counted.
-    tested = (n > 0) & (flat | ~too_few)
-    some = rows > 0
-    q_value = covering_q_values(np.where(tested, p_value, np.nan), of[some])
-    level, flagged = covering(q_value <= fdr, of)
-    flagged &= some
-    by = of[np.arange(len(of)), level]
-    doubt = fdr * max(len(np.unique(by[flagged])), 1) / max(tested.sum(), 1)
+    alone = len(groups.levels) == 1
+    tested = (n > 0) & (alone | ~too_few)
+    seen = groups.of[rows > 0]
+    q_value = covering_q_values(np.where(tested, p_value, np.nan), seen)
+    flagged = q_value <= fdr
+    doubt = fdr * max(number_covering(flagged, seen), 1) / max(tested.sum(), 1)
     with np.errstate(invalid="ignore"):
         precision = k / np.where(n > 0, n, np.nan)
     lower = np.where(n > 0, _clopper_pearson(n, k, doubt), np.nan)
-    return _Certified(n, too_few, precision, p_value, q_value, lower, flagged, level, by)
+    return _Tested(n, k, precision, lower, p_value, q_value, flagged, too_few)
 
 
 def _names(gate: Table) -> list[str]:

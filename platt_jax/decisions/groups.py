@@ -13,7 +13,7 @@ functions").
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,28 +29,47 @@ EVERYTHING = "all"  # the level of one group, of all segments
 
 
 class Groups(NamedTuple):
-    """The groups of each segment, of which each level's are within those of the level before."""
+    """Groups of segments, of which each level's are within those of the level before."""
 
     levels: list[str]  # from all segments to single ones
-    of: Integers  # (segments, levels) the group's number
+    of: Integers  # (segments, levels) the group's number, which is ascending by level
+    line: Integers  # (groups,) a line of the gate
+    level: Integers  # (groups,) the place of the level
+    ids: dict[str, NDArray[Any]]  # (groups,) by column; None for columns of finer levels
+
+    def sums(self, counts: Integers) -> Integers:
+        """(groups,) the sums of the segments' counts."""
+        weights = np.broadcast_to(counts[:, None], self.of.shape)
+        return np.bincount(self.of.ravel(), weights.ravel(), len(self.line)).astype(np.int64)
 
 
-def groups_of(gate: Table, names: Sequence[str], levels: Levels | None) -> Groups:
+def groups_of(gate: Table, names: Sequence[str], levels: Levels | Literal[True] | None) -> Groups:
     """The groups of the lines of a gate; lines of another side or target are in other groups."""
     own = "class" if names == ["class"] else "segment"
+    line = np.arange(len(gate))
+    columns = {name: gate[name] for name in names}
     if levels is None:
-        return Groups([own], np.arange(len(gate))[:, None])
-    number: Integers = np.zeros(len(gate), np.int64)
+        return Groups([own], line[:, None], line, np.zeros_like(line), columns)
+    number: Integers = np.zeros_like(line)
     for column in gate["side"], gate["target"]:
         number = _within(number, np.unique(column, return_inverse=True)[1])
-    of = [number]
-    for name, column in _columns(gate, names, levels, own).items():
-        codes, _ = distinct(ids.read_rows(column, len(gate), f"levels[{name!r}]"))
+    of, known_from = [number], {}
+    given = _columns(gate, names, names[:-1] if levels is True else levels, own)
+    for place, (name, column) in enumerate(given.items()):
+        codes, values = distinct(ids.read_rows(column, len(gate), f"levels[{name!r}]"))
         number = _within(number, codes)
         of.append(number)
-    of.append(np.arange(len(gate)))
+        known_from[name], columns[name] = 1 + place, values[codes]
+    of.append(line)
     first = np.cumsum([0, *(len(np.unique(x)) for x in of[:-1])])
-    return Groups([EVERYTHING, *levels, own], np.stack(of, 1) + first)
+    numbers = np.stack(of, 1) + first
+    line, level = np.divmod(np.unique(numbers, return_index=True)[1], len(of))
+    shown = {}
+    for name in [*given, *(x for x in names if x not in given)]:
+        known = level >= known_from.get(name, len(of) - 1)
+        shown[name] = np.full(len(line), None)
+        shown[name][known] = columns[name][line[known]]
+    return Groups([EVERYTHING, *given, own], numbers, line, level, shown)
 
 
 def _columns(
@@ -59,8 +78,8 @@ def _columns(
     """Ids of groups by the name of their level."""
     if isinstance(levels, str) or not isinstance(levels, Mapping | Sequence):
         raise ValueError(
-            f"levels: expected a list of the gate's columns of ids, {names}, or a dict of such "
-            f"columns, from coarse to fine, got {levels!r}"
+            f"levels: expected True, a list of the gate's columns of ids, {names}, or a dict of "
+            f"columns of ids, from coarse to fine, got {levels!r}"
         )
     for name in levels:
         if not isinstance(levels, Mapping) and name not in names:
@@ -74,12 +93,6 @@ def _within(number: Integers, codes: Integers) -> Integers:
     """The numbers of groups, each split by the codes."""
     split = number * (codes.max(initial=0) + 1) + codes
     return np.unique(split, return_inverse=True)[1]
-
-
-def sums(of: Integers, counts: Integers) -> Integers:
-    """(groups,) the sums of the segments' counts."""
-    weights = np.broadcast_to(counts[:, None], of.shape)
-    return np.bincount(of.ravel(), weights.ravel(), of.max(initial=-1) + 1).astype(np.int64)
 
 
 def covering_q_values(p_value: Floats, of: Integers) -> Floats:
@@ -100,8 +113,15 @@ def covering_q_values(p_value: Floats, of: Integers) -> Floats:
     return q_value
 
 
-def covering(certified: NDArray[np.bool_], of: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """(segments,) the place of the finest level at which each is certified, and whether it is."""
+def number_covering(certified: NDArray[np.bool_], of: Integers) -> int:
+    """How many groups cover a segment."""
     found = certified[of]
-    level: Integers = of.shape[1] - 1 - np.argmax(found[:, ::-1], 1)
-    return level, np.any(found, 1)
+    finest = of.shape[1] - 1 - np.argmax(found[:, ::-1], 1)
+    return len(np.unique(of[np.arange(len(of)), finest][np.any(found, 1)]))
+
+
+def nearest(certified: NDArray[np.bool_], groups: Groups) -> Integers:
+    """(groups,) the place of the finest level at which each is certified, -1 if at none."""
+    path, places = groups.of[groups.line], np.arange(len(groups.levels))
+    known = certified[path] & (places <= groups.level[:, None])
+    return np.where(known, places, -1).max(axis=1, initial=-1)

@@ -45,7 +45,6 @@ def shops(countries, cities, each):
 
 def by_the_words(path, p_value, tested, fdr):
     """The groups that cover segments, by trying each threshold of p-values."""
-    best = {}
     for t in sorted({p_value[g] for g in tested}, reverse=True):
         covers = {}
         for segment, groups in enumerate(path):  # from coarse to fine
@@ -53,8 +52,8 @@ def by_the_words(path, p_value, tested, fdr):
             if certified:
                 covers[segment] = certified[-1]
         if len(tested) * t <= fdr * len(set(covers.values())):
-            return covers
-    return best
+            return covers, t
+    return {}, 0
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -77,20 +76,31 @@ def test_groups_are_those_of_the_procedure(seed):
             n[g], k[g] = n.get(g, 0) + rows, k.get(g, 0) + good
     p_value = {g: binom.sf(k[g] - 1, n[g], 0.9) for g in n}
     tested = {g for g in n if 0.9 ** n[g] <= 0.2}
-    covers = by_the_words(path, p_value, tested, 0.2)
-    level = [covers[s][0] if s in covers else "" for s in range(36)]
-    assert found["level"].tolist() == level
-    np.testing.assert_array_equal(found["flagged"], [x != "" for x in level])
+    covers, least = by_the_words(path, p_value, tested, 0.2)
+    lines = [
+        ("all",) if a == "all" else (a, {"country": c, "city": t, "segment": s}[a])
+        for a, c, t, s in zip(*(found[x] for x in ("level", *columns)), strict=True)
+    ]
+    assert len(lines) == len(set(lines)) == len(n) == 1 + 3 + 9 + 36
     doubt = 0.2 * max(len(set(covers.values())), 1) / len(tested)
-    for s, g in covers.items():
-        assert found["group_rows"][s] == n[g]
-        np.testing.assert_allclose(found["group_precision"][s], k[g] / n[g])
-        np.testing.assert_allclose(
-            binom.sf(k[g] - 1, n[g], found["group_lower"][s]), doubt, rtol=1e-6
-        )
-        assert found["group_lower"][s] >= 0.9
-    assert np.isnan(found["group_lower"][~found["flagged"]]).all()
-    np.testing.assert_array_equal(np.isnan(found["q_value"]), 0.9**number > 0.2)
+    for i, g in enumerate(lines):
+        assert (found["rows"][i], found["right"][i]) == (n[g], k[g])
+        np.testing.assert_allclose(found["p_value"][i], p_value[g], rtol=1e-9)
+        assert found["flagged"][i] == (g in tested and p_value[g] <= least)
+        tail = binom.sf(k[g] - 1, n[g], found["lower"][i])
+        np.testing.assert_allclose(tail, doubt if k[g] else 1, rtol=1e-6)
+        assert (found["lower"][i] >= 0.9) == found["flagged"][i] or g not in tested
+        assert np.isnan(found["q_value"][i]) == (g not in tested)
+        assert np.isnan(found["threshold"][i]) == (g[0] != "segment")
+    by = found["certified_by"][found["level"] == "segment"]
+    assert by.tolist() == [covers[s][0] if s in covers else "" for s in range(36)]
+
+
+def single(found):
+    """The lines of the segments, which come last."""
+    some = found["level"] == "segment"
+    assert some[-np.count_nonzero(some) :].all()
+    return Table({name: x[some] for name, x in found.items()})
 
 
 def test_the_procedure_finds_something_at_each_level():
@@ -98,16 +108,25 @@ def test_the_procedure_finds_something_at_each_level():
     columns = shops(2, 2, 2)
     number = np.array([200, 20, 5, 5, 20, 20, 2, 2])
     right = number - [0, 0, 0, 0, 10, 10, 0, 0]
-    found = pj.certify(
-        gates_of(columns), *rows_of(columns, number, right), levels=["country", "city"], fdr=0.1
-    )
-    assert found["level"].tolist() == ["segment", "city", "country", "country", "", "", "", ""]
-    assert found["status"].tolist()[4:] == ["UNCERTIFIED"] * 4
-    assert found["group_rows"].tolist() == [200, 220, 230, 230, 0, 0, 0, 0]
+    found = pj.certify(gates_of(columns), *rows_of(columns, number, right), levels=True, fdr=0.1)
+    assert found["level"].tolist() == ["all", *["country"] * 2, *["city"] * 4, *["segment"] * 8]
+    assert found["country"].tolist() == [None, 0, 1, 0, 0, 1, 1, *[0] * 4, *[1] * 4]
+    assert found["city"].tolist() == [None] * 3 + [0, 1, 2, 3, 0, 0, 1, 1, 2, 2, 3, 3]
+    assert found["shop"].tolist() == [None] * 7 + list(range(8))
+    assert found["rows"][:7].tolist() == [274, 230, 44, 220, 10, 40, 4]
+    assert found["flagged"][:7].tolist() == [False, True, False, True, False, False, False]
+    assert single(found)["certified_by"].tolist() == [
+        "segment",
+        "city",
+        *["country"] * 2,
+        *[""] * 4,
+    ]
+    assert single(found)["status"].tolist() == ["OK", *["TOO_FEW"] * 7]
+    assert found["certified_by"][3:5].tolist() == ["city", "country"]
     # Rows that are right certify all together, those that are wrong included.
     right = number - [0, 0, 0, 0, 4, 0, 0, 0]
     together = pj.certify(gates_of(columns), *rows_of(columns, number, right), levels=[])
-    assert together["level"].tolist() == ["segment"] + ["all"] * 7
+    assert single(together)["certified_by"].tolist() == ["segment"] + ["all"] * 7
 
 
 def test_levels_may_be_a_dict_and_lines_without_rows_are_not_certified():
@@ -116,41 +135,50 @@ def test_levels_may_be_a_dict_and_lines_without_rows_are_not_certified():
     rows = rows_of(columns, number, number)
     gates = gates_of(columns)
     named = pj.certify(gates, *rows, levels=["country", "city"])
-    as_dict = {"country": columns["country"].astype(str), "city": columns["city"].tolist()}
-    given = pj.certify(gates, *rows, levels=as_dict)
+    same = pj.certify(gates, *rows, levels=True)
     for name, column in named.items():
-        np.testing.assert_array_equal(given[name], column)
+        np.testing.assert_array_equal(same[name], column)
+    by_shop = gates_of({"segment": columns["shop"]})
+    rows = rows_of({"segment": columns["shop"]}, number, number)
+    as_dict = {"country": columns["country"].astype(str), "city": columns["city"].tolist()}
+    given = pj.certify(by_shop, *rows, levels=as_dict)
+    for name in ("level", "rows", "lower", "certified_by", "status", "city"):
+        np.testing.assert_array_equal(given[name], named[name])
+    assert given["country"].tolist()[:4] == [None, "0", "1", "2"]
+    named = single(named)
     assert set(named["status"][number == 0]) == {"NO_ROWS"}
-    assert not named["flagged"][number == 0].any() and named["flagged"][number > 0].all()
+    np.testing.assert_array_equal(named["certified_by"] != "", number > 0)
     # A city of the same name in another country is another city.
-    again = pj.certify(gates, *rows, levels={"country": columns["country"], "city": np.zeros(12)})
-    assert again["level"].tolist()[4:9] == ["city"] * 4 + ["segment"]
-    assert again["group_rows"].tolist()[4:8] == [60] * 4
+    levels = {"country": columns["country"], "city": np.zeros(12)}
+    again = pj.certify(by_shop, *rows, levels=levels)
+    assert again["rows"][again["level"] == "city"].tolist() == [60, 60, 200]
+    assert single(again)["certified_by"].tolist()[4:9] == ["city"] * 4 + ["segment"]
 
 
 def test_what_is_too_few_alone_suffices_together_and_sides_are_apart():
     shop = {"segment": np.arange(10)}
     rows = rows_of(shop, np.full(10, 12), np.full(10, 12))
-    alone, together = (pj.certify(gates_of(shop), *rows, levels=x) for x in (None, []))
-    assert set(alone["status"]) == {"TOO_FEW"} and set(together["level"]) == {"all"}
-    assert set(alone) == {x for x in together if "group" not in x and x != "level"}
-    few = pj.certify(gates_of(shop), *rows_of(shop, np.full(10, 2), np.full(10, 2)), levels=[])
+    alone, together = (pj.certify(gates_of(shop), *rows, levels=x) for x in (None, True))
+    assert set(alone["status"]) == {"TOO_FEW"}
+    assert set(single(together)["certified_by"]) == {"all"}
+    assert set(together) - set(alone) == {"level", "certified_by"}
+    few = pj.certify(gates_of(shop), *rows_of(shop, np.full(10, 2), np.full(10, 2)), levels=True)
     assert set(few["status"]) == {"TOO_FEW"} and np.isnan(few["q_value"]).all()
     both = gates_of({"segment": np.repeat(np.arange(10), 2)})
     both["side"] = np.tile(["positive", "negative"], 10)
     both["threshold"] = np.tile([0.5, -0.5], 10)
     scores = np.concatenate([rows[0], -rows[0]])
     labels = np.concatenate([rows[1], np.ones(120, bool)])  # no accepted negative is right
-    sides = pj.certify(both, scores, labels, np.tile(rows[2], 2), levels=[])
-    np.testing.assert_array_equal(sides["flagged"], both["side"] == "positive")
-    assert set(sides["group_rows"][sides["flagged"]]) == {120}
+    sides = pj.certify(both, scores, labels, np.tile(rows[2], 2), levels=True)
+    assert sides["rows"][:2].tolist() == [120, 120] and sides["level"][:2].tolist() == ["all"] * 2
+    np.testing.assert_array_equal(sides["certified_by"] != "", sides["side"] == "positive")
 
 
 @pytest.mark.parametrize(
     ("levels", "told"),
     [
-        ("country", "levels: expected a list of the gate's columns of ids"),
-        (3, "levels: expected a list"),
+        ("country", "levels: expected True, a list of the gate's columns of ids"),
+        (3, "levels: expected True, a list"),
         (["region"], "levels: expected columns of ids of the gate"),
         ({"all": np.zeros(4)}, "levels: 'all' is a level anyway"),
         ({"region": np.zeros(3)}, r"levels\['region'\]: expected"),
@@ -184,7 +212,8 @@ def test_50_labels_a_segment_certify_by_groups_what_they_do_not_alone(rng):
         rows = rows_of(columns, number, rng.binomial(number, share))
         gates = gates_of(columns, 0.95)
         found = pj.certify(gates, *rows, levels=["country", "city"])
-        assert found["flagged"].mean() > 0.9 and not pj.certify(gates, *rows)["flagged"].any()
+        assert (single(found)["certified_by"] != "").mean() > 0.9
+        assert not pj.certify(gates, *rows)["flagged"].any()
 
 
 @pytest.mark.slow
@@ -199,11 +228,12 @@ def test_the_rate_of_false_discoveries(world, most, rng):
         rows = rows_of(columns, number, rng.binomial(number, share))
         found = pj.certify(gates_of(columns), *rows, levels=["country", "city"])
         alone.append(number[pj.certify(gates_of(columns), *rows)["flagged"]].sum() / number.sum())
-        covered.append(number[found["flagged"]].sum() / number.sum())
+        by = single(found)["certified_by"]
+        covered.append(number[by != ""].sum() / number.sum())
         groups = {}
         for name in ("all", "country", "city", "segment"):
             ids = {"all": np.zeros(60, int), "segment": columns["shop"], **columns}[name]
-            for g in np.unique(ids[found["level"] == name]):
+            for g in np.unique(ids[by == name]):
                 inside = ids == g
                 groups[name, g] = (number * share)[inside].sum() / number[inside].sum() <= 0.9
         false.append(np.mean([*groups.values()]) if groups else 0)
