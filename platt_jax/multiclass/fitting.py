@@ -79,8 +79,8 @@ def fit_multiclass(
         weights: (N,) counts of rows >= 0.
         pooling: "none" fits each segment separately. "complete" gives all the parameters of all
             rows. "partial", for model="temperature", takes log(1 / T) of the segments as a sample
-            from a normal population, whose mean and spread are estimated from all of them: the
-            fewer rows a segment has, the closer its temperature is to the population's.
+            from a normal population, averaged over its mean and spread: the fewer rows a segment
+            has, the closer its temperature is to the population's.
         penalty: precision, > 0, of a prior that keeps parameters finite where a class is missing in
             a segment; for "ordinal" the number of rows that are added to each class.
             docs/howto/multiclass.md says of which parameters. "temperature" needs none.
@@ -254,8 +254,9 @@ def _pooled(
         caller.warn(f"pooling: {Status(status).message}")
     b = found.inverse_temperature
     error = found.standard_error
-    if status in (Status.NOT_ESTIMATED, Status.BOUNDARY):
+    if status == Status.NOT_ESTIMATED:
         b, error = (np.full(len(b), x[0, 0]) for x in (one.coefficients, one.standard_errors))
+    if status in (Status.NOT_ESTIMATED, Status.BOUNDARY):
         status = one.status[0]
     made: list[MulticlassFits] = []
     for (which, x), (_, likelihood) in zip(padded, parts, strict=True):

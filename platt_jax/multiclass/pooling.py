@@ -1,7 +1,11 @@
 """Partial pooling of temperatures: log(1 / T) of a segment is Normal(mean, sd^2).
 
-The mean and the standard deviation maximise the marginal likelihood, whose integrals over one
-number are adaptive Gauss-Hermite quadratures (Naylor & Smith 1982).
+The mean and the standard deviation that are told maximise the marginal likelihood, whose integrals
+over one number are adaptive Gauss-Hermite quadratures (Naylor & Smith 1982). What is known of a
+segment averages over all populations, for few segments leave the spread open, and often 0 is its
+likeliest value: populations count by their likelihood and a half-normal prior of the standard
+deviation, flat in the mean (Gelman 2006, "Prior distributions for variance parameters in
+hierarchical models"; Rubin 1981, "Estimation in parallel randomized experiments").
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +28,11 @@ _MAX_ITERATIONS = 100
 _TOL = 1e-7  # of the mean and of the logarithm of the standard deviation
 _STEPS_TO_MODE = 50
 _FARTHEST = 300.0  # of t from 0
+# Standard deviations to average over; a prior beyond 1 knows that T rarely differs by e^2.
+_SPREADS = np.geomspace(0.01, 3, 12)
+_PRIOR_SD = 1.0
+_WELL_KNOWN = 0.25  # error of the logarithm of a spread beside which few others count
+_SHIFT, _SHIFT_WEIGHT = np.polynomial.hermite_e.hermegauss(5)  # in errors, of means and spreads
 
 
 def _inverse_temperatures(t: Floats) -> Floats:
@@ -93,6 +102,15 @@ class _TemperaturePosteriors(NamedTuple):
     weights: Floats  # (K, J) of the nodes
 
 
+class _Told(NamedTuple):
+    """The likeliest population of log(1 / T), and its errors."""
+
+    mean: float
+    sd: float
+    mean_error: float
+    log_sd_error: float
+
+
 class TemperaturePosterior(NamedTuple):
     """What is known of each segment's inverse temperature."""
 
@@ -107,7 +125,7 @@ def pool_temperatures(
     """The population and the posteriors; `pooled` is the inverse temperature of all rows."""
     segments = _TemperatureSegments(parts, pooled)
     if segments.number < 2 or not (np.isfinite(pooled) and pooled > 0):
-        return _without_spread(segments.number, pooled, Status.NOT_ESTIMATED)
+        return _not_estimated(segments.number, pooled)
     population = _TemperatureNormal(0.0, _START_SD)
     mode = np.full(segments.number, population.mean)
     status = Status.MAX_ITERATIONS
@@ -115,7 +133,8 @@ def pool_temperatures(
         nodes, mode = _adapted(segments, population, mode)
         after = _likeliest(nodes, population)
         if after.sd < _LEAST_SD:
-            return _without_spread(segments.number, pooled, Status.BOUNDARY)
+            told = _Told(np.log(pooled), 0.0, np.nan, np.nan)
+            return _averaged(segments, pooled, told, Status.BOUNDARY)
         change = abs(after.mean - population.mean) + abs(np.log(after.sd / population.sd))
         population = after
         if change < _TOL:
@@ -124,36 +143,112 @@ def pool_temperatures(
     found = _posteriors(nodes, population)
     with np.errstate(invalid="ignore"):  # a search that has not converged may end at a saddle
         errors = np.sqrt(np.diag(np.linalg.pinv(found.information)))
-    mean = (found.weights * nodes.t).sum(axis=1)
-    variance = (found.weights * (nodes.t - mean[:, None]) ** 2).sum(axis=1)
-    unseen = population.mean + population.sd * _Z
-    b = pooled * _inverse_temperatures(mean)
+    told = _Told(population.mean + np.log(pooled), population.sd, *map(float, errors))
+    return _averaged(segments, pooled, told, status)
+
+
+def _averaged(
+    segments: _TemperatureSegments, pooled: float, told: _Told, status: Status
+) -> TemperaturePosterior:
+    """The posteriors over all populations, beside what is told of the likeliest one."""
+    log_weights, normal, log_evidence, moments = _populations(segments, *_spreads(told, status))
+    weights, log_density = np.exp(log_weights), log_weights - np.log(normal[1])
+    mean = moments[0] @ weights
+    sd = np.sqrt(np.maximum((moments[1] + moments[0] ** 2) @ weights - mean**2, 0))
+    t = mean[:, None] + sd[:, None] * _Z
+    # What the others say of t: each population by its weight without this segment.
+    others = log_density - log_evidence
+    far = (t[..., None] - normal[0]) / normal[1]
+    log_prior = np.logaddexp.reduce(others[:, None] - far**2 / 2, 2)
+    node_weights = _normalized(log_prior - segments.losses(t) + _Z * _Z / 2 + _LOG_WEIGHT)
+    center = (node_weights * t).sum(axis=1)
+    variance = (node_weights * (t - center[:, None]) ** 2).sum(axis=1)
+    average = weights @ normal[0]
+    spread = np.sqrt(weights @ (normal[1] ** 2 + (normal[0] - average) ** 2))
+    unseen = average + spread * _Z
+    far = (unseen[:, None] - normal[0]) / normal[1]
+    log_prior = np.logaddexp.reduce(log_density - far**2 / 2, 1)
+    unseen_weights = _normalized(log_prior + _Z * _Z / 2 + _LOG_WEIGHT)
+    b = pooled * _inverse_temperatures(center)
     return TemperaturePosterior(
         TemperaturePopulation(
-            mean=np.array(population.mean + np.log(pooled)),
-            sd=np.array(population.sd),
-            mean_error=np.array(errors[0]),
-            log_sd_error=np.array(errors[1]),
-            status=np.array(status, np.int32),
-            nodes=pooled * _inverse_temperatures(np.vstack([nodes.t, unseen])),
-            node_weights=np.vstack([found.weights, np.exp(_LOG_WEIGHT)]),
+            np.array(told.mean),
+            np.array(told.sd),
+            np.array(told.mean_error),
+            np.array(told.log_sd_error),
+            np.array(status, np.int32),
+            pooled * _inverse_temperatures(np.vstack([t, unseen])),
+            np.vstack([node_weights, unseen_weights]),
         ),
         b,
         b * np.sqrt(variance),
     )
 
 
-def _without_spread(number: int, pooled: float, status: Status) -> TemperaturePosterior:
-    """The posteriors if all segments have the temperature of all rows."""
+def _normalized(terms: Floats) -> Floats:
+    """Weights from their logarithms, along the last axis."""
+    weights: Floats = np.exp(terms - terms.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def _spreads(told: _Told, status: Status) -> tuple[Floats, Floats]:
+    """Standard deviations to average over, and the logarithms of the steps between their logs."""
+    error = told.log_sd_error
+    if status == Status.CONVERGED and error < _WELL_KNOWN:
+        return told.sd * np.exp(error * _SHIFT), np.log(_SHIFT_WEIGHT) + _SHIFT**2 / 2
+    return _SPREADS, np.zeros(len(_SPREADS))
+
+
+def _populations(
+    segments: _TemperatureSegments, spreads: Floats, steps: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Populations with these spreads to average over.
+
+    Logarithms of their weights (G,), their means and standard deviations (2, G), logarithms of each
+    segment's evidence (K, G), and the means and variances of its t (2, K, G).
+    """
+    mode, mean = np.zeros(segments.number), 0.0
+    flat = ~segments.derivatives(mode)[:, 1:].any(axis=1)  # which say nothing of populations
+    made: list[tuple[Floats, ...]] = []
+    for sd, step in zip(spreads, steps, strict=True):
+        for _ in range(2):  # the mean of the next smaller spread is near
+            nodes, mode = _adapted(segments, _TemperatureNormal(mean, sd), mode)
+            found = _posteriors(nodes, _TemperatureNormal(mean, sd))
+            error = 1 / np.sqrt(max(found.information[0, 0], len(mode) * 1e-6))
+            shift = float(np.clip(found.gradient[0] * error**2, -2, 2))
+            mean += shift
+            if abs(shift) < error / 10:
+                break
+        means = mean + error * _SHIFT
+        u = (nodes.t[:, None] - means[:, None]) / sd
+        terms = nodes.log_likelihood[:, None] - u * u / 2 + _Z * _Z / 2 + _LOG_WEIGHT
+        evidence = np.logaddexp.reduce(terms, 2) + nodes.log_width[:, None] - np.log(sd)
+        evidence[flat] = 0
+        weights = _normalized(terms)
+        centers = np.einsum("kij,kj->ki", weights, nodes.t)
+        squares = np.einsum("kij,kj->ki", weights, nodes.t**2)
+        # Of the steps of the mean, and of the logarithm of the standard deviation.
+        width = np.log(_SHIFT_WEIGHT) + _SHIFT**2 / 2 + np.log(error) + np.log(sd)
+        log_weight = evidence.sum(axis=0) + width + step - (sd / _PRIOR_SD) ** 2 / 2
+        made.append((log_weight, means, np.full_like(means, sd), evidence, centers, squares))
+    log_weight, means, sds, evidence, centers, squares = (
+        np.concatenate(x, axis=-1) for x in zip(*made, strict=True)
+    )
+    moments = np.stack([centers, np.maximum(squares - centers**2, 0)])
+    log_weight -= np.logaddexp.reduce(log_weight)
+    return log_weight, np.stack([means, sds]), evidence, moments
+
+
+def _not_estimated(number: int, pooled: float) -> TemperaturePosterior:
+    """All segments have the temperature of all rows."""
     nan = np.array(np.nan)
-    estimated = status == Status.BOUNDARY
     weights = np.broadcast_to(np.exp(_LOG_WEIGHT), (number + 1, len(_Z))).copy()
     population = TemperaturePopulation(
-        np.array(np.log(pooled)) if estimated else nan,
-        np.array(0.0) if estimated else nan,
         nan,
         nan,
-        np.array(status, np.int32),
+        nan,
+        nan,
+        np.array(Status.NOT_ESTIMATED, np.int32),
         np.full_like(weights, pooled),
         weights,
     )

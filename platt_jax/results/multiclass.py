@@ -66,7 +66,7 @@ class MulticlassFits(ComparedByValue):
 
 @dataclass(frozen=True, eq=False)
 class TemperaturePopulation(ComparedByValue):
-    """The distribution of a random segment's log(1 / T): Normal(mean, sd^2).
+    """The likeliest distribution of a random segment's log(1 / T): Normal(mean, sd^2).
 
     Attributes:
         mean: its mean.
@@ -75,7 +75,7 @@ class TemperaturePopulation(ComparedByValue):
         log_sd_error: standard error of the logarithm of the standard deviation; NaN as mean_error.
         status: CONVERGED, BOUNDARY (sd = 0), MAX_ITERATIONS or NOT_ESTIMATED.
         nodes: (K + 1, J) inverse temperatures of each segment, and last of an unseen one: the nodes
-            of its posterior distribution.
+            of its posterior distribution, averaged over all such distributions.
         node_weights: (K + 1, J) their probabilities.
     """
 
