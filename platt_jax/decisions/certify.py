@@ -18,6 +18,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Floats, Integers
 from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
+from platt_jax.decisions.exact import clopper_pearson, exact_p_values, hard_labels
 from platt_jax.decisions.gate import NEGATIVE
 from platt_jax.decisions.groups import (
     Groups,
@@ -135,7 +136,7 @@ def certify(
     validation.require_each(scores, labels=labels, segments=segments)
     f = validation.numbers(scores, "scores").astype(np.float64)
     validation.require_flat(f, "scores")
-    y = _labels(labels, f)
+    y = hard_labels(labels, f)
     columns = [gate[name] for name in names]
     keys = columns[0] if len(columns) == 1 else ids.structured(names, columns)
     rows, right = _counts(gate, keys, f, y, segments)
@@ -188,8 +189,8 @@ _TESTED = _Tested._fields[:-1]
 def _tested(groups: Groups, rows: Integers, right: Integers, target: Floats, fdr: float) -> _Tested:
     """Tests groups, given the rows and targets of segments."""
     n, k, goal = groups.sums(rows), groups.sums(right), target[groups.line]
-    p_value = _tails(n, k, goal)
-    too_few = ~(_tails(n, n, goal) <= fdr)
+    p_value = exact_p_values(n, k, goal)
+    too_few = ~(exact_p_values(n, n, goal) <= fdr)
     # Numbers of rows say nothing of how many are right: what cannot be rejected is not counted.
     alone = len(groups.levels) == 1
     tested = (n > 0) & (alone | ~too_few)
@@ -199,7 +200,7 @@ def _tested(groups: Groups, rows: Integers, right: Integers, target: Floats, fdr
     doubt = fdr * max(number_covering(flagged, seen), 1) / max(tested.sum(), 1)
     with np.errstate(invalid="ignore"):
         precision = k / np.where(n > 0, n, np.nan)
-    lower = np.where(n > 0, _clopper_pearson(n, k, doubt), np.nan)
+    lower = np.where(n > 0, clopper_pearson(n, k, doubt), np.nan)
     return _Tested(n, k, precision, lower, p_value, q_value, flagged, too_few)
 
 
@@ -212,24 +213,6 @@ def _names(gate: Table) -> list[str]:
             kind = type(column).__name__
             raise ValueError(f"gate: expected NumPy arrays in the table, got {name!r} as {kind}")
     return [name for name in gate if name not in _OWN]
-
-
-def _labels(labels: Column, f: NDArray[Any]) -> NDArray[np.bool_]:
-    """(N,) whether labels are 1; refuses shares and counts."""
-    values = validation.array(labels, "labels")
-    if values.shape != f.shape:
-        raise ValueError(f"labels: expected one per row, {f.shape}, got shape {values.shape}")
-    if values.dtype.kind in "iuf":
-        if not np.isfinite(values).all():
-            raise ValueError("labels: expected a label of each row, got NaN or infinite ones")
-        odd = values[~np.isin(values, (-1, 0, 1))]
-        if len(odd):
-            what = "counts of several trials" if (odd == np.rint(odd)).all() else "shares"
-            raise ValueError(
-                f"labels: expected {validation.LABEL_CODINGS}, got {odd[0]}: an exact test needs "
-                f"a label of each row, not {what}"
-            )
-    return validation.labels(values) > 0
 
 
 def _counts(
@@ -280,22 +263,3 @@ def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None
             f"of {n.sum():,} accepted rows {right.sum():,} are right, {n.sum() - expected:,.0f} "
             "were expected: the fitted curves are wrong where gates are. Trust certified gates only"
         )
-
-
-def _tails(rows: NDArray[Any], right: NDArray[Any], target: Floats) -> Floats:
-    """(G,) P(so many right or more) if the precision is the target; NaN without rows."""
-    from scipy.special import betainc
-
-    some = right > 0
-    a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
-    tail = np.where(some, betainc(a, np.maximum(b, 1), target), 1.0)
-    return np.where(rows > 0, tail, np.nan)
-
-
-def _clopper_pearson(rows: NDArray[Any], right: NDArray[Any], doubt: float) -> Floats:
-    """(G,) the lower bounds that fail with this probability (Clopper & Pearson 1934)."""
-    from scipy.special import betaincinv
-
-    some = right > 0
-    a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
-    return np.where(some, betaincinv(a, np.maximum(b, 1), doubt), 0.0)

@@ -19,9 +19,10 @@ from platt_jax.decisions.accepted import (
     tails,
 )
 from platt_jax.decisions.accepted_there import KnownThere
+from platt_jax.decisions.exact import first_certified, hard_labels
 from platt_jax.execution.class_rows import ClassRows
 from platt_jax.execution.predicted_rows import are_there
-from platt_jax.execution.segment_rows import row_arrays
+from platt_jax.execution.segment_rows import SegmentRows, row_arrays
 from platt_jax.results import tables
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -40,6 +41,7 @@ def gate(
     level: float = 0.95,
     side: str = POSITIVE,
     weights: Column = None,
+    labels: Column = None,
 ) -> Table:
     """The rows of each segment to accept, so that at least a given share of them is right.
 
@@ -51,6 +53,12 @@ def gate(
     most about one gated segment in twenty has a lower precision than was asked for. For a curve of
     another shape nothing holds, and more labels make it worse. `certify` says of fresh labels which
     gates hold, and needs no curve. docs/explanation/numbers.md has simulations of both.
+
+    With `labels` no curve is needed: the gate is the lowest of some thresholds, each of which
+    accepts about a tenth more rows, that exact binomial tests do not reject, from the most cautious
+    one on. In each segment, with probability `level`, at least the share `precision` of such rows
+    is right, whatever the curve. That needs 59 accepted rows without a mistake for 95 %, and 598
+    for 99.5 %. The rows must be independent, and not those of the fit.
 
     Quadratic, beta and spline curves have the same bound, with the covariance of their own
     parameters; these are not pooled, so they need more labels. Other curves have no standard
@@ -72,6 +80,9 @@ def gate(
         weights: (N,) how many rows each row stands for, >= 0, as in a sample of which some rows
             were drawn more often than others: shares and precisions are then meant of all rows.
             Rows of weight 0 are left out. None for 1 each, or for the weights of SegmentRows.
+        labels: (N,) labels of the rows, as in `fit_segments`, for exact thresholds; None for those
+            by the curves. With labels rows have no weights, are on the host, and are no rows of
+            classes.
 
     Returns:
         A Table with a line for each segment of the rows, in ascending order, and with "both" for
@@ -83,11 +94,13 @@ def gate(
           or a lower one. Infinite if none is;
         - `share` of the rows that is accepted;
         - `precision` that is expected of them, its `standard_error` by the curve's, and its bound
-          `lower`, all NaN if none is accepted; and `target`, the precision that was asked for;
-        - `basis`, "model": they hold as far as the curves do;
+          `lower`, all NaN if none is accepted; with labels the share of right ones, NaN, and its
+          Clopper-Pearson bound; and `target`, the precision that was asked for;
+        - `basis`, "model": they hold as far as the curves do; with labels "exact";
         - `status`: OK; UNREACHED, no threshold reaches the target; REVERSED, lower scores are more
           probable in this segment; NOT_MONOTONE, a curve that is no sigmoid falls somewhere;
-          TOO_FEW, too little is known of the segment's curve, see `triage`; NON_FINITE, the curve
+          TOO_FEW, too little is known of the segment's curve, see `triage`, or with labels so many
+          rows would not suffice if all were right; NON_FINITE, the curve
           is NaN or a score is not finite. No row is accepted unless it is OK.
 
     Raises:
@@ -106,6 +119,8 @@ def gate(
         (True, 0.25)
     """
     if isinstance(calibrator, OneVsRestCalibrator):
+        if labels is not None:
+            raise ValueError("labels: expected None for a calibrator of classes")
         *pairs, weights = _pairs(calibrator, scores, segments, weights)
         given: dict[str, Any] = dict(precision=precision, level=level, side=side, weights=weights)
         return tables.by_class(gate(calibrator.by_class, *pairs, **given))
@@ -113,16 +128,23 @@ def gate(
     validation.require_fraction(level, "level")
     validation.require_one_of(side, (POSITIVE, NEGATIVE, BOTH), "side")
     require_curves(calibrator)
+    there = are_there(calibrator, scores)
+    if labels is not None:
+        _require_plain(weights, not (there or isinstance(scores, SegmentRows)))
     sides = [POSITIVE, NEGATIVE] if side == BOTH else [side]
     asked = precision, NormalDist().inv_cdf(level), side == BOTH
-    if are_there(calibrator, scores):
+    if there:
         known_there = KnownThere(calibrator, scores, segments, weights)
         keys, status = known_there.keys, known_there.status
         firsts = [known_there.first_accepted(x == POSITIVE, *asked) for x in sides]
     else:
+        y = None if labels is None else hard_labels(labels, validation.numbers(scores, "scores"))
 
         def work(known: KnownRows) -> tuple[Any, ...]:
-            return known.status, *(_first_accepted(known, x == POSITIVE, *asked) for x in sides)
+            if y is None:
+                return known.status, *(_first_accepted(known, x == POSITIVE, *asked) for x in sides)
+            made = [first_certified(known, x == POSITIVE, precision, level, y) for x in sides]
+            return made[0][0], *(first for _, first in made)
 
         keys, pieces = known_rows(calibrator, scores, segments, weights, work)
         status, *firsts = jax.tree.map(lambda *x: np.concatenate(x), *pieces)
@@ -132,9 +154,20 @@ def gate(
         name: np.concatenate([x[name] for x in found])[order] for name in found[0]
     }
     columns["target"] = np.full(len(order), float(precision))
-    columns["basis"] = np.full(len(order), "model")
+    columns["basis"] = np.full(len(order), "model" if labels is None else "exact")
     columns["status"] = columns.pop("status")
     return tables.keyed("segment", np.tile(keys, len(sides))[order], columns)
+
+
+def _require_plain(weights: Column, plain: bool) -> None:
+    """Refuses rows that have no exact thresholds."""
+    if weights is not None:
+        raise ValueError("weights: expected None beside labels: an exact test counts rows")
+    if not plain:
+        raise ValueError(
+            "scores: expected an array on the host beside labels; pass scores, segments and labels "
+            "of rows apart"
+        )
 
 
 def _pairs(
