@@ -52,12 +52,7 @@ def pytest_configure(config):
         shapes.CPU = shapes.CPU._replace(chunk_rows=_CHUNK_ROWS[1:])
 
 
-# The first words of the lines of a file: the beginnings of tests' names.
-_THOROUGH = tuple(
-    line.split()[0]
-    for line in (Path(__file__).parent / "thorough.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-)
+_THOROUGH = shards.names(Path(__file__).parent / "thorough.txt")
 
 
 def pytest_itemcollected(item):

@@ -23,3 +23,9 @@ def is_in(name, shard):
     """Whether the test of this name is in this part."""
     part, parts = shard
     return zlib.crc32(name.encode()) % parts == part - 1
+
+
+def names(path):
+    """The lines of a file that are no comments: how the names of some tests begin."""
+    lines = path.read_text().splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))

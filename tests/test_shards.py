@@ -1,6 +1,7 @@
 """Parts of the suite for jobs that run side by side."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 import shards
@@ -24,3 +25,11 @@ def test_one_part_is_all():
 def test_other_words_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="expected a part and the number"):
         shards.parsed(text)
+
+
+def test_the_tests_that_are_left_out_exist():
+    tests = Path(__file__).parent
+    for name in shards.names(tests / "thorough.txt"):
+        file, _, function = name.partition("::")
+        text = (tests.parent / file).read_text()
+        assert f"def {function.partition('[')[0]}" in text if function else "slow" in text, name
