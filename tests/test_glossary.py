@@ -58,7 +58,7 @@ def test_columns_of_tables_are_in_the_glossary(words, rng):
         "Monitor": pj.Monitor.start(alone).update(*rows).table(),
         "threshold_table": alone.threshold_table(0.5),
         "gate": pj.gate(alone, scores, ids),
-        "certify": pj.certify(pj.gate(alone, scores, ids), *rows),
+        "certify": pj.certify(pj.gate(alone, scores, ids), *rows, levels=True),
         "estimate_rates": pj.estimate_rates(alone, scores, ids),
         "estimate_means": pj.estimate_means(
             alone, *rows, pool=scores, pool_segments=ids, width=0.1
