@@ -157,9 +157,10 @@ def _averaged(
     sd = np.sqrt(np.maximum((moments[1] + moments[0] ** 2) @ weights - mean**2, 0))
     t = mean[:, None] + sd[:, None] * _Z
     # What the others say of t: each population by its weight without this segment.
-    others = log_density - log_evidence
-    far = (t[..., None] - normal[0]) / normal[1]
-    log_prior = np.logaddexp.reduce(others[:, None] - far**2 / 2, 2)
+    log_prior = np.full_like(t, -np.inf)
+    for g, others in enumerate((log_density - log_evidence).T):
+        far = (t - normal[0, g]) / normal[1, g]
+        np.logaddexp(log_prior, others[:, None] - far**2 / 2, out=log_prior)
     node_weights = _normalized(log_prior - segments.losses(t) + _Z * _Z / 2 + _LOG_WEIGHT)
     center = (node_weights * t).sum(axis=1)
     variance = (node_weights * (t - center[:, None]) ** 2).sum(axis=1)
