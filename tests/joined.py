@@ -574,8 +574,8 @@ CELLS = {
     "a NaN label": {
         "NaN, told": "triage",
         "left out, told": "Monitor.update",
-        "not an argument": "gate estimate_rates",
-        "refused": "certify plots.risk_coverage judge_pooling",
+        "not an argument": "estimate_rates",
+        "refused": "gate certify plots.risk_coverage judge_pooling",
         "NaN": "estimate_means leave_one_out inference.robust_covariance",
         "segment left out, told": "update",
         "segment left out in part, told": "estimate_drift",
@@ -583,11 +583,11 @@ CELLS = {
     },
     "an invalid label": {
         "refused": (
-            "triage Monitor.update certify plots.risk_coverage estimate_means leave_one_out "
+            "triage Monitor.update gate certify plots.risk_coverage estimate_means leave_one_out "
             "inference.robust_covariance update estimate_drift judge_pooling report.to_html "
             "plots.explore"
         ),
-        "not an argument": "gate estimate_rates",
+        "not an argument": "estimate_rates",
     },
     "no rows": {
         "no lines": "triage Monitor.update gate estimate_rates",
@@ -770,7 +770,7 @@ def page():
         "",
         "What becomes of rows that are given to a function with a calibrator. Each row of the",
         "table is a situation, each cell what the function does by default; a test tries each",
-        "cell. `gate` and `estimate_rates` take rows without labels. `certify` takes gates: its",
+        "cell. `gate` by curves and `estimate_rates` take no labels. `certify` takes gates: its",
         "cells are of gates of such a calibrator. `judge_pooling` takes rows alone, and fits them.",
         "`estimate_means`, `leave_one_out` and `inference.robust_covariance` take the rows that",
         "were fitted: with a NaN among them, the fit of its segment is NaN, too.",

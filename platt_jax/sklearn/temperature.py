@@ -23,9 +23,8 @@ class TemperatureCalibrator:
         inverse_temperature: 1 / T >= 0; with 0 every probability is 1 / C.
         standard_error: standard error of the inverse temperature.
         nll: negative log-likelihood in nats, summed over weighted rows.
-        status: `Status` of the fit. It is MAX_ITERATIONS, too, if the right class has the largest
-            logit in every row. Then there is no best temperature, and this one is so small that
-            rounding hides further improvement.
+        status: `Status` of the fit. If the right class has the largest logit in every row, no
+            temperature is best, and this one is that of Platt's targets, see `fit_multiclass`.
         iterations: number of Newton steps.
         rows: weighted number of rows.
     """
