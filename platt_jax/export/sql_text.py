@@ -27,7 +27,7 @@ from platt_jax.sql import pieces as sql_pieces
 # Maximum numbers of segments and of pieces of curves in an expression, and of bytes: engines take
 # long to read more. ClickHouse reads 262,144 bytes of a query (max_query_size).
 _MOST_IN_EXPRESSION, _MOST_PIECES = 1000, 300
-_LONGEST, _LONGEST_IN = 950_000, {"clickhouse": 250_000}
+_LONGEST, _LONGEST_IN = 1_000_000, {"clickhouse": 250_000}
 _TYPES = {str: "TEXT", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", dt.date: "DATE"}
 _BITS = 64  # size of a BIGINT
 # Widest integers of DuckDB; other engines are assumed to have BIGINT only.
