@@ -20,9 +20,9 @@ from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
 from platt_jax.decisions.exact import clopper_pearson, exact_p_values, hard_labels
 from platt_jax.decisions.gate import NEGATIVE
-from platt_jax.decisions.groups import (
-    Groups,
+from platt_jax.decisions.nested_groups import (
     Levels,
+    NestedGroups,
     covering_q_values,
     groups_of,
     nearest,
@@ -186,7 +186,9 @@ class _Tested(NamedTuple):
 _TESTED = _Tested._fields[:-1]
 
 
-def _tested(groups: Groups, rows: Integers, right: Integers, target: Floats, fdr: float) -> _Tested:
+def _tested(
+    groups: NestedGroups, rows: Integers, right: Integers, target: Floats, fdr: float
+) -> _Tested:
     """Tests groups, given the rows and targets of segments."""
     n, k, goal = groups.sums(rows), groups.sums(right), target[groups.line]
     p_value = exact_p_values(n, k, goal)

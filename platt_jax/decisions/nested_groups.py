@@ -28,7 +28,7 @@ Levels = Sequence[str] | Mapping[str, Column]
 EVERYTHING = "all"  # the level of one group, of all segments
 
 
-class Groups(NamedTuple):
+class NestedGroups(NamedTuple):
     """Groups of segments, of which each level's are within those of the level before."""
 
     levels: list[str]  # from all segments to single ones
@@ -43,13 +43,15 @@ class Groups(NamedTuple):
         return np.bincount(self.of.ravel(), weights.ravel(), len(self.line)).astype(np.int64)
 
 
-def groups_of(gate: Table, names: Sequence[str], levels: Levels | Literal[True] | None) -> Groups:
+def groups_of(
+    gate: Table, names: Sequence[str], levels: Levels | Literal[True] | None
+) -> NestedGroups:
     """The groups of the lines of a gate; lines of another side or target are in other groups."""
     own = "class" if names == ["class"] else "segment"
     line = np.arange(len(gate))
     columns = {name: gate[name] for name in names}
     if levels is None:
-        return Groups([own], line[:, None], line, np.zeros_like(line), columns)
+        return NestedGroups([own], line[:, None], line, np.zeros_like(line), columns)
     number: Integers = np.zeros_like(line)
     for column in gate["side"], gate["target"]:
         number = _within(number, np.unique(column, return_inverse=True)[1])
@@ -69,7 +71,7 @@ def groups_of(gate: Table, names: Sequence[str], levels: Levels | Literal[True] 
         known = level >= known_from.get(name, len(of) - 1)
         shown[name] = np.full(len(line), None)
         shown[name][known] = columns[name][line[known]]
-    return Groups([EVERYTHING, *given, own], numbers, line, level, shown)
+    return NestedGroups([EVERYTHING, *given, own], numbers, line, level, shown)
 
 
 def _columns(
@@ -120,7 +122,7 @@ def number_covering(certified: NDArray[np.bool_], of: Integers) -> int:
     return len(np.unique(of[np.arange(len(of)), finest][np.any(found, 1)]))
 
 
-def nearest(certified: NDArray[np.bool_], groups: Groups) -> Integers:
+def nearest(certified: NDArray[np.bool_], groups: NestedGroups) -> Integers:
     """(groups,) the place of the finest level at which each is certified, -1 if at none."""
     path, places = groups.of[groups.line], np.arange(len(groups.levels))
     known = certified[path] & (places <= groups.level[:, None])
