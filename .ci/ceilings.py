@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 CEILINGS = {
-    "lines": 60_676,
+    "lines": 60_685,
     "classes called ...Rows": 56,
     "names in _there": 30,
     "isinstance of a OneVsRestCalibrator": 27,

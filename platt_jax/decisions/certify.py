@@ -142,7 +142,7 @@ def certify(
     rows, right = _counts(gate, keys, f, y, segments)
     target = np.asarray(gate["target"], float)
     _warn_if_worse(gate, rows, right)
-    groups = groups_of(gate, names, levels)
+    groups = groups_of(gate, names, levels, [*_OWN, *_TESTED, "level", "certified_by"])
     found = _tested(groups, rows, right, target, fdr)
     line, level = groups.line, groups.level
     single = level == len(groups.levels) - 1

@@ -57,8 +57,8 @@ def gate(
     With `labels` no curve is needed: the gate is the lowest of some thresholds, each of which
     accepts about a tenth more rows, that exact binomial tests do not reject, from the most cautious
     one on. In each segment, with probability `level`, at least the share `precision` of such rows
-    is right, whatever the curve. That needs 59 accepted rows without a mistake for 95 %, and 598
-    for 99.5 %. The rows must be independent, and not those of the fit.
+    is right, for a curve of any shape. That needs 59 accepted rows without a mistake for 95 %, and
+    598 for 99.5 %. The rows must be independent, and not those of the fit.
 
     Quadratic, beta and spline curves have the same bound, with the covariance of their own
     parameters; these are not pooled, so they need more labels. Other curves have no standard
@@ -95,7 +95,8 @@ def gate(
         - `share` of the rows that is accepted;
         - `precision` that is expected of them, its `standard_error` by the curve's, and its bound
           `lower`, all NaN if none is accepted; with labels the share of right ones, NaN, and its
-          Clopper-Pearson bound; and `target`, the precision that was asked for;
+          Clopper-Pearson bound, which does not allow for the choice of the threshold: only
+          `target` does; and `target`, the precision that was asked for;
         - `basis`, "model": they hold as far as the curves do; with labels "exact";
         - `status`: OK; UNREACHED, no threshold reaches the target; REVERSED, lower scores are more
           probable in this segment; NOT_MONOTONE, a curve that is no sigmoid falls somewhere;

@@ -44,9 +44,15 @@ class NestedGroups(NamedTuple):
 
 
 def groups_of(
-    gate: Table, names: Sequence[str], levels: Levels | Literal[True] | None
+    gate: Table,
+    names: Sequence[str],
+    levels: Levels | Literal[True] | None,
+    taken: Sequence[str],
 ) -> NestedGroups:
-    """The groups of the lines of a gate; lines of another side or target are in other groups."""
+    """The groups of the lines of a gate; lines of another side or target are in other groups.
+
+    Columns of groups have other names than those that are taken.
+    """
     own = "class" if names == ["class"] else "segment"
     line = np.arange(len(gate))
     columns = {name: gate[name] for name in names}
@@ -56,7 +62,7 @@ def groups_of(
     for column in gate["side"], gate["target"]:
         number = _within(number, np.unique(column, return_inverse=True)[1])
     of, known_from = [number], {}
-    given = _columns(gate, names, names[:-1] if levels is True else levels, own)
+    given = _columns(gate, names, names[:-1] if levels is True else levels, own, taken)
     for place, (name, column) in enumerate(given.items()):
         codes, values = distinct(ids.read_rows(column, len(gate), f"levels[{name!r}]"))
         number = _within(number, codes)
@@ -75,7 +81,7 @@ def groups_of(
 
 
 def _columns(
-    gate: Table, names: Sequence[str], levels: Levels, own: str
+    gate: Table, names: Sequence[str], levels: Levels, own: str, taken: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
     """Ids of groups by the name of their level."""
     if isinstance(levels, str) or not isinstance(levels, Mapping | Sequence):
@@ -88,6 +94,8 @@ def _columns(
             raise ValueError(f"levels: expected columns of ids of the gate, {names}, got {name!r}")
         if name in (EVERYTHING, own):
             raise ValueError(f"levels: {name!r} is a level anyway, expected those in between")
+        if isinstance(levels, Mapping) and name in {*taken, *names}:
+            raise ValueError(f"levels: expected other names than the table's, got {name!r}")
     return {x: levels[x] if isinstance(levels, Mapping) else gate[x] for x in levels}
 
 

@@ -209,7 +209,7 @@ def _pin(state: SearchState) -> SearchState:
         stalled_status=jnp.full_like(state.status, RUNNING),
         pinned=jnp.ones_like(state.pinned),
         status=jnp.full_like(state.status, RUNNING),
-        # Where it took all its steps, as many again.
+        # A search that has taken all its steps gets as many again.
         iterations=jnp.where(state.status == Status.MAX_ITERATIONS, 0, state.iterations),
     )
     return jax.tree.map(lambda a, b: jnp.where(wrong, a, b), pinned, state)

@@ -181,6 +181,8 @@ def test_what_is_too_few_alone_suffices_together_and_sides_are_apart():
         (3, "levels: expected True, a list"),
         (["region"], "levels: expected columns of ids of the gate"),
         ({"all": np.zeros(4)}, "levels: 'all' is a level anyway"),
+        ({"rows": np.zeros(4)}, "levels: expected other names than the table's, got 'rows'"),
+        ({"city": np.zeros(4)}, "levels: expected other names than the table's, got 'city'"),
         ({"region": np.zeros(3)}, r"levels\['region'\]: expected"),
     ],
 )

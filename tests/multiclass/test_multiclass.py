@@ -264,7 +264,7 @@ def test_all_statuses_come_out_of_one_call(rng):
 
 @pytest.mark.parametrize("rows", [1, 3, 10])
 def test_labels_that_logits_predict_have_platts_targets(rows, rng):
-    """Whatever the unit of logits and the other segments. Absent options have no target."""
+    """In any unit of logits, and beside any other segments. Absent options have no target."""
     f = rng.normal(size=(rows, 4))
     present = np.arange(4) != np.where(np.arange(rows) == 0, f[0].argmin(), -1)[:, None]
     y = f.argmax(axis=1)

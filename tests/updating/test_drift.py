@@ -280,7 +280,7 @@ def test_labels_that_come_late_are_not_fitted(dates, rng):
     labels = rng.random(3_000) < 1 / (1 + np.exp(-scores))
     came = np.where(rng.random(3_000) < 0.3, 5, months)
     known = (months < 2) & (came < 2)
-    late = labels ^ ~known  # whatever labels that are not known say
+    late = labels ^ ~known  # labels that are not known say the opposite
     evaluated = months == 2
     late[evaluated] = labels[evaluated]
     if dates:
