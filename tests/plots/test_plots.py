@@ -499,7 +499,7 @@ def test_a_mark_for_each_cell_of_very_many():
 
 
 @pytest.mark.slow
-def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
+def test_a_million_problems_are_drawn_within_40_sorts_of_their_rows(million, pooled):
     K = len(million.keys)
     rng = np.random.default_rng(2)
     segments = np.sort(rng.integers(0, K, 3 * K))
@@ -518,13 +518,16 @@ def test_a_million_problems_are_drawn_in_two_seconds(million, pooled):
         "moves": lambda: plots.shrinkage(partial, million),
         "levels": lambda: plots.levels(replace(million, by_level=of_a_million)),
     }
-    seconds = {}
+    sorts = {}
     for name, make in figures.items():
-        # Of this thread: others may keep the cores busy. `timeit` collects no garbage meanwhile.
-        seconds[name] = timeit.timeit(
-            lambda make=make: make().figure.canvas.draw(), timer=time.thread_time, number=1
-        )
-    assert max(seconds.values()) < 2, seconds
+        drawn = thread_seconds(lambda make=make: make().figure.canvas.draw())
+        sorts[name] = drawn / min(thread_seconds(lambda: np.argsort(p)) for _ in range(3))
+    assert max(sorts.values()) < 40, sorts
+
+
+def thread_seconds(call):
+    """Of this thread: others may keep the cores busy. `timeit` collects no garbage meanwhile."""
+    return timeit.timeit(call, timer=time.thread_time, number=1)
 
 
 def test_what_cannot_be_drawn_is_named(rows, calibrator, pooled):
