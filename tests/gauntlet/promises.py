@@ -124,6 +124,7 @@ LINES = {
         3,
     ),
     "gate, certify": Line(deciding.gates, ("gate", "certify"), 2),
+    "gate by labels, certify groups": Line(deciding.exact_gates, ("gate", "certify"), 2),
     "metrics": Line(
         measuring.numbers,
         (*(f"metrics.{x}" for x in measuring.NUMBERS), "metrics.brier_decomposition"),

@@ -120,3 +120,25 @@ def judge_pooling(cell: Cell) -> None:
         cell.want(np.isfinite(judged[name]).all(), f"{name} is not finite")
     cell.want(judged["difference"][by_name["complete"]] == 0, "complete differs from itself")
     cell.want((judged["log_loss"] >= 0).all(), "a negative log loss")
+    # Labels that are never known are of rows that are not fitted, and those known at once change
+    # nothing.
+    at_once = pj.judge_pooling(scores, labels, segments, times, [2], offset=offset, available=times)
+    for name in ("pooling", "rows", "log_loss", "difference"):
+        same = np.array_equal(at_once[name], judged[name])
+        cell.want(same, f"labels that are known at once: another {name}")
+    never = times < 2
+    never &= np.random.default_rng(world.seed).random(len(times)) < 0.3
+    if (never | (times == 2)).all():
+        return
+    late = pj.judge_pooling(
+        *(scores, labels, segments, times, [2]),
+        **dict(offset=offset, available=np.where(never, np.nan, times)),
+    )
+    kept = ~never
+    fewer = None if offset is None else offset[kept]
+    without = pj.judge_pooling(
+        scores[kept], labels[kept], segments[kept], times[kept], [2], offset=fewer
+    )
+    for name in ("pooling", "rows", "log_loss"):
+        same = np.array_equal(late[name], without[name])
+        cell.want(same, f"labels that are never known: another {name}")
