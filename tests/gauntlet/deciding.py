@@ -12,7 +12,7 @@ from .judging import FEW
 STATES = {"OK", "UNREACHED", "EXCEEDED", "NOT_MONOTONE", "NON_FINITE"}
 GATES = {"OK", "UNREACHED", "REVERSED", "TOO_FEW", "NON_FINITE"}
 MOST = 0.15  # share of violating gates, for which the issue is honest at 20 labels
-RARE = 1e-5  # a rate at which not one gate or group of a few hundred worlds violates
+RARE = 1e-5  # a rate at which no group of a few hundred worlds violates
 
 
 def thresholds(cell: Cell) -> None:
@@ -127,7 +127,7 @@ def _certified(cell: Cell, table, proof, what: str) -> None:
 
 
 def exact_gates(cell: Cell) -> None:
-    """Gates by labels, and groups that cover segments: none violates at so small a rate."""
+    """Gates by labels violate as often as their level says; groups that cover, never at RARE."""
     night = cell.world.nights[0]
     if not len(night) or night.offset is not None:
         return
@@ -135,12 +135,15 @@ def exact_gates(cell: Cell) -> None:
     for side, target in (("positive", 0.6), ("negative", 0.8)):
         table = pj.gate(
             *(made, night.scores, night.segments),
-            **dict(precision=target, level=1 - RARE, side=side, labels=night.labels),
+            **dict(precision=target, level=0.95, side=side, labels=night.labels),
         )
         cell.want(set(table["status"]) <= GATES, f"{side}: {set(table['status'])}")
         _accepts_what_it_says(cell, table, night, side)
-        violating = _violating(table, night, target)
-        cell.want(not violating.any() or cell.world.clustered, f"{side}: {violating.sum()} violate")
+        enough = int((table["status"] != "TOO_FEW").sum())
+        violating = int(_violating(table, night, target).sum())
+        if enough and not cell.world.clustered:
+            many = chance.too_many(violating, enough, 0.05)
+            cell.want(not many, f"{side}: {violating} of {enough} violate")
         group = night.columns[:, 0]
         gates = pj.gate(made, night.scores, night.segments, precision=target, side=side)
         _, first, owner = np.unique(night.segments, return_index=True, return_inverse=True)
