@@ -1,6 +1,7 @@
 """Input as users hand it over: containers, shapes that say something else than meant, hints."""
 
 import warnings
+from decimal import Decimal
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +84,11 @@ def test_what_is_missing_among_objects_is_named():
             pj.fit([1.0, 2.0, 3.0], values)
         with pytest.raises(ValueError, match=message.replace(".*", "numbers")):
             pj.fit([1.0, 2.0, 3.0], [0, 1, 0], weights=values)
+    # Databases' exact numbers, in a column of pandas.
+    values = pandas.Series([Decimal(0), Decimal(1), Decimal(1)])
+    for arguments in ((values, [0, 1, 1]), ([1.0, 2.0, 3.0], values)):
+        with pytest.raises(ValueError, match="got dtype object of Decimal; convert to float"):
+            pj.fit(*arguments)
 
 
 def test_weights_of_one_vs_rest_are_one_per_row(rng):

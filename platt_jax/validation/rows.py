@@ -18,7 +18,7 @@ from platt_jax.validation.values import (
     array,
     broadcast,
     floating,
-    missing_numbers,
+    numbers_as_objects,
 )
 
 LABEL_CODINGS = "bool, {0, 1} or {-1, +1}"
@@ -115,7 +115,7 @@ def _hint(given: Column, read: NDArray[Any]) -> str:
         return f": tuples; if each is a label, pass the positive one: pos_label={positive}"
     words = {word for word in first if isinstance(word, str)}
     if not words:
-        return missing_numbers(read)
+        return numbers_as_objects(read)
     positive = repr(max(words))
     return (
         f"; pass a comparison such as labels == {positive}, or, in fit and fit_segments, "

@@ -88,15 +88,18 @@ def _to_float(values: NDArray[Any]) -> str:
         odd = [x for x in flat if not isinstance(x, Number) and ids.missing(x) is None]
         if odd:
             return f": {type(odd[0]).__name__} such as {reprlib.repr(odd[0])}"
-    return missing_numbers(values)
+    return numbers_as_objects(values)
 
 
-def missing_numbers(values: NDArray[Any]) -> str:
-    """Advice for missing numbers, if there are any, or an empty string."""
-    if values.dtype != object:
-        return ""
-    found = next((what for x in values.ravel().tolist() if (what := ids.missing(x))), None)
-    return f" with {found} in it; convert to float, with NaN for what is missing" if found else ""
+def numbers_as_objects(values: NDArray[Any]) -> str:
+    """Advice for numbers as objects, some of them missing, or an empty string."""
+    flat = values.ravel().tolist() if values.dtype == object else []
+    found = next((what for x in flat if (what := ids.missing(x))), None)
+    if found:
+        return f" with {found} in it; convert to float, with NaN for what is missing"
+    if flat and all(isinstance(x, Number) for x in flat):
+        return f" of {type(flat[0]).__name__}; convert to float"
+    return ""
 
 
 def broadcast(
