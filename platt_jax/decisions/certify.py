@@ -18,7 +18,7 @@ from platt_jax import ids, validation
 from platt_jax.arrays import Floats, Integers
 from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
-from platt_jax.decisions.exact import clopper_pearson, exact_p_values, hard_labels
+from platt_jax.decisions.exact import Evidence, exact_p_values, hard_labels
 from platt_jax.decisions.gate import NEGATIVE
 from platt_jax.decisions.nested_groups import (
     Levels,
@@ -54,6 +54,7 @@ def certify(
     *,
     fdr: float = 0.05,
     levels: Levels | Literal[True] | None = None,
+    clusters: Column = None,
 ) -> Table:
     """Which gates have the precision that was asked for, by fresh labels and without a curve.
 
@@ -88,6 +89,10 @@ def certify(
             which each has the id of a group for each line of the gate. The first level is "all", of
             all segments of a side, and the last one the segments. True means all columns of ids but
             the last. None tests the segments alone.
+        clusters: (N,) ids of rows that depend on each other, such as the fields of a document; None
+            if rows are independent. In each group a cluster counts once, with the share of its
+            accepted rows that is right, and the precision is the mean of these shares. Not beside
+            SegmentRows and ClassRows.
 
     Returns:
         A Table with a line for each line of the gate, in its order; with `levels` after a line for
@@ -95,11 +100,12 @@ def certify(
 
         - `segment`, or one column for each of its several columns, or `class`; and `side`,
           `threshold` and `target`, as in the gate;
-        - `rows`, the number of accepted rows, and `right`, how many of them are of their side;
+        - `rows`, the number of accepted rows, and `right`, how many of them are of their side; with
+          clusters `clusters`, the number of those with accepted rows;
         - `precision`, the share of these; NaN without rows;
-        - `lower`, the Clopper-Pearson bound of the precision, which allows for the selection of
-          the certified segments. It is the target or more where a segment is certified, and below
-          it elsewhere; NaN without rows;
+        - `lower`, the bound of the precision, Clopper and Pearson's unless there are clusters of
+          several rows. It allows for the selection of the certified segments: it is the target or
+          more where a segment is certified, and below it elsewhere; NaN without rows;
         - `p_value` and `q_value`, NaN without accepted rows; and `flagged`, whether the segment is
           certified: its q-value is at most `fdr`;
         - with `levels`: `level`, such as "all"; None for ids of finer levels, and NaN for the
@@ -131,6 +137,8 @@ def certify(
     names = _names(gate)
     kind = ClassRows if names == ["class"] else SegmentRows
     if isinstance(scores, kind):
+        if clusters is not None:
+            raise ValueError(f"clusters: expected None beside {kind.__name__}; give the arrays")
         given = row_arrays(scores, "weights", "offset", labels=labels, segments=segments)
         scores, labels, segments = given.scores, given.labels, given.segments
     validation.require_each(scores, labels=labels, segments=segments)
@@ -139,11 +147,11 @@ def certify(
     y = hard_labels(labels, f)
     columns = [gate[name] for name in names]
     keys = columns[0] if len(columns) == 1 else ids.structured(names, columns)
-    rows, right = _counts(gate, keys, f, y, segments)
+    accepted = _accepted(gate, keys, f, y, segments, clusters)
     target = np.asarray(gate["target"], float)
-    _warn_if_worse(gate, rows, right)
+    _warn_if_worse(gate, accepted)
     groups = groups_of(gate, names, levels, [*_OWN, *_TESTED, "level", "certified_by"])
-    found = _tested(groups, rows, right, target, fdr)
+    found = _tested(groups, accepted, target, fdr)
     line, level = groups.line, groups.level
     single = level == len(groups.levels) - 1
     status = np.select(
@@ -158,7 +166,7 @@ def certify(
         "side": gate["side"][line],
         "threshold": np.where(single, np.asarray(gate["threshold"], float)[line], np.nan),
         "target": target[line],
-        **{name: getattr(found, name) for name in _TESTED},
+        **{name: x for name, x in zip(_TESTED, found, strict=False) if x is not None},
     }
     if levels is not None:
         by = nearest(found.flagged, groups)
@@ -170,11 +178,45 @@ def certify(
     return table
 
 
+class _Accepted(NamedTuple):
+    """Accepted rows (n,) of the lines of a gate."""
+
+    line: Integers
+    right: NDArray[np.bool_]
+    cluster: Integers | None  # None if each row is one of its own
+
+    def of(self, groups: NestedGroups) -> Evidence:
+        """What they say of each group."""
+        rows, right = (groups.sums(x) for x in self.counts(len(groups.of)))
+        if self.cluster is None:
+            return Evidence(rows, right, np.ones(len(rows), bool))
+        number = self.cluster.max(initial=0) + 1
+        group = groups.of[self.line].ravel()
+        cluster, label = (np.repeat(x, groups.of.shape[1]) for x in (self.cluster, self.right))
+        pairs, pair = np.unique(group * number + cluster, return_inverse=True)
+        owner, sizes = pairs // number, np.bincount(pair)
+        shares = np.bincount(pair, label) / np.maximum(sizes, 1)
+        each = np.bincount(owner, minlength=len(rows))
+        return Evidence(each, np.bincount(owner, shares, len(rows)), each == rows)
+
+    def counts(self, lines: int) -> tuple[Integers, Integers]:
+        """(lines,) numbers of rows, and how many of them are right."""
+        rows, right = (np.bincount(x, minlength=lines) for x in (self.line, self.line[self.right]))
+        return rows, right
+
+    def weights(self) -> Floats:
+        """(n,) one for each cluster, whatever lines its rows are of."""
+        if self.cluster is None:
+            return np.ones(len(self.line))
+        return 1 / np.bincount(self.cluster)[self.cluster]
+
+
 class _Tested(NamedTuple):
     """Tests of groups, of each of which are the accepted rows."""
 
     rows: Integers
     right: Integers
+    clusters: Integers | None  # None if rows have none
     precision: Floats
     lower: Floats
     p_value: Floats
@@ -186,24 +228,25 @@ class _Tested(NamedTuple):
 _TESTED = _Tested._fields[:-1]
 
 
-def _tested(
-    groups: NestedGroups, rows: Integers, right: Integers, target: Floats, fdr: float
-) -> _Tested:
-    """Tests groups, given the rows and targets of segments."""
-    n, k, goal = groups.sums(rows), groups.sums(right), target[groups.line]
-    p_value = exact_p_values(n, k, goal)
+def _tested(groups: NestedGroups, accepted: _Accepted, target: Floats, fdr: float) -> _Tested:
+    """Tests groups, given the accepted rows and the targets of lines."""
+    by_line = accepted.counts(len(target))
+    rows, right = (groups.sums(x) for x in by_line)
+    evidence, goal = accepted.of(groups), target[groups.line]
+    n, p_value = evidence.number, evidence.p_values(goal)
     too_few = ~(exact_p_values(n, n, goal) <= fdr)
     # Numbers of rows say nothing of how many are right: what cannot be rejected is not counted.
     alone = len(groups.levels) == 1
     tested = (n > 0) & (alone | ~too_few)
-    seen = groups.of[rows > 0]
+    seen = groups.of[by_line[0] > 0]
     q_value = covering_q_values(np.where(tested, p_value, np.nan), seen)
     flagged = q_value <= fdr
     doubt = fdr * max(number_covering(flagged, seen), 1) / max(tested.sum(), 1)
     with np.errstate(invalid="ignore"):
-        precision = k / np.where(n > 0, n, np.nan)
-    lower = np.where(n > 0, clopper_pearson(n, k, doubt), np.nan)
-    return _Tested(n, k, precision, lower, p_value, q_value, flagged, too_few)
+        precision = evidence.right / np.where(n > 0, n, np.nan)
+    clusters = None if accepted.cluster is None else n
+    lower = evidence.lower(doubt)
+    return _Tested(rows, right, clusters, precision, lower, p_value, q_value, flagged, too_few)
 
 
 def _names(gate: Table) -> list[str]:
@@ -217,32 +260,39 @@ def _names(gate: Table) -> list[str]:
     return [name for name in gate if name not in _OWN]
 
 
-def _counts(
-    gate: Table, keys: NDArray[Any], f: Floats, y: NDArray[np.bool_], segments: Column
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(G,) numbers of accepted rows of each line, and how many of them are right."""
-    rows = np.zeros(len(keys), np.int64)
-    right = np.zeros(len(keys), np.int64)
+def _accepted(
+    gate: Table,
+    keys: NDArray[Any],
+    f: Floats,
+    y: NDArray[np.bool_],
+    segments: Column,
+    clusters: Column,
+) -> _Accepted:
+    """The accepted rows of each line."""
     owner, present = distinct(ids.read_like(keys, segments, len(f)))
+    cluster = None
+    if clusters is not None:
+        cluster = distinct(ids.read_rows(clusters, len(f), "clusters"))[0]
+    found = []
     for side in np.unique(gate["side"]):
         lines = np.flatnonzero((gate["side"] == side) & (gate["status"] == "OK"))
         own, known = distinct(split_columns(keys[lines]))
         if len(known) < len(lines):
             raise ValueError("gate: expected one line for each segment and side")
         place = get_indexer(known, split_columns(present), "segments")[owner]
-        here = place >= 0
+        here = np.flatnonzero(place >= 0)
         line = lines[np.argsort(own)][place[here]]
         threshold = np.asarray(gate["threshold"], float)[line]
-        score, label = f[here], y[here]
         below = side == NEGATIVE
-        accepted = score <= threshold if below else score >= threshold
-        line, label = line[accepted], label[accepted] != below
-        rows += np.bincount(line, minlength=len(keys))
-        right += np.bincount(line[label], minlength=len(keys))
-    return rows, right
+        accepted = f[here] <= threshold if below else f[here] >= threshold
+        here, line = here[accepted], line[accepted]
+        found.append((line, y[here] != below, here))
+    nothing = np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0, np.int64)
+    line, right, here = (np.concatenate(x) for x in zip(nothing, *found, strict=True))
+    return _Accepted(line, right, None if cluster is None else cluster[here])
 
 
-def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None:
+def _warn_if_worse(gate: Table, accepted: _Accepted) -> None:
     """Warns if more of all accepted rows are wrong than the curves allow.
 
     The number of mistakes is a Poisson variable, whose mean is a gamma variable by the errors of
@@ -250,10 +300,13 @@ def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None
     """
     from scipy.special import betainc
 
+    weights = accepted.weights()
+    rows = np.bincount(accepted.line, weights, len(gate))
+    right = (weights * accepted.right).sum()
     some = rows > 0
     n, error = rows[some], gate["standard_error"][some]
     m = np.minimum(gate["precision"][some], _SUREST)
-    expected, wrong = (n * (1 - m)).sum(), n.sum() - right.sum()
+    expected, wrong = (n * (1 - m)).sum(), n.sum() - right
     alone, together = ((n * error) ** 2).sum(), (n * error).sum() ** 2
     variance = (1 - _CORRELATION) * alone + _CORRELATION * together
     variance = np.maximum(variance, (_LEAST_SPREAD * expected) ** 2)
@@ -261,7 +314,8 @@ def _warn_if_worse(gate: Table, rows: NDArray[Any], right: NDArray[Any]) -> None
         return
     shape = expected**2 / variance
     if betainc(wrong, shape, expected / (shape + expected)) < _IMPROBABLE:
+        what = "accepted rows" if accepted.cluster is None else "clusters of accepted rows"
         Caller().warn(
-            f"of {n.sum():,} accepted rows {right.sum():,} are right, {n.sum() - expected:,.0f} "
+            f"of {n.sum():,.0f} {what} {right:,.0f} are right, {n.sum() - expected:,.0f} "
             "were expected: the fitted curves are wrong where gates are. Trust certified gates only"
         )

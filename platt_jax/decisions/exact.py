@@ -10,7 +10,7 @@ ends the sequence, so that each test may have the whole level (Angelopoulos, Bat
 Lei 2021, "Learn then test", section 2.3, fixed sequence testing).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from platt_jax.arrays import Floats, Integers
 from platt_jax.columns import Column
 from platt_jax.decisions.accepted import FirstAccepted, KnownRows
 
+# Of sums of shares, and how often an interval is halved to find a bound.
+_ROUNDING, _HALVINGS = 1e-9, 50
 # The next threshold accepts a tenth more rows: each test is one more that may end the sequence.
 _GROWTH = 1.1
 
@@ -94,6 +96,48 @@ def clopper_pearson(rows: NDArray[Any], right: NDArray[Any], doubt: float) -> Fl
     some = right > 0
     a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
     return np.where(some, betaincinv(a, np.maximum(b, 1), doubt), 0.0)
+
+
+class Evidence(NamedTuple):
+    """Accepted rows of G groups, or clusters of rows that depend on each other."""
+
+    number: Integers  # of rows, or of clusters
+    right: Integers | Floats  # sums of labels that are right, or of clusters' shares of these
+    exact: NDArray[np.bool_]  # labels are binomial: no cluster has two rows
+
+    def p_values(self, target: Floats) -> Floats:
+        """(G,) P(so many right or more) at most, if the precision is the target; NaN without rows.
+
+        For shares in [0, 1] by two bounds of the same tail, of which the smaller holds (Hoeffding
+        1963, "Probability inequalities for sums of bounded random variables", theorem 1; Bentkus
+        2004, "On Hoeffding's inequalities", theorem 1.2).
+        """
+        from scipy.special import rel_entr
+
+        whole = np.floor(np.asarray(self.right) + _ROUNDING).astype(np.int64)
+        binomial = exact_p_values(self.number, whole, target)
+        with np.errstate(invalid="ignore"):
+            share = np.minimum(self.right / self.number, 1.0)
+            divergence = rel_entr(share, target) + rel_entr(1 - share, 1 - target)
+            hoeffding = np.where(share > target, np.exp(-self.number * divergence), 1.0)
+        bound = np.minimum(np.minimum(np.e * binomial, hoeffding), 1)
+        return np.where(self.exact | (self.number == 0), binomial, bound)
+
+    def lower(self, doubt: float) -> Floats:
+        """(G,) bounds of the precision that fail with at most this probability; NaN without rows.
+
+        They are where the p-value is the doubt.
+        """
+        whole = np.asarray(self.right).astype(np.int64)
+        found = clopper_pearson(self.number, whole, doubt)
+        if not self.exact.all():
+            low, high = np.zeros(len(found)), self.right / np.maximum(self.number, 1)
+            for _ in range(_HALVINGS):
+                middle = (low + high) / 2
+                below = self.p_values(middle) <= doubt
+                low, high = np.where(below, middle, low), np.where(below, high, middle)
+            found = np.where(self.exact, found, low)
+        return np.where(self.number > 0, found, np.nan)
 
 
 def hard_labels(labels: Column, f: NDArray[Any]) -> NDArray[np.bool_]:

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binom
 
 import platt_jax as pj
+from platt_jax.decisions.exact import Evidence
 from platt_jax.results.tables import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore:of .* accepted rows:RuntimeWarning")
@@ -241,3 +242,101 @@ def test_the_rate_of_false_discoveries(world, most, rng):
         false.append(np.mean([*groups.values()]) if groups else 0)
     assert np.mean(false) <= 0.05 + 3 * np.std(false) / np.sqrt(len(false))
     assert np.mean(covered) >= np.mean(alone)
+
+
+def by_clusters(seed, columns, share, most):
+    """Rows of 1 to `most` a cluster, all of them right or all wrong, in random order."""
+    rng = np.random.default_rng(seed)
+    line = np.repeat(np.arange(len(share)), 40)  # of clusters
+    sizes = rng.integers(1, most + 1, len(line))
+    right = np.repeat(rng.random(len(line)) < share[line], sizes)
+    order = rng.permutation(len(right))
+    line, cluster = (np.repeat(x, sizes)[order] for x in (line, np.arange(len(line))))
+    segments = list(zip(*(x[line] for x in columns.values()), strict=True))
+    return (np.ones(len(line)), right[order], segments), cluster
+
+
+@pytest.mark.parametrize("levels", [None, True])
+def test_clusters_of_one_row_are_rows(levels):
+    columns = shops(2, 2, 3)
+    rows, cluster = by_clusters(0, columns, np.linspace(0.8, 1, 12), 1)
+    found = pj.certify(gates_of(columns), *rows, levels=levels, clusters=cluster)
+    without = pj.certify(gates_of(columns), *rows, levels=levels)
+    assert found.pop("clusters").tolist() == without["rows"].tolist()
+    for name in without:
+        np.testing.assert_array_equal(found[name], without[name])
+
+
+def test_copies_of_rows_are_worth_no_more_than_one(rng):
+    columns = shops(2, 2, 3)
+    share = np.array([0.9, 0.97, 1.0] * 4)
+    (ones, right, ids), cluster = by_clusters(1, columns, share, 1)
+    found = pj.certify(gates_of(columns), ones, right, ids, levels=True, clusters=cluster)
+    four = [x for x in ids for _ in range(4)]
+    copies = pj.certify(
+        *(gates_of(columns), np.repeat(ones, 4), np.repeat(right, 4), four),
+        **dict(levels=True, clusters=np.repeat(cluster, 4)),
+    )
+    assert copies["rows"].tolist() == (4 * found["rows"]).tolist()
+    for name in ("clusters", "precision"):
+        np.testing.assert_array_equal(copies[name], found[name])
+    # A single row of each could not be told from shares: the bounds are those of shares.
+    assert (copies["p_value"] >= found["p_value"] * (1 - 1e-12)).all()
+    assert (copies["lower"] <= found["lower"]).all()
+    clean = found["right"] == found["rows"]
+    np.testing.assert_allclose(copies["p_value"][clean], found["p_value"][clean], rtol=1e-12)
+
+
+def test_p_values_of_shares_are_above_the_exact_tail_and_bounds_invert_them():
+    """Of clusters of two rows of one fate, half of them of two fates."""
+    target, n = 0.8, 40
+    rng = np.random.default_rng(3)
+    draws = rng.random((200_000, n)) < target
+    halves = np.where(np.arange(n) < 20, draws, (draws + (rng.random(draws.shape) < target)) / 2)
+    sums = halves.sum(1)
+    evidence = Evidence(np.full(101, n), np.linspace(30, 40, 101), np.zeros(101, bool))
+    p = evidence.p_values(np.full(101, target))
+    tail = (sums[:, None] >= evidence.right - 1e-9).mean(0)
+    assert (p >= tail - 5 * np.sqrt(tail / len(sums)))[tail > 0].all()
+    assert (np.diff(p) <= 1e-15).all()
+    np.testing.assert_allclose(evidence.p_values(evidence.lower(0.03)), 0.03, rtol=1e-9)
+
+
+def test_the_share_of_clusters_is_their_precision_whatever_group():
+    """A cluster of rows in two segments counts in each of them, and once in both together."""
+    columns = {"country": np.zeros(2, int), "shop": np.arange(2)}
+    ids = [(0, 0), (0, 0), (0, 1), (0, 1), (0, 1)]
+    found = pj.certify(
+        *(gates_of(columns), np.ones(5), [1, 0, 1, 1, 0], ids),
+        **dict(levels=["country"], clusters=["a", "a", "a", "b", "b"]),
+    )
+    assert found["level"].tolist() == ["all", "country", "segment", "segment"]
+    assert found["clusters"].tolist() == [2, 2, 1, 2]
+    np.testing.assert_allclose(found["precision"], [(2 / 3 + 1 / 2) / 2] * 2 + [1 / 2, 3 / 4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [None, True])
+def test_false_discoveries_among_clusters(levels):
+    """As many as were asked for at most, where rows in place of clusters give a third."""
+    columns = shops(2, 2, 4)
+    share = np.full(16, 0.9)  # the target: whatever is certified is wrong
+    of_clusters, of_rows = [], []
+    for seed in range(200):
+        rows, cluster = by_clusters(seed, columns, share, 5)
+        for found, given in ((of_clusters, cluster), (of_rows, None)):
+            made = pj.certify(gates_of(columns), *rows, levels=levels, clusters=given)
+            found.append(made["flagged"].any())
+    assert np.mean(of_clusters) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+    assert np.mean(of_rows) > 0.3
+
+
+def test_clusters_that_cannot_be():
+    columns = {"shop": np.arange(2)}
+    gates, ids = gates_of(columns), np.array([0, 0, 1])
+    with pytest.raises(ValueError, match=r"clusters: expected one id per row, 3 of them, got 2"):
+        pj.certify(gates, np.ones(3), [1, 0, 1], ids, clusters=[0, 1])
+    with pytest.raises(ValueError, match="clusters: expected None beside SegmentRows"):
+        pj.certify(gates, pj.SegmentRows(np.ones(3), [1, 0, 1], ids), clusters=ids)
+    empty = pj.certify(gates, np.zeros(0), np.zeros(0), np.zeros(0, int), clusters=np.zeros(0, int))
+    assert empty["clusters"].tolist() == [0, 0] and np.isnan(empty["lower"]).all()
