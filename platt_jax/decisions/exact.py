@@ -27,9 +27,17 @@ _GROWTH = 1.1
 
 
 def first_certified(
-    known: KnownRows, positive: bool, target: float, level: float, labels: NDArray[np.bool_]
+    known: KnownRows,
+    positive: bool,
+    target: float,
+    level: float,
+    labels: NDArray[np.bool_],
+    halves: bool,
 ) -> tuple[NDArray[Any], FirstAccepted]:
-    """The status of segments, and the first row of each from which on labels certify all rows."""
+    """The status of segments, and the first row of each from which on labels certify all rows.
+
+    With `halves` only rows that are predicted to be of the side may be accepted.
+    """
     if not positive:
         known = known.reversed()
     groups, scores = known.groups, known.scores
@@ -51,6 +59,9 @@ def first_certified(
     fails[tested] = ~(exact_p_values(n[tested], k[tested], target) <= 1 - level)
     allowed = np.zeros(groups.rows, bool)
     allowed[tested] = (_from_here_on(fails, ends) == 0)[tested]
+    if halves:
+        predicted = known.proba >= 0.5 if positive else known.proba > 0.5
+        allowed &= _from_here_on(~predicted, ends) == 0
     place = np.where(allowed, groups.place, groups.by_row(groups.sizes))
     first = groups.minima(place)
     reached = first < groups.sizes

@@ -144,7 +144,8 @@ def gate(
         def work(known: KnownRows) -> tuple[Any, ...]:
             if y is None:
                 return known.status, *(_first_accepted(known, x == POSITIVE, *asked) for x in sides)
-            made = [first_certified(known, x == POSITIVE, precision, level, y) for x in sides]
+            exact = precision, level, y, side == BOTH
+            made = [first_certified(known, x == POSITIVE, *exact) for x in sides]
             return made[0][0], *(first for _, first in made)
 
         keys, pieces = known_rows(calibrator, scores, segments, weights, work)

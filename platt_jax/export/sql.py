@@ -12,9 +12,8 @@ class SqlExport(NamedTuple):
     ``SELECT *, {expression} AS p FROM rows {join}`` computes it, after the statements of `setup`.
 
     Attributes:
-        expression: the probability; NULL where the score is NULL, and without a curve; of curves
-            that are no sigmoids also where the score is NaN. With a threshold true where the row
-            is accepted.
+        expression: the probability; NULL where the score is NULL or NaN, and without a curve. With
+            a threshold true where the row is accepted.
         join: clause after the table of rows; empty without a table of the segments.
         setup: statements that create the table of the segments, one of each level or of the pieces
             of curves, and the view. They replace tables and views of an earlier call. Empty

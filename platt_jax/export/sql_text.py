@@ -62,6 +62,7 @@ def written(
     columns = list(map(expressions.quoted, columns))
     tables = [] if table is None else _tables(found, types, table)
     p = _joined(found, score, tables) if tables else _cases(found, score, columns)
+    p = f"CASE WHEN {expressions.is_number(score)} THEN {p} END"
     names = [one.name for one in tables]
     joins = [_join(one, columns) for one in tables]
     statements = [text for one in tables for text in _setup(found, one)]

@@ -39,6 +39,16 @@ def probability(z: str) -> str:
         ELSE {z} END"""
 
 
+def is_number(x: str) -> str:
+    """Whether not NaN; NULL for NULL.
+
+    By arithmetic: DuckDB 2.0 decides comparisons with constants by the minimum and the maximum that
+    a Parquet file states of a column, which leave NaN out. 1 / x is 0 for infinities; of x = 0
+    the first condition holds.
+    """
+    return f"({x} * 0 = 0 OR 1 / {x} = 0)"
+
+
 def is_far(score: str, AA: str) -> str:
     """Whether the variance of the log-odds might overflow, which ends a query in PostgreSQL."""
     return f"ABS({score}) * SQRT({AA}) > {literal(_FARTHEST)}"

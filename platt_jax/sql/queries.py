@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from platt_jax.model.objective import Derivatives
 from platt_jax.model.statistics import Moments
 from platt_jax.sql.engines import POINTS, ROWS
-from platt_jax.sql.expressions import FAR, LARGEST, literal, quoted
+from platt_jax.sql.expressions import FAR, literal, quoted
 
 # Columns of `POINTS`, the search's numbers for each segment.
 STANDARDIZATION = ("center", "scale")
@@ -288,4 +288,9 @@ def _at_points(names: RelationColumns, pooled: PooledNumbers | None, *which: str
 
 
 def _finite(column: str) -> str:
-    return f"{column} BETWEEN -{LARGEST} AND {LARGEST}"
+    """Whether finite.
+
+    By arithmetic: DuckDB 2.0 decides comparisons with constants by the minimum and the maximum that
+    a Parquet file states of a column, which leave NaN out.
+    """
+    return f"{column} * 0 = 0"

@@ -51,7 +51,7 @@ def judge_pooling(
         segments: (N,) segment ids, as in `fit_segments`.
         times: (N,) time of each row: finite numbers, or dates as NumPy's datetime64.
         cuts: one or more times, ascending, at which the later rows begin.
-        available: (N,) the time from which on each row's label is known, as `times`; NaN, infinite
+        available: (N,) the time from which on each row's label is known, as `times`; NaN, inf
             or NaT means never. Rows are fitted whose time and label are before the cut. None means
             that each label is known at the time of its row. If some labels come before others of
             their time because of what they say, as of questions that may be answered "yes" on any

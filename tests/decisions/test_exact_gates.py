@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from scipy.stats import binom
 
 import platt_jax as pj
@@ -86,6 +87,29 @@ def test_both_sides_and_what_certify_says_of_them(rng):
     truth = rng.random(60_000) < 1 / (1 + np.exp(-5 * fresh))
     proof = pj.certify(both, fresh, truth, np.arange(60_000) % 3)
     assert proof["flagged"].mean() > 0.5
+
+
+@pytest.mark.parametrize("slope", [12.0, -12.0])
+@pytest.mark.parametrize("curve", ["sigmoid", "spline"])
+def test_no_row_is_taken_as_both_classes(slope, curve, rng):
+    """Of steep curves either side alone reaches far beyond the middle."""
+    ids, scores = np.repeat(np.arange(3), 4_000), rng.normal(size=12_000)
+    labels = rng.random(12_000) < expit(slope * scores)
+    made = pj.fit_segments(scores[::2], labels[::2], ids[::2], curve=curve)
+    rows = scores[1::2], ids[1::2]
+    given = {"precision": 0.8, "labels": labels[1::2]}
+    alone = [pj.gate(made, *rows, side=x, **given)["share"] for x in ("positive", "negative")]
+    found = pj.gate(made, *rows, side="both", **given)
+    both = [found["share"][found["side"] == x] for x in ("positive", "negative")]
+    assert (both[0] + both[1] <= 1).all()
+    if slope < 0:
+        assert (found["status"] == "UNREACHED").all()
+        return
+    assert (alone[0] + alone[1] > 1.05).all()
+    p = made.predict_proba(*rows)
+    for of_side, right in ((0, p >= 0.5), (1, p < 0.5)):
+        shares = np.bincount(rows[1], right) / 2_000
+        np.testing.assert_allclose(both[of_side], np.minimum(shares, alone[of_side]), atol=0.06)
 
 
 @pytest.mark.parametrize(

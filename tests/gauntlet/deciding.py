@@ -132,6 +132,11 @@ def exact_gates(cell: Cell) -> None:
     if not len(night) or night.offset is not None:
         return
     made, p = cell.bench.fitted("none"), expit(night.log_odds)
+    both = pj.gate(
+        made, night.scores, night.segments, precision=0.6, side="both", labels=night.labels
+    )
+    shares = [both["share"][both["side"] == x] for x in ("positive", "negative")]
+    cell.want((sum(shares) < 1 + 1e-12).all(), "rows that are taken as both classes")
     for side, target in (("positive", 0.6), ("negative", 0.8)):
         table = pj.gate(
             *(made, night.scores, night.segments),
