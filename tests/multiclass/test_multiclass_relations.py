@@ -1,5 +1,6 @@
 """What must not change a fit of several classes, or must change it in a known way."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -127,6 +128,26 @@ def test_numbers_that_mask_options_are_none(kind, mask, shift):
     np.testing.assert_array_equal(proba(other, kind), proba(rows, kind))
     narrow = rows.change(f=np.where(hidden, max(mask, FINFO), rows.f).astype(np.float32))
     np.testing.assert_allclose(proba(narrow, kind), proba(rows, kind), atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["temperature", "temperature_bias", "vector"])
+@pytest.mark.parametrize("mask", [-1e4, -65504.0])
+@pytest.mark.parametrize("columns", [8, 26])
+def test_numbers_that_mask_most_options_are_none(model, mask, columns):
+    """Questions of two to four options in a table as wide as the widest question."""
+    rng = np.random.default_rng(0)
+    segments, f = np.arange(1000) % 10, 2 * rng.normal(size=(1000, columns))
+    hidden = np.arange(columns) >= rng.integers(2, 5, 1000)[:, None]
+    f[hidden] = -np.inf
+    y = (f / 2 + rng.gumbel(size=f.shape)).argmax(axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of biases of options that no row has
+        one, found = (
+            pj.fit_multiclass(x, y, segments, model=model, classes=range(columns))
+            for x in (f, np.where(hidden, mask, f))
+        )
+    np.testing.assert_array_equal(found.farthest, one.farthest)
+    np.testing.assert_array_equal(found.coefficients, one.coefficients)
 
 
 @pytest.mark.parametrize("mask", [-np.inf, -1e9, FINFO])
