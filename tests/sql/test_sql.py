@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sqlite3
+import warnings
 from functools import partial
 
 import duckdb
@@ -13,7 +14,7 @@ from data import labels_of, rows_of
 from rows_elsewhere import fit_relation, predict_relation
 
 import platt_jax as pj
-from platt_jax import Flag, GaussianPrior, Options, Status
+from platt_jax import Flag, GaussianPrior, Options, Status, export
 from platt_jax.sql import database, engines, queries, relation_rows
 
 COLUMNS = {"score": "f", "label": "y", "segment": "s"}
@@ -256,6 +257,47 @@ def test_parquet_files(tmp_path):
     weights = columns["w"]
     expected = pj.fit_segments(columns["f"], columns["y"], columns["s"], weights=weights)
     assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("odd", ["f", "w", "o"])
+@pytest.mark.parametrize(
+    "how", [{}, {"pooling": "partial"}, {"options": Options(non_finite="omit")}], ids=str
+)
+def test_nan_in_parquet_files(tmp_path, odd, how):
+    """The minimum and the maximum that the files of pyarrow state of a column leave NaN out."""
+    columns = made() | {"f": plain()["f"]}
+    columns["o"] = 0.1 * columns["f"]
+    columns[odd] = np.where(np.arange(3000) % 200 == 7, np.nan, columns[odd])
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of segments whose rows are not finite
+        found = fit_relation(
+            str(tmp_path / "rows.parquet"), **COLUMNS, weight="w", offset="o", **how
+        )
+        expected = pj.fit_segments(
+            *(columns[x] for x in "fys"), weights=columns["w"], offset=columns["o"], **how
+        )
+    for name in ("status", "flags", "n_pos", "n_neg"):
+        np.testing.assert_array_equal(getattr(found.fit, name), getattr(expected.fit, name))
+    np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-6)
+
+
+@pytest.mark.parametrize("table", [None, "parameters"])
+@pytest.mark.parametrize("threshold", [None, 0.5])
+@pytest.mark.parametrize("how", [{}, {"pooling": "partial"}, {"curve": "isotonic"}])
+def test_exports_give_null_for_nan_in_parquet_files(tmp_path, table, threshold, how):
+    columns = plain(number=5)
+    calibrator = pj.fit_segments(*(columns[x] for x in "fys"), **how)
+    columns["f"] = np.where(np.arange(3000) % 200 == 7, np.nan, columns["f"])
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    written = export.to_sql(calibrator, "f", "s", table=table, threshold=threshold)
+    connection = duckdb.connect()
+    for statement in written.setup:
+        connection.execute(statement)
+    rows = f"'{tmp_path / 'rows.parquet'}' {written.join}"
+    found = connection.execute(f"SELECT f, {written.expression} FROM {rows}").fetchall()
+    assert len(found) == 3000
+    assert all((p is None) == np.isnan(f) for f, p in found)
 
 
 def test_predictions_of_odd_scores_and_unseen_segments(put):
