@@ -1,11 +1,18 @@
-"""Tables of databases, through Python's database API (PEP 249) or SQLAlchemy."""
+"""Tables of databases, through Python's database API (PEP 249) or SQLAlchemy.
 
+Where an engine can take them so, points are parameters of the query that reads them, and no table
+is made for them. A connection is left as it came, with the transaction that it had or without one.
+"""
+
+import datetime as dt
+import json
+import math
 import secrets
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import sqlglot
@@ -13,9 +20,7 @@ from sqlglot import exp
 
 from platt_jax.sql.engines import POINTS, ROWS, QueryEngine, schema, with_tables
 from platt_jax.sql.expressions import quoted
-from platt_jax.sql.points import ParameterizedQuery, as_arrays, as_json, sql_type
 from platt_jax.sql.queries import COMPUTED_ONCE
-from platt_jax.sql.transactions import execute, repeatable, restored_transaction
 
 _SAMPLED_ROWS = 1000
 _MATERIALIZING = "sqlite", "postgres"  # dialects with AS MATERIALIZED
@@ -35,6 +40,33 @@ _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "named": lambda i: f":p{i}",
     "pyformat": lambda i: f"%(p{i})s",
 }
+# DuckDB's types of columns of points, by tests of Arrow's types.
+_TYPES = {
+    pa.types.is_floating: "DOUBLE",
+    pa.types.is_integer: "BIGINT",
+    pa.types.is_boolean: "BOOLEAN",
+    pa.types.is_date: "DATE",
+    pa.types.is_timestamp: "TIMESTAMP",
+    pa.types.is_binary: "BLOB",
+    pa.types.is_large_binary: "BLOB",
+}
+# Types whose values JSON has.
+_IN_JSON = (
+    pa.types.is_floating,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
+
+
+class ParameterizedQuery(NamedTuple):
+    """A table of points in a query."""
+
+    query: str  # reads the table, with the driver's placeholders
+    parameters: list[Any]  # one for each placeholder
 
 
 class Database:
@@ -53,8 +85,7 @@ class Database:
                 f"{type(connection).__name__}"
             )
         self._connection = connection
-        driver = getattr(connection, "driver_connection", connection)
-        library = type(driver).__module__.partition(".")[0]
+        library = type(_driver(connection)).__module__.partition(".")[0]
         self._dialect = _dialect_name(dialect or library)
         self._style = getattr(sys.modules.get(library), "paramstyle", "qmark")
         self._table = sqlglot.to_table(table, dialect=self._dialect)
@@ -63,7 +94,7 @@ class Database:
         """See `QueryEngine`."""
         with (
             closing(self._connection.cursor()) as cursor,
-            restored_transaction(self._connection, self._dialect),
+            _restored_transaction(self._connection, self._dialect),
             self._sent(cursor, query, points) as sent,
         ):
             _execute(cursor, sent)
@@ -90,20 +121,20 @@ class Database:
     def extended(self, query: str, points: pa.Table) -> Any:
         """See `QueryEngine`: a cursor over the result."""
         cursor = self._connection.cursor()
-        with restored_transaction(self._connection, self._dialect):
+        with _restored_transaction(self._connection, self._dialect):
             sent = self._as_parameters(query, points)
             if sent is None:  # the table has to stay as long as the cursor
                 table = f"{POINTS}_{secrets.token_hex(8)}"
                 self._upload(cursor, points, table)
                 sent = ParameterizedQuery(self._text(query, table, points), [])
-        with restored_transaction(self._connection, self._dialect):
+        with _restored_transaction(self._connection, self._dialect):
             _execute(cursor, sent)
         return cursor
 
     @contextmanager
     def held(self, columns: Sequence[str], snapshot: bool) -> Iterator[QueryEngine]:
         """See `QueryEngine`."""
-        state = repeatable if self._dialect == "postgres" else nullcontext
+        state = _repeatable if self._dialect == "postgres" else nullcontext
         with (
             state(self._connection) as fixed,
             self._copied(columns, snapshot and fixed is not True) as engine,
@@ -118,15 +149,15 @@ class Database:
             return
         table = f"{ROWS}_{secrets.token_hex(8)}"
         chosen = f"SELECT {', '.join(map(quoted, columns))} FROM {ROWS}"
-        with restored_transaction(self._connection, self._dialect):
+        with _restored_transaction(self._connection, self._dialect):
             create = self._text(f"CREATE TEMPORARY TABLE {table} AS {chosen}")
-            execute(self._connection, create)
+            _run_statement(self._connection, create)
         try:
             yield Database(table, self._connection, self._dialect)
         finally:
             # After an error PostgreSQL drops the table itself, and refuses statements until then.
-            with suppress(Exception), restored_transaction(self._connection, self._dialect):
-                execute(self._connection, f"DROP TABLE {table}")
+            with suppress(Exception), _restored_transaction(self._connection, self._dialect):
+                _run_statement(self._connection, f"DROP TABLE {table}")
 
     @contextmanager
     def _sent(
@@ -145,13 +176,13 @@ class Database:
             self._upload(cursor, points, table)
             yield ParameterizedQuery(self._text(query, table, points), [])
         finally:
-            execute(self._connection, f"DROP TABLE IF EXISTS {table}")
+            _run_statement(self._connection, f"DROP TABLE IF EXISTS {table}")
 
     def _as_parameters(self, query: str, points: pa.Table) -> ParameterizedQuery | None:
         """The query with its points as parameters; None where they need a table."""
         sent = None
         if self._dialect == "postgres" and self._style in ("format", "pyformat"):
-            sent = as_arrays(points)
+            sent = _as_arrays(points)
         elif self._dialect == "sqlite" and self._style == "qmark":
             sent = as_json(points)
         if sent is None:
@@ -176,7 +207,7 @@ class Database:
     def _upload(self, cursor: Any, points: pa.Table, table: str) -> None:
         """Create a temporary table of this name with these rows."""
         kinds = ", ".join(
-            f"{field.name} {sql_type(field.type, 'duckdb')}" for field in points.schema
+            f"{field.name} {_sql_type(field.type, 'duckdb')}" for field in points.schema
         )
         create = f"CREATE TEMPORARY TABLE {table} ({kinds})"
         cursor.execute(sqlglot.transpile(create, read="duckdb", write=self._dialect)[0])
@@ -195,7 +226,7 @@ def _execute(cursor: Any, sent: ParameterizedQuery) -> None:
 def _adapt_to_postgres(parsed: Any, points: pa.Table | None) -> None:
     """Compare texts with columns of any type, and compute what is used often once for each row."""
     kinds = {} if points is None else schema(points)
-    texts = {name for name, kind in kinds.items() if sql_type(kind, "duckdb") == "TEXT"}
+    texts = {name for name, kind in kinds.items() if _sql_type(kind, "duckdb") == "TEXT"}
     for equal in list(parsed.find_all(exp.EQ)):
         if isinstance(equal.expression, exp.Column) and equal.expression.name in texts:
             equal.set("this", exp.cast(equal.this.copy(), "text"))
@@ -230,3 +261,134 @@ def _dialect_name(name: str) -> str:
             f"{name!r}"
         )
     return name
+
+
+# --- points as parameters -------------------------------------------------------------------------
+
+
+def _as_arrays(points: pa.Table) -> ParameterizedQuery:
+    """An array for each column, in PostgreSQL."""
+    arrays = ", ".join(f"%s::{_sql_type(field.type, 'postgres')}[]" for field in points.schema)
+    return ParameterizedQuery(
+        f"SELECT * FROM UNNEST({arrays})", [column.to_pylist() for column in points.columns]
+    )
+
+
+def as_json(points: pa.Table) -> ParameterizedQuery | None:
+    """A JSON text of all rows, in SQLite; None if JSON has no such values.
+
+    SQLite reads decimals between 1e-17 and 1e17 exactly, and others within two units in the last
+    place.
+    """
+    columns = [column.to_pylist() for column in points.columns]
+    if not all(any(is_one(kind) for is_one in _IN_JSON) for kind in points.schema.types):
+        return None
+    if any(isinstance(x, float) and math.isinf(x) for values in columns for x in values):
+        return None
+    rows = json.dumps([[_in_json(x) for x in row] for row in zip(*columns, strict=True)])
+    each = ", ".join(f"JSON_EXTRACT(value, '$[{i}]')" for i in range(points.num_columns))
+    # Without LIMIT, SQLite would read the text again for every row that is joined.
+    return ParameterizedQuery(f"SELECT {each} FROM JSON_EACH(?) LIMIT -1", [rows])
+
+
+def _in_json(x: Any) -> Any:
+    """A value as `sqlite3` stores it."""
+    if isinstance(x, dt.datetime):
+        return x.isoformat(" ")
+    if isinstance(x, float) and math.isnan(x):
+        return None
+    return x if x is None or isinstance(x, (str, int, float)) else str(x)
+
+
+def _sql_type(kind: pa.DataType, dialect: str) -> str:
+    """The type of a column of points."""
+    name = next((name for is_one, name in _TYPES.items() if is_one(kind)), "TEXT")
+    if pa.types.is_decimal(kind):
+        name = f"DECIMAL({kind.precision}, {kind.scale})"
+    return exp.DataType.build(name, dialect="duckdb").sql(dialect=dialect)
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _repeatable(connection: Any) -> Iterator[bool]:
+    """Let PostgreSQL's queries within read one state of the database; says whether they do.
+
+    They do not in a transaction that was begun with a lower isolation.
+    """
+    before = _in_transaction(connection)
+    with _restored_transaction(connection, "postgres"), closing(connection.cursor()) as cursor:
+        if before is False:
+            if _autocommits(connection):
+                cursor.execute("BEGIN")
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute("SHOW transaction_isolation")
+        yield cursor.fetchone()[0] in ("repeatable read", "serializable")
+
+
+@contextmanager
+def _restored_transaction(connection: Any, dialect: str) -> Iterator[None]:
+    """End a transaction that begins within; in one that was there, undo only what failed."""
+    before = _in_transaction(connection)
+    if before and dialect == "postgres":
+        with _savepoint(connection):
+            yield
+        return
+    try:
+        yield
+    except BaseException:
+        if before is False:
+            with suppress(Exception):  # the first error tells more
+                _end(connection, "ROLLBACK")
+        raise
+    if before is False:
+        _end(connection, "COMMIT")
+
+
+@contextmanager
+def _savepoint(connection: Any) -> Iterator[None]:
+    name = "platt_jax"
+    _run_statement(connection, f"SAVEPOINT {name}")
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the first error tells more
+            _run_statement(connection, f"ROLLBACK TO SAVEPOINT {name}")
+            _run_statement(connection, f"RELEASE SAVEPOINT {name}")
+        raise
+    _run_statement(connection, f"RELEASE SAVEPOINT {name}")
+
+
+def _run_statement(connection: Any, statement: str) -> None:
+    """Execute a statement without a result."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+
+
+def _end(connection: Any, how: str) -> None:
+    if not _in_transaction(connection):
+        return
+    if _autocommits(connection):  # some drivers then ignore their own methods
+        _run_statement(connection, how)
+    else:
+        (connection.commit if how == "COMMIT" else connection.rollback)()
+
+
+def _in_transaction(connection: Any) -> bool | None:
+    """Whether a transaction has begun; None if the driver does not tell.
+
+    The connection is one of Python's database interface, or SQLAlchemy's cover of one.
+    """
+    driver = _driver(connection)
+    begun: bool | None = getattr(driver, "in_transaction", None)  # of sqlite3
+    status = getattr(getattr(driver, "info", None), "transaction_status", None)  # of psycopg
+    return begun if status is None else status != 0
+
+
+def _autocommits(connection: Any) -> bool:
+    return getattr(_driver(connection), "autocommit", None) is True
+
+
+def _driver(connection: Any) -> Any:
+    return getattr(connection, "driver_connection", connection)

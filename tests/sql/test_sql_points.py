@@ -13,7 +13,7 @@ from test_sql import COLUMNS, in_sqlite
 from test_sql import closed as closed  # a fixture
 
 import platt_jax as pj
-from platt_jax.sql.points import as_json
+from platt_jax.sql.database import as_json
 
 FLOATS = [0.1, -1 / 3, 1e-300, 1e300, 0.0, 1e16, None]
 VALUES = {
