@@ -24,7 +24,7 @@ from platt_jax.results.tables import Table
 
 _COLUMNS = ("parameter", "standard_deviation", "lower", "upper", "statistic", "p_value")
 _PARAMETERS = ("A", "B", "both")
-_NEITHER = 0.0, 0.0, 0.0  # entries of a covariance's factor, as in `marginal.likeliest`
+_NEITHER = 0.0, 0.0, 0.0  # entries of a covariance's factor, as in `profile.likeliest`
 _MOST_TRIALS = 12
 # Tolerances of the ends: of the root of the deviance, and relative to the standard deviation.
 _NEAR = 0.01

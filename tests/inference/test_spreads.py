@@ -10,10 +10,15 @@ from scipy.stats import chi2
 import platt_jax as pj
 from platt_jax.inference import spreads
 from platt_jax.inference.spreads import compare
-from platt_jax.population import marginal, profile
+from platt_jax.population import profile
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.marginal import likeliest, log_likelihood
-from platt_jax.population.profile import ONE_SPREAD, p_value, weights_of_both
+from platt_jax.population.profile import (
+    ONE_SPREAD,
+    likeliest,
+    log_likelihood,
+    p_value,
+    weights_of_both,
+)
 
 CUT = chi2.ppf(0.95, 1)
 
@@ -302,7 +307,7 @@ def test_a_covariance_says_whether_it_is_the_likeliest(rng, monkeypatch):
     pull = 3 * rng.normal(size=(50, 2))
     own = Likelihoods.from_arrays(np.tile(np.eye(2), (50, 1, 1)), pull)
     assert likeliest(own).found
-    monkeypatch.setattr(marginal, "_MOST_STEPS", 1)
+    monkeypatch.setattr(profile, "_MOST_INNER_STEPS", 1)
     assert not likeliest(own).found
 
 
