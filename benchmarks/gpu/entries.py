@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import platt_jax as pj
 from platt_jax.backend import xla
-from platt_jax.decisions import accepted_there
+from platt_jax.decisions.gate import _first_accepted_there
 from platt_jax.execution import (
     device_grouping,
     device_segments,
@@ -291,7 +291,7 @@ def _rooms() -> dict[str, Entry]:
             rows,
             searches=False,
         ),
-        "gate": of_padded(accepted_there._first_accepted, predicted, *[number] * 9, sorts=True),
+        "gate": of_padded(_first_accepted_there, predicted, *[number] * 9, sorts=True),
         "predictions of rows in float64": Entry(
             device_segments._other_columns,
             (given, starts, [number] * 2),
