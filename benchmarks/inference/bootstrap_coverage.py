@@ -12,7 +12,8 @@ import numpy as np
 import platt_jax as pj
 from benchmarks import machine
 from benchmarks.inference import command
-from platt_jax.inference import intervals, robust_covariance
+from platt_jax.inference import robust_covariance
+from platt_jax.inference.bootstrap import INTERVAL_KINDS
 
 AT = np.array([-1.0, 0.0, 2.0])
 
@@ -116,7 +117,7 @@ def of_clusters(clusters: int, rows: int, problems: int) -> dict:
 
 def covered(made: pj.Bootstrap, A: float, B: float) -> dict:
     line: dict = {}
-    for kind in intervals.KINDS:
+    for kind in INTERVAL_KINDS:
         lower, upper = made.interval(kind=kind)
         inside = (lower <= (A, B)) & (upper >= (A, B))
         length = np.nanmedian(upper - lower, axis=0)

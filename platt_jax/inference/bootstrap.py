@@ -1,4 +1,4 @@
-"""Bootstrap: the spread of fits over random reweightings of the rows."""
+"""Bootstrap: the spread of fits over random reweightings of the rows, and intervals by it."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.api import fit, fit_segments
-from platt_jax.arrays import Bools
+from platt_jax.arrays import Bools, Floats
 from platt_jax.backend import accelerators
 from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
@@ -27,7 +27,6 @@ from platt_jax.execution.replicates import (
 )
 from platt_jax.execution.segment_rows import SegmentRows, on_host, segment_rows
 from platt_jax.ids.hashing import hashes
-from platt_jax.inference import intervals
 from platt_jax.inference.influence import Influence, influence
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options
@@ -41,6 +40,8 @@ from platt_jax.status import Status
 
 # Maximum number of a band's log-odds in memory at a time.
 _AT_ONCE = 1 << 22
+# Of intervals; those of weights are in `passes/replicated.py`.
+INTERVAL_KINDS = ("bca", "percentile", "basic")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -115,12 +116,12 @@ class Bootstrap(ComparedByValue):
         Raises:
             ValueError: level or kind is not as above.
         """
-        shares = intervals.tails(level)
-        validation.require_one_of(kind, intervals.KINDS, "kind")
+        shares = _tails(level)
+        validation.require_one_of(kind, INTERVAL_KINDS, "kind")
         replicates = np.where(self.failed[..., None], np.nan, np.stack([self.A, self.B], -1))
         estimate = np.stack([self.fit.A, self.fit.B], -1)
         acceleration = self.influence.parameter_accelerations()
-        lower, upper = intervals.interval(replicates, estimate, acceleration, shares, kind)
+        lower, upper = _interval(replicates, estimate, acceleration, shares, kind)
         return lower, upper
 
     @takes_columns
@@ -146,8 +147,8 @@ class Bootstrap(ComparedByValue):
         Raises:
             ValueError: level or kind is not as in `interval`, or the shapes do not match.
         """
-        shares = intervals.tails(level)
-        validation.require_one_of(kind, intervals.KINDS, "kind")
+        shares = _tails(level)
+        validation.require_one_of(kind, INTERVAL_KINDS, "kind")
         # Raises if the scores are bad or of the wrong shape.
         logit = self.fit.sigmoid.logit(scores)
         shape, dtype = logit.shape, self.A.dtype
@@ -164,9 +165,7 @@ class Bootstrap(ComparedByValue):
                 some = slice(i, i + high), slice(j, j + wide)
                 replicates = Sigmoid(A[:, some[0]], B[:, some[0]]).logit(scores[some][None])
                 acceleration = influence.some(some[0]).logit_accelerations(scores[some])
-                out[:, *some] = intervals.interval(
-                    replicates, logit[some], acceleration, shares, kind
-                )
+                out[:, *some] = _interval(replicates, logit[some], acceleration, shares, kind)
         lower, upper = (expit(with_offset(end, offset)) for end in out.reshape(2, *shape))
         return lower, upper
 
@@ -300,3 +299,59 @@ def bootstrap(
     with accelerators.as_default(rows.device):
         moved = influence(original, order, rows, options.targets == "platt", cluster)
     return Bootstrap(made.A, made.B, made.status, made.one_class, original, moved, keys)
+
+
+def _tails(level: float) -> tuple[float, float]:
+    """The shares of a distribution below the lower and the upper end."""
+    validation.require_fraction(level, "level")
+    tail = (1 - float(level)) / 2
+    return tail, 1 - tail
+
+
+def _interval(
+    x: NDArray[Any],
+    estimate: NDArray[Any],
+    acceleration: NDArray[Any],
+    shares: tuple[float, float],
+    kind: str,
+) -> NDArray[Any]:
+    """(2, ...) the ends of intervals; NaN where fewer than two replicates (R, ...) are not NaN.
+
+    The acceleration is a sixth of the estimate's skewness. The shares of the distribution are below
+    the lower and the upper end.
+    """
+    x = np.sort(x, axis=0)  # NaN last
+    count = len(x) - np.isnan(x).sum(0)
+    parts: Any = shares
+    if kind == "bca":
+        below = ((x < estimate).sum(0) + (x <= estimate).sum(0)) / 2
+        parts = _accelerated(below, count, acceleration, shares)
+    ends = np.stack([_quantile(x, count, part) for part in parts])
+    return 2 * estimate - ends[::-1] if kind == "basic" else ends
+
+
+def _accelerated(
+    below: NDArray[Any], count: NDArray[Any], acceleration: NDArray[Any], shares: tuple[float, ...]
+) -> list[Floats]:
+    """The quantile levels at the ends of BCa intervals (Efron 1987, equations 2.3 and 4.4)."""
+    from scipy.special import ndtr, ndtri  # JAX has SciPy; the import adds a warnings filter
+
+    half = 0.5 / np.maximum(count, 1)
+    bias = ndtri(np.clip(below * 2 * half, half, 1 - half))
+    a = np.where(np.isfinite(acceleration), acceleration, 0)
+    moved = [bias + ndtri(share) for share in shares]
+    # Acceleration is at most 1/6, so for any level in use the divisor is far from 0.
+    return [ndtr(bias + z / np.maximum(1 - a * z, np.finfo(float).tiny)) for z in moved]
+
+
+def _quantile(x: NDArray[Any], count: NDArray[Any], part: Any) -> NDArray[Any]:
+    """Quantiles along the first axis, of sorted values with NaN last, by linear interpolation.
+
+    `numpy.nanquantile` does the same, but one problem at a time and with one level for all.
+    """
+    place = part * np.maximum(count - 1, 0)
+    below = place.astype(np.intp)
+    above = np.minimum(below + 1, np.maximum(count - 1, 0))
+    low, high = (np.take_along_axis(x, at[None], 0)[0] for at in (below, above))
+    between: NDArray[Any] = low + (place - below).astype(x.dtype) * (high - low)
+    return np.where(count > 1, between, np.nan)
