@@ -20,7 +20,6 @@ from platt_jax.caller import Caller
 from platt_jax.execution.progress import Listener, Stage
 from platt_jax.streaming.files import file_at, files_at
 from platt_jax.streaming.grouping import group_source
-from platt_jax.streaming.parquet import dataset_source, parquet_source
 from platt_jax.streaming.sources import (
     EXPECTED,
     Fingerprint,
@@ -29,6 +28,8 @@ from platt_jax.streaming.sources import (
     arrays_source,
     batches_source,
     column,
+    dataset_source,
+    parquet_source,
     require_names,
 )
 from platt_jax.streaming.stored_rows import StoredRows, is_stored
