@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from platt_jax import validation
 from platt_jax.columns import Column
-from platt_jax.options import Options, Pooling
-from platt_jax.results import level_files, mixed_curves, multiclass_files
+from platt_jax.options import ClassPooling, Options, Pooling
+from platt_jax.results import level_files, mixed_curves
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
-from platt_jax.results.fingerprint import fingerprint
+from platt_jax.results.fingerprint import digest, fingerprint
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.fitted_curves import FittedCurves
 from platt_jax.results.id_arrays import (
@@ -24,7 +24,13 @@ from platt_jax.results.id_arrays import (
     id_names,
     ids_to_arrays,
 )
-from platt_jax.results.multiclass import MulticlassCalibrator
+from platt_jax.results.multiclass import (
+    Model,
+    MulticlassCalibrator,
+    MulticlassFits,
+    TemperaturePopulation,
+    parameters,
+)
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator
 from platt_jax.results.population import SHAPES, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
@@ -53,6 +59,10 @@ _TEXTS = "nights", "events"  # fields of a SegmentCalibrator
 # Axes of a field after the axes of the batch.
 _TRAILING = {"gradient": (2,), "hessian": (2, 2), "covariance": (2, 2)}
 FIT_FIELDS = tuple(field.name for field in fields(Fit))
+# Of a MulticlassCalibrator: fields of int32; others are float64.
+_WHOLE = ("status", "flags", "iterations")
+# Fields of its population with an axis of K + 1 segments; others are numbers.
+_NODES = ("nodes", "node_weights")
 
 
 def save(path: str | os.PathLike[str], calibrator: Calibrator) -> None:
@@ -100,7 +110,7 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
     about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "package": __version__}
     about["kind"] = kind
     if isinstance(calibrator, MulticlassCalibrator):
-        header, arrays = multiclass_files.described(calibrator)
+        header, arrays = _described_multiclass(calibrator)
         return about | header, arrays
     arrays = {}
     if isinstance(calibrator, OneVsRestCalibrator):
@@ -188,7 +198,7 @@ def assembled(
     if kind not in _KINDS:
         raise ValueError("not a kind of calibrator")
     if kind == "MulticlassCalibrator":
-        return multiclass_files.assembled(about, names, read)
+        return _assembled_multiclass(about, names, read)
     by_segment = kind in ("SegmentCalibrator", "OneVsRestCalibrator")
     id_arrays = ["classes"] * (kind == "OneVsRestCalibrator") + ["keys"] * by_segment
     fields = ["A", "B"] if kind == "Sigmoid" else list(FIT_FIELDS)
@@ -321,3 +331,77 @@ def _curves(
     curves = mixed_curves.from_arrays(about, found)
     mixed_curves.checked_lengths(curves, number)
     return curves
+
+
+# --- calibrators of several classes ---------------------------------------------------------------
+
+
+def _described_multiclass(
+    calibrator: MulticlassCalibrator,
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The header and the arrays of a calibrator. No array holds Python objects."""
+    header: dict[str, Any] = {"model": calibrator.model, "pooling": calibrator.pooling}
+    header["layouts"] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in ("classes", "keys"):
+        check_ids(name, getattr(calibrator, name))
+        header["layouts"][name], columns = ids_to_arrays(name, getattr(calibrator, name))
+        arrays |= columns
+    numbers = _multiclass_numbers(calibrator)
+    header["fingerprint"] = digest(list(numbers.values()))
+    return header, arrays | numbers
+
+
+def _assembled_multiclass(
+    about: dict[str, Any], names: Collection[str], read: Callable[[str], NDArray[Any]]
+) -> MulticlassCalibrator:
+    """The inverse of `_described_multiclass`, given a function that returns the array of a name."""
+    model, pooling, layouts = about["model"], about["pooling"], about["layouts"]
+    if model not in get_args(Model) or pooling not in get_args(ClassPooling):
+        raise ValueError("not a model, or not a kind of pooling")
+    classes, keys = (arrays_to_ids(name, layouts[name], read) for name in ("classes", "keys"))
+    known = {x for name in ("classes", "keys") for x in id_names(name, layouts[name])}
+    fits = MulticlassFits(**_read_part(MulticlassFits, "fits", read))
+    shape = len(keys) + 1, parameters(model, len(classes))
+    for field in fields(fits):
+        axes = shape if field.name in ("coefficients", "standard_errors") else shape[:1]
+        _check_array(field.name, getattr(fits, field.name), axes)
+    farthest = read("farthest").astype(np.float64)
+    _check_array("farthest", farthest, shape[:1])
+    population = None
+    if pooling == "partial":
+        population = TemperaturePopulation(**_read_part(TemperaturePopulation, "population", read))
+        axes = len(keys) + 1, np.shape(population.nodes)[1]
+        for field in fields(population):
+            _check_array(field.name, getattr(population, field.name), axes * (field.name in _NODES))
+    made = MulticlassCalibrator(keys, classes, model, pooling, fits, farthest, population)
+    numbers = _multiclass_numbers(made)
+    if set(names) != known | set(numbers):
+        raise ValueError("not the arrays of its kind")
+    if about["fingerprint"] != digest(list(numbers.values())):
+        raise ValueError("not the arrays that were saved")
+    return made
+
+
+def _multiclass_numbers(calibrator: MulticlassCalibrator) -> dict[str, NDArray[Any]]:
+    parts = {"fits": calibrator.fits, "population": calibrator.population}
+    return {"farthest": calibrator.farthest} | {
+        f"{part}_{field.name}": np.asarray(getattr(value, field.name))
+        for part, value in parts.items()
+        if value is not None
+        for field in fields(value)
+    }
+
+
+def _read_part(kind: Any, part: str, read: Callable[[str], NDArray[Any]]) -> dict[str, Any]:
+    return {
+        x.name: read(f"{part}_{x.name}").astype(np.int32 if x.name in _WHOLE else np.float64)
+        for x in fields(kind)
+    }
+
+
+def _check_array(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+    if name == "status" and not ((array >= 0) & (array <= max(Status))).all():
+        raise ValueError("not a status")
