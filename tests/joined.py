@@ -554,9 +554,9 @@ CELLS = {
         ),
     },
     "`clusters=`": {
-        "taken": "triage inference.robust_covariance",
+        "taken": "triage certify inference.robust_covariance",
         "not an argument": (
-            "Monitor.update gate certify plots.risk_coverage estimate_rates estimate_means "
+            "Monitor.update gate plots.risk_coverage estimate_rates estimate_means "
             "leave_one_out update estimate_drift judge_pooling report.to_html plots.explore"
         ),
     },
