@@ -79,7 +79,7 @@ def first_certified(
     )
 
 
-def _from_here_on(counts: Integers, ends: Integers) -> Integers:
+def _from_here_on(counts: Integers | NDArray[np.bool_], ends: Integers) -> Integers:
     """(N,) sums of whole numbers from each row to the last one of its group."""
     total = np.append(0, np.cumsum(counts))
     return total[ends] - total[:-1]
