@@ -89,7 +89,7 @@ def gate(
             one-sided.
         side: "positive" accepts rows as class 1, from a threshold on; "negative" accepts them as
             class 0, up to a threshold; "both" does both, and takes no row as a class whose
-            probability is below one half.
+            probability by the curves is below one half, with labels too.
         weights: (N,) how many rows each row stands for, >= 0, as in a sample of which some rows
             were drawn more often than others: shares and precisions are then meant of all rows.
             Rows of weight 0 are left out. None for 1 each, or for the weights of SegmentRows.
