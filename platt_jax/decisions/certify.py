@@ -60,10 +60,10 @@ def certify(
 
     The accepted rows of each segment are tested by an exact binomial test of the hypothesis that
     their precision is at most the gate's target, and the segments that reject it are certified at a
-    false discovery rate. For a curve of any shape, if rows are independent of each other and were
-    not used for the fit, of the certified segments at most a share `fdr` is expected to have a
-    lower precision. The price is labels: for a precision of 95 % a single segment needs 59 accepted
-    rows without a mistake, and one of many needs more.
+    false discovery rate. For a curve of any shape, if rows (or `clusters` of rows) are
+    independent of each other and were not used for the fit, of the certified segments at most a
+    share `fdr` is expected to have a lower precision. The price is labels: for a precision of
+    95 % a single segment needs 59 accepted rows without a mistake, and one of many needs more.
 
     With `levels` groups of segments are tested as well, and each segment is covered by the smallest
     certified group that it belongs to. What holds then is **on the average of the group's accepted
@@ -205,7 +205,7 @@ class _Accepted(NamedTuple):
         return rows, right
 
     def weights(self) -> Floats:
-        """(n,) one for each cluster, whatever lines its rows are of."""
+        """(n,) of which the rows of each cluster, in all lines together, add up to 1."""
         if self.cluster is None:
             return np.ones(len(self.line))
         return 1 / np.bincount(self.cluster)[self.cluster]

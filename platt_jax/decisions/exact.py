@@ -114,7 +114,7 @@ class Evidence(NamedTuple):
 
     number: Integers  # of rows, or of clusters
     right: Integers | Floats  # sums of labels that are right, or of clusters' shares of these
-    exact: NDArray[np.bool_]  # labels are binomial: no cluster has two rows
+    exact: NDArray[np.bool_]  # whether no cluster has two rows, so that the tail is binomial
 
     def p_values(self, target: Floats) -> Floats:
         """(G,) P(so many right or more) at most, if the precision is the target; NaN without rows.
@@ -135,9 +135,9 @@ class Evidence(NamedTuple):
         return np.where(self.exact | (self.number == 0), binomial, bound)
 
     def lower(self, doubt: float) -> Floats:
-        """(G,) bounds of the precision that fail with at most this probability; NaN without rows.
+        """(G,) the precisions of which the p-value is the doubt; NaN without rows.
 
-        They are where the p-value is the doubt.
+        As lower bounds they fail with at most this probability.
         """
         whole = np.asarray(self.right).astype(np.int64)
         found = clopper_pearson(self.number, whole, doubt)

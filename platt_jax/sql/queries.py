@@ -288,9 +288,5 @@ def _at_points(names: RelationColumns, pooled: PooledNumbers | None, *which: str
 
 
 def _finite(column: str) -> str:
-    """Whether finite.
-
-    By arithmetic: DuckDB 2.0 decides comparisons with constants by the minimum and the maximum that
-    a Parquet file states of a column, which leave NaN out.
-    """
+    """Whether finite; by arithmetic, as `expressions.is_number` has it."""
     return f"{column} * 0 = 0"

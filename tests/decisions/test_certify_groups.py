@@ -320,7 +320,7 @@ def test_the_share_of_clusters_is_their_precision_whatever_group():
 def test_false_discoveries_among_clusters(levels):
     """As many as were asked for at most, where rows in place of clusters give a third."""
     columns = shops(2, 2, 4)
-    share = np.full(16, 0.9)  # the target: whatever is certified is wrong
+    share = np.full(16, 0.9)  # the target: each certificate is wrong
     of_clusters, of_rows = [], []
     for seed in range(200):
         rows, cluster = by_clusters(seed, columns, share, 5)

@@ -157,6 +157,7 @@ def exact_gates(cell: Cell) -> None:
             **dict(fdr=RARE, levels={"group": group[first]}),
         )
         _certified_groups(cell, gates, proof, side)
+        _copies_are_clusters(cell, gates, night, {"group": group[first]}, proof, side)
         if cell.world.clustered:
             continue
         threshold = gates["threshold"][owner]
@@ -172,6 +173,20 @@ def exact_gates(cell: Cell) -> None:
             for name in names if covers.any() else ():
                 mean = right[accepted & (ids == name)].mean()
                 cell.want(mean >= target, f"{side}: {level} {name} covers at {mean:.3g}")
+
+
+def _copies_are_clusters(cell: Cell, gates, night, levels, proof, what: str) -> None:
+    """Copies of rows certify nothing that the rows do not."""
+    scores, labels, ids, row = (
+        np.repeat(x, 4) for x in (night.scores, night.labels, night.segments, np.arange(len(night)))
+    )
+    copies = pj.certify(gates, scores, labels, ids, fdr=RARE, levels=levels, clusters=row)
+    cell.want((copies["clusters"] == proof["rows"]).all(), f"{what}, copies: clusters")
+    cell.want((copies["rows"] == 4 * proof["rows"]).all(), f"{what}, copies: rows")
+    less = copies["p_value"] < proof["p_value"] * (1 - 1e-9)
+    cell.want(not less.any(), f"{what}, copies: {less.sum()} smaller p-values")
+    more = copies["flagged"] & ~proof["flagged"]
+    cell.want(not more.any(), f"{what}, copies: {more.sum()} more are certified")
 
 
 def _accepts_what_it_says(cell: Cell, table, night, side: str) -> None:
