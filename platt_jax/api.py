@@ -33,6 +33,7 @@ from platt_jax.population.fitting import (
     smoothing,
 )
 from platt_jax.population.segments import FitArguments, SegmentSource
+from platt_jax.results.covariates import read_covariates
 from platt_jax.results.fit import Fit, problem_names
 from platt_jax.results.fitted_curves import CurveBatch
 from platt_jax.results.one_vs_rest import OneVsRestCalibrator, unpooled
@@ -195,6 +196,7 @@ def fit_segments(
     prior: GaussianPrior | None = None,
     start: tuple[Column, Column] | None = None,
     pooling: Pooling = "none",
+    covariates: Column | None = None,
     curve: "str | Curve" = "sigmoid",
     trials: Column | None = None,
     soft: bool = False,
@@ -230,6 +232,11 @@ def fit_segments(
             "nested" the effects belong to the prefixes: (country,), (country, city), and so on.
             Each level's effects are normal, with a covariance that is estimated. Unseen segments
             get what is known of their values.
+        covariates: with pooling="partial", what is known of the segments besides their rows, where
+            curves may follow it: the mean of (A, B) is linear in it. A DataFrame or a mapping with
+            a line for each segment: its id in a column "segment" or in the index, else columns of
+            numbers and of categories; or (K, P) numbers in the order of the distinct ids. "rows" is
+            the logarithm of a segment's number of rows. `population.coefficients` has the result.
         curve: the kind of curve. "sigmoid" is Platt scaling. Two kinds are for scores that are
             log-odds, and are sigmoids too: "shift" fits B alone with A = -1, and "temperature" A
             alone with B = 0, to labels without Platt's targets. Others are "quadratic", "beta" (for
@@ -264,10 +271,11 @@ def fit_segments(
         >>> calibrator.predict_proba([0.5, 0.5], ["a", "unseen"]).shape
         (2,)
     """
+    table = read_covariates(covariates, pooling)
     if are_shares(trials, soft):
         shares = share_rows(scores, labels, trials, soft, weights, offset, pos_label, curve)
         kept: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh, options=options)
-        return _segments_of_shares(shares, segments, pooling, progress=progress, **kept)
+        return _segments_of_shares(shares, segments, pooling, covariates, progress=progress, **kept)
     caller = Caller()
     columns: dict[str, Any] = dict(
         labels=labels, segments=segments, weights=weights, offset=offset, pos_label=pos_label
@@ -276,7 +284,7 @@ def fit_segments(
         return _other_segments(
             scores, columns, curve, prior, start, pooling, mesh, options, progress, caller
         )
-    more = prior, start, pooling, options, progress, caller
+    more = prior, start, pooling, options, progress, caller, table
     # The check of a protocol takes longer than all others.
     if not isinstance(scores, np.ndarray) and isinstance(scores, SegmentSource):
         validation.require_none_beside(scores, **columns)
@@ -432,7 +440,7 @@ def _require_in_memory(scores: Any, curve: "Curve") -> None:
 
 
 def _segments_of_shares(
-    shares: ShareRows, segments: Column, pooling: Pooling, **more: Any
+    shares: ShareRows, segments: Column, pooling: Pooling, covariates: Column, **more: Any
 ) -> SegmentCalibrator:
     """`fit_segments` for shares: twice, the second time with counts corrected for dispersion."""
     validation.require_each(shares.scores, segments=segments)
@@ -447,4 +455,5 @@ def _segments_of_shares(
     A, B = (np.asarray(x, float)[owner] for x in (first.fit.A, first.fit.B))
     parameters = (1 if one_curve else len(keys)) * (1 + more["options"].intercept)
     phi = shares.dispersion(-(A * shares.scores + B), parameters)
-    return fit_segments(**shares.columns(phi), segments=twice, pooling=pooling, **more)
+    more |= {"pooling": pooling, "covariates": covariates}
+    return fit_segments(**shares.columns(phi), segments=twice, **more)

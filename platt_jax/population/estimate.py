@@ -14,11 +14,13 @@ from platt_jax.population import places, recentring
 from platt_jax.population.gaussians import NormalMoments, Normals, normals
 from platt_jax.population.integral import plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.quadrature import COARSE, fine
+from platt_jax.population.quadrature import COARSE, Total, fine
+from platt_jax.population.regression import Design, Regression, searched
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Square, Symmetric
+from platt_jax.results.covariates import CovariateTable
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.solver.solution import ProblemInputs
@@ -49,10 +51,12 @@ def estimate_population(
     options: Options,
     progress: bool | Listener = False,
     near: Population | None = None,
+    covariates: CovariateTable | str | None = None,
 ) -> tuple[Fit | None, Population]:
     """The fit of each segment with the population as prior, and the population.
 
-    The search starts from the population `near`, if it is given and has converged. The fit is None
+    The search starts from the population `near`, if it is given and has converged. With covariates
+    the population's mean follows them: those of a table, or the numbers of rows. The fit is None
     if there is no population to estimate, or if the search did not converge and
     its population says less of the rows than the curve of all rows, `pooled`. Labels are
     the targets. Segments that are left out, see `StandardizedSegments.without_far_scores`, are
@@ -78,8 +82,15 @@ def estimate_population(
         alone = segments.fit(ProblemInputs(), given, stage)
     elif not estimable(pooled):
         return None, Population.not_estimated(len(segments.keys))
-    nodes = places.placed(around)
-    found = estimated(standardized, mean, start, nodes, progress)
+    nodes, regression = places.placed(around), None
+    if covariates is None:
+        found = estimated(standardized, mean, start, nodes, progress)
+    else:
+        table = None if isinstance(covariates, str) else covariates
+        design = Design.of(table, segments.keys, fit, segments.total)
+        standardized, found, regression = searched(
+            standardized, design, mean, start, nodes, progress
+        )
     if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
         standardized, mean, found.at.log_likelihood
     ):
@@ -88,7 +99,7 @@ def estimate_population(
     means = _means(own, found.population, len(segments.keys))
     known = _integrated(standardized, found, own, means, mean, progress)
     fit = standardized.modes(found.population, means, Stage.of(progress))
-    population = _result(found, known, coordinates, len(segments.keys))
+    population = _result(found, known, coordinates, len(segments.keys), regression, segments.total)
     if standardized.left_out is None:
         return fit, population
     return with_left_out(fit, population, alone, standardized.left_out)
@@ -129,7 +140,7 @@ def is_better_than_one_curve(
 ) -> bool:
     """Whether a log-likelihood of all rows is larger than one curve's (2,)."""
     at = Normals(*(np.full(len(segments.segments.keys), x) for x in (*curve, 0.0, 0.0, 0.0)))
-    losses = segments.losses(COARSE, at)[:, 0]
+    losses = segments._replace(effects=0.0).losses(COARSE, at)[:, 0]
     return log_likelihood > -float(segments.total(np.array([losses.sum(dtype=float)]))[0])
 
 
@@ -216,13 +227,28 @@ def identifies_population(likelihoods: Likelihoods) -> bool:
     return bool(informed >= 2 and np.linalg.eigvalsh(total)[0] >= _LITTLE)
 
 
-def _result(found: Estimate, known: _Known, coordinates: Coordinates, segments: int) -> Population:
+def _result(
+    found: Estimate,
+    known: _Known,
+    coordinates: Coordinates,
+    segments: int,
+    regression: Regression | None,
+    total: Total,
+) -> Population:
     """The population in the coordinates of the original scores."""
     back = np.linalg.inv(coordinates.matrix)
     root, spread = back @ found.population.factor, found.spread
     narrow = np.linalg.inv(found.population.covariance)
-    by_segment = places.fetched(_by_segment(known.likelihoods, known.segments, back, narrow))
-    new = known.new.transformed(back)
+    likelihoods, posteriors, new = known
+    covariates = None
+    if regression is not None:
+        likelihoods, posteriors = regression.with_effects(
+            posteriors, likelihoods, found.population, segments
+        )
+        new = new._replace(covariance=new.covariance + regression.spread(total))
+        covariates = regression.original(back, total)
+    by_segment = places.fetched(_by_segment(likelihoods, posteriors, back, narrow))
+    new = new.transformed(back)
     return Population(
         mean=back @ found.population.mean,
         covariance=root @ root.T,
@@ -231,6 +257,7 @@ def _result(found: Estimate, known: _Known, coordinates: Coordinates, segments: 
         status=found.status,
         predictive_mean=new.mean,
         predictive_covariance=new.covariance,
+        covariates=covariates,
         **{name: x[:segments] for name, x in by_segment.items()},
     )
 

@@ -21,6 +21,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.segments import Segments
 from platt_jax.results import tables
+from platt_jax.results.covariates import CovariateTable
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SIZES, SegmentCalibrator, with_posterior_covariance
@@ -43,6 +44,7 @@ def fit_by_segment(
     options: Options,
     progress: bool | Listener,
     caller: Caller,
+    covariates: CovariateTable | str | None = None,
 ) -> SegmentCalibrator:
     """`platt_jax.fit_segments` for these segments, with its arguments and a caller for warnings."""
     options = validation.options(options)
@@ -65,7 +67,9 @@ def fit_by_segment(
             shared, options, Stage.of(progress, "pooled fit", last=False)
         )
         if not levelled:
-            each, population = estimate_population(segments, pooled, options, progress)
+            each, population = estimate_population(
+                segments, pooled, options, progress, covariates=covariates
+            )
         elif estimable(pooled):
             each, population, by_level = fit_levels(
                 segments, values, pooling, pooled, options, progress

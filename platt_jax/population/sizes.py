@@ -45,8 +45,8 @@ def report_dependence(caller: Caller, numbers: str = "") -> None:
     """Warns of curves that depend on the numbers of rows of their segments."""
     caller.warn(
         f"pooling: log-odds depend on how many rows their segments have{numbers}. Where rows are "
-        'few, predictions are off and bands too narrow. Use pooling="nested" with ids (size class, '
-        "segment): see docs/howto/few_rows.md"
+        'few, predictions are off and bands too narrow: covariates="rows" models that, see '
+        "docs/howto/few_rows.md"
     )
 
 
@@ -67,7 +67,7 @@ def _tested(
         np.where(used[:, None], population.likelihood_pull, 0),
     )
     information_of_B = own.precision.BB
-    own, mean = own.transformed(np.linalg.inv(root)), np.linalg.solve(root, population.mean)
+    own, mean = own.transformed(np.linalg.inv(root)), np.linalg.solve(root, population.means.T)
     within = own.precision.plus(np.eye(2)).inverse()
     weight = within.scaled(-1).plus(np.eye(2))
     predicted = own.precision.times(*mean)

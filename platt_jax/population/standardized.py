@@ -27,12 +27,13 @@ _FAR = 100
 
 
 class StandardizedSegments(NamedTuple):
-    """Segments in the coordinates of their population."""
+    """Segments in the coordinates of their population: (A, B) here are less their effects."""
 
     segments: Segments
     coordinates: Coordinates
     options: Options
     left_out: NDArray[np.bool_] | None = None  # (K,), segments that say nothing of the population
+    effects: Any = 0.0  # (K, 2), what covariates add to the mean of each segment
 
     def without_far_scores(self, fit: Fit) -> "StandardizedSegments":
         """Leaves out the segments whose scores are far from all others, given a first fit.
@@ -80,13 +81,13 @@ class StandardizedSegments(NamedTuple):
         """
         segments, K = self.segments, len(self.segments.keys)
         to_original = np.linalg.inv(self.coordinates.matrix)
-        mean = population.mean @ to_original.T
+        mean = (population.mean + self.effects) @ to_original.T
         precision = np.linalg.inv(to_original @ population.covariance @ to_original.T)
         prior = CenteredPrior.of(
             GaussianPrior(np.broadcast_to(mean, (K, 2)), np.broadcast_to(precision, (K, 2, 2))),
             segments.dtype,
         )
-        begin = np.nan if start is None else start @ to_original.T
+        begin = np.nan if start is None else (start + self.effects) @ to_original.T
         pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)
         return segments.fit(ProblemInputs(prior, pair), self.options, stage)
 
@@ -96,7 +97,7 @@ class StandardizedSegments(NamedTuple):
         They are the population where a fit has none, or where the segment is left out.
         """
         to = self.coordinates.matrix
-        mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T
+        mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T - self.effects
         own = Square.of(to).congruent(Symmetric.of(fit.covariance.astype(float)))
         with np.errstate(invalid="ignore", divide="ignore"):  # of what has no factor
             own_normals = Normals(mean[:, 0], mean[:, 1], *own.factor())
@@ -127,17 +128,25 @@ class StandardizedSegments(NamedTuple):
 
         On a device where the nodes are, with NaN for segments added.
         """
-        segments, length = self.segments, len(nodes.mean_A)
+        segments, length, there = self.segments, len(nodes.mean_A), is_there(nodes)
+        if np.ndim(self.effects):
+            by = sent(self.effects, 0) if there else self.effects
+            nodes = _displaced(nodes, by)
         coordinates: Any = (np.full(length, x, segments.dtype) for x in self.coordinates)
         placed = Nodes(nodes, Standardization(*coordinates))
-        if is_there(nodes):
+        if there:
             losses: Any = segments.node_losses_there(grid, placed, self.options, stage)
         else:
             placed = jax.tree.map(lambda x: x.astype(segments.dtype), placed)
             losses = finite(segments.node_losses(grid, placed, self.options, stage))
         if self.left_out is None:
             return losses
-        return _flat(losses, sent(self.left_out, False) if is_there(nodes) else self.left_out)
+        return _flat(losses, sent(self.left_out, False) if there else self.left_out)
+
+
+@program
+def _displaced(nodes: Normals, by: Any) -> Normals:
+    return nodes._replace(mean_A=nodes.mean_A + by[:, 0], mean_B=nodes.mean_B + by[:, 1])
 
 
 @program

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.options import ClassPooling, Options, Pooling
-from platt_jax.results import level_files, mixed_curves
+from platt_jax.results import covariates, level_files, mixed_curves
 from platt_jax.results.archive import NewerVersionError, read_archive, write_archive
 from platt_jax.results.atomic import to_path
+from platt_jax.results.covariates import Covariates
 from platt_jax.results.fingerprint import digest, fingerprint
 from platt_jax.results.fit import Fit, named_with_part
 from platt_jax.results.fitted_curves import FittedCurves
@@ -127,6 +128,9 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
             if texts := getattr(calibrator, name):
                 about[name] = list(texts)
         _add_ids(about, arrays, "keys", calibrator.keys)
+        if (known := calibrator.population and calibrator.population.covariates) is not None:
+            about["covariates"] = known.about
+            arrays |= {f"covariates_{name}": x for name, x in known.arrays().items()}
         if calibrator.by_level is not None:
             about["levels"], level_arrays = level_files.described(calibrator.by_level)
             arrays |= level_arrays
@@ -209,7 +213,10 @@ def assembled(
     columns = [column for name in id_arrays for column in id_names(name, layout)]
     level_names = level_files.names(about["levels"]) if "levels" in about else []
     curve_names = mixed_curves.array_names(about["curves"]) if "curves" in about else []
-    if set(names) != {*columns, *fields, *level_names, *(f"curve_{x}" for x in curve_names)}:
+    others = [*level_names, *(f"curve_{x}" for x in curve_names)]
+    if "covariates" in about:
+        others += [f"covariates_{name}" for name in covariates.ARRAYS]
+    if set(names) != {*columns, *fields, *others}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
@@ -307,7 +314,11 @@ def _segment_calibrator(
     population = None
     if "population_mean" in arrays:
         found = {name: arrays[f"population_{name}"] for name in SHAPES}
-        population = Population(**found | {"status": Status(int(found["status"]))})
+        more: dict[str, Any] = {"status": Status(int(found["status"]))}
+        if "covariates" in about:
+            held = {name: np.asarray(read(f"covariates_{name}")) for name in covariates.ARRAYS}
+            more["covariates"] = Covariates.assembled(about["covariates"], held, len(keys))
+        population = Population(**found | more)
     return SegmentCalibrator(
         keys,
         Fit(**{name: arrays[name] for name in FIT_FIELDS}),

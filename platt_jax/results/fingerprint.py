@@ -16,6 +16,9 @@ def fingerprint(calibrator: Any) -> str:
     found = [fit.A, fit.B, getattr(fit, "covariance", None)]
     if (fallback := fields.get("fallback")) is not None:
         found += [fallback.A, fallback.B, fields["fallback_covariance"], calibrator.predictive()]
+        population = fields["population"]
+        if population is not None and population.covariates is not None:
+            found += population.covariates.arrays().values()
         if calibrator.curves is not None:
             found += calibrator.curves.arrays().values()
     return digest(found)

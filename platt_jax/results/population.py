@@ -10,8 +10,9 @@ from platt_jax import validation
 from platt_jax.columns import Column
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.results.averages import mean_probability
+from platt_jax.results.covariates import Covariates
 from platt_jax.results.equality import ComparedByValue
-from platt_jax.results.tables import counted
+from platt_jax.results.tables import Table, counted
 from platt_jax.status import Flag, Status
 
 # Fields of a Population: whether their leading axis is the segments', and their other axes.
@@ -63,6 +64,10 @@ class Population(ComparedByValue):
             segments, its uncertainty, and the error of the mean.
         shrinkage: (K,), from 0 (the segment's own rows alone) to 1 (the population alone): the
             posterior variance divided by the population's, averaged over both directions.
+        covariates: what the mean of (A, B) follows, else None. With covariates `mean` is that of
+            segments with average ones, `covariance` is what these leave to explain, and
+            `predictive_covariance` includes the covariates' spread: nothing is known of an unseen
+            segment.
     """
 
     mean: NDArray[Any]
@@ -77,6 +82,7 @@ class Population(ComparedByValue):
     predictive_mean: NDArray[Any]
     predictive_covariance: NDArray[Any]
     shrinkage: NDArray[Any]
+    covariates: Covariates | None = None
 
     @classmethod
     def not_estimated(cls, segments: int, status: Status = Status.NOT_ESTIMATED) -> "Population":
@@ -96,7 +102,8 @@ class Population(ComparedByValue):
     def only(self, where: NDArray[np.bool_]) -> "Population":
         """The same population with the fields of some of the segments."""
         names = [name for name, (per_segment, _) in SHAPES.items() if per_segment]
-        return replace(self, **{name: getattr(self, name)[where] for name in names})
+        some: dict[str, Any] = {name: getattr(self, name)[where] for name in names}
+        return replace(self, **some, covariates=self.covariates and self.covariates.only(where))
 
     def moved(self, change: NDArray[Any], unseen_change: float) -> "Population":
         """The population of segments whose B has changed by (K,) numbers, or one.
@@ -122,8 +129,23 @@ class Population(ComparedByValue):
 
     @property
     def prior(self) -> GaussianPrior:
-        """The population as a prior of a segment's (A, B); use it with Options(targets="none")."""
-        return GaussianPrior(self.mean, np.linalg.inv(self.covariance))
+        """The population as a prior of a segment's (A, B); use it with Options(targets="none").
+
+        With covariates it has a mean for each segment.
+        """
+        mean = self.mean if self.covariates is None else self.means
+        return GaussianPrior(mean, np.linalg.inv(self.covariance))
+
+    @property
+    def means(self) -> NDArray[Any]:
+        """(K, 2), the mean of (A, B) of each segment, by its covariates."""
+        effects = 0.0 if self.covariates is None else self.covariates.effects()
+        return np.broadcast_to(self.mean + effects, self.posterior_mean.shape)
+
+    @property
+    def coefficients(self) -> Table | None:
+        """How curves follow the covariates, see `Covariates.table`; None without covariates."""
+        return None if self.covariates is None else self.covariates.table()
 
     @property
     def mean_errors(self) -> NDArray[Any]:

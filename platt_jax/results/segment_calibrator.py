@@ -242,6 +242,36 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         )
         return some if where.all() else with_event(some, ONLY)
 
+    def with_segments(self, covariates: Any) -> "SegmentCalibrator":
+        """A calibrator with more segments: those of a table of covariates that were not fitted.
+
+        Their curves are what the population promises segments with these covariates, and their
+        numbers of rows are 0.
+
+        Args:
+            covariates: a table as in `fit_segments`, with the columns that were fitted.
+
+        Raises:
+            ValueError: the calibrator has no covariates of a table, or this table lacks a column or
+                has a category that was not fitted.
+
+        Example:
+            >>> import numpy as np
+            >>> from platt_jax import fit_segments
+            >>> rng = np.random.default_rng(0)
+            >>> shops, scores = np.arange(900) // 30, rng.normal(size=900)
+            >>> size = {"segment": np.arange(31), "size": np.arange(31) / 10}
+            >>> sold = rng.random(900) < 1 / (1 + np.exp(size["size"][shops] - scores))
+            >>> pooled = fit_segments(scores, sold, shops, pooling="partial", covariates=size)
+            >>> pooled.predict_proba([0.0, 0.0], 30, covariates=size).shape
+            (2,)
+            >>> 30 in pooled, 30 in pooled.with_segments(size)
+            (False, True)
+        """
+        from platt_jax.results.new_segments import with_covariates
+
+        return self._replaced(**with_covariates(self, covariates))
+
     def seen(self, segments: Column) -> NDArray[np.bool_]:
         """Which rows belong to fitted segments: (N,) bool for ids (N,).
 

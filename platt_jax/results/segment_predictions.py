@@ -50,9 +50,18 @@ class PredictsBySegment(ById):
     shift: NDArray[Any] | None
     curves: FittedCurves | None
 
+    def with_segments(self, covariates: Any) -> "PredictsBySegment":
+        """See `SegmentCalibrator`."""
+        raise NotImplementedError
+
     @takes_columns
     def predict_proba(
-        self, scores: Column, segments: Column = None, *, offset: Column | None = None
+        self,
+        scores: Column,
+        segments: Column = None,
+        *,
+        offset: Column | None = None,
+        covariates: Any = None,
     ) -> NDArray[Any]:
         """P(y=1) for each row by the curve of its segment.
 
@@ -68,6 +77,8 @@ class PredictsBySegment(ById):
                 its values; or the fallback's if there is no population.
             offset: (N,) log-odds that are added to the row's, or one for all, as in `fit_segments`;
                 with a population inside the mean over (A, B).
+            covariates: a table as in `fit_segments`, of segments that were not fitted: they are
+                predicted as by `with_segments`. Without it, nothing is known of them.
 
         Returns:
             (N,) in [0, 1]; NaN for segments whose fit is NON_FINITE or EMPTY. A JAX array if the
@@ -78,6 +89,8 @@ class PredictsBySegment(ById):
             ValueError: the two lengths differ, or an id is missing or has a type that no key can
                 equal: text among numbers, 1.5 among integers.
         """
+        if covariates is not None:
+            return self.with_segments(covariates).predict_proba(scores, segments, offset=offset)
         validation.require_each(scores, segments=segments)
         if self.curves is None and accelerators.holds(scores):
             keys, numbers, segments = self._numbered(scores, segments, errors=False)

@@ -242,6 +242,8 @@ def _require_population(name: str, calibrator: SegmentCalibrator) -> None:
             f"{name}: expected segments of which a population can be estimated, got NOT_ESTIMATED: "
             "fewer than two, one class only, or scores that are all the same"
         )
+    if population.covariates is not None:
+        raise ValueError(f"{name}: expected a calibrator without covariates, got one with some")
     if population.left_out(calibrator.fit.flags).any():
         raise ValueError(
             f"{name}: expected segments of the population, got some that it left out, since their "

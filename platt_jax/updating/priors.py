@@ -94,11 +94,17 @@ def _posterior(
     The population is not discounted.
     """
     precision, pull = population.likelihood_precision, population.likelihood_pull
-    if where is not None:
-        precision, pull = at_places(precision, where), at_places(pull, where)
+    effects = population.means - population.mean
     prior_precision = population.prior.precision
+    if where is not None:
+        if population.covariates is not None and (where < 0).any():
+            raise ValueError(
+                "keys: expected segments whose covariates are known, got others; add them by "
+                "calibrator.with_segments"
+            )
+        precision, pull, effects = (at_places(x, where) for x in (precision, pull, effects))
     precision = forgetting * precision + prior_precision
-    pull = forgetting * pull + prior_precision @ population.mean
+    pull = forgetting * pull + (population.mean + effects) @ prior_precision
     return GaussianPrior(np.linalg.solve(precision, pull[..., None])[..., 0], precision)
 
 

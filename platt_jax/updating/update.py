@@ -141,7 +141,7 @@ def update(
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
-            this night, or sandwiches by `robust_covariance`; `shift_prior` has moved temperatures,
+            this night, or covariates that it lacks for a segment, or sandwiches by `robust_covariance`; `shift_prior` has moved temperatures,
             or one curve for all segments by a rate for each; or no dtype holds the earlier and the
             new ids exactly.
         MemoryError: as in `fit_segments`.
@@ -185,6 +185,7 @@ def update(
         return replace(calibrator, nights=nights)
     caller = Caller()
     rows = segment_rows(scores, labels, segments, weights, offset=offset)
+    _require_covariates(calibrator, rows.keys, walk)
     before = fetched(calibrator)
     updated = where_rows_are(
         rows, lambda: _updated(before, rows, forgetting, walk, options, progress, caller)
@@ -297,6 +298,21 @@ def _require_shift_can_stay(calibrator: SegmentCalibrator, options: Options) -> 
             "calibrator: expected curves whose intercepts may differ, got others after "
             "shift_prior; update the calibrator before the shift, with the difference of log-odds "
             "as the offset of the new rows, and shift the result"
+        )
+
+
+def _require_covariates(calibrator: SegmentCalibrator, keys: NDArray[Any], walk: Walk) -> None:
+    """With covariates, refuses segments for which they are not known, and a drift."""
+    known = None if calibrator.population is None else calibrator.population.covariates
+    if known is None:
+        return
+    if walk.noise.any():
+        raise ValueError("drift: expected 0 for a calibrator with covariates")
+    new = keys[get_indexer(calibrator.keys, split_columns(keys)) < 0]
+    if len(new) and not known.are_rows:
+        raise ValueError(
+            f"segments: expected segments whose covariates are known, got {len(new):,} others, "
+            f"first {tables.name(new, 0)}; add them by calibrator.with_segments"
         )
 
 

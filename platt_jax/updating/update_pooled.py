@@ -213,7 +213,9 @@ def updated(
         found, population, levels = fit_levels(segments, values, kind, pooled, options, progress)
         fit = with_pooled_curve(segments.together, pooled) if found is None else found
     else:
-        fit, population = _estimated(segments, calibrator.population, pooled, options, progress)
+        fit, population = _estimated(
+            segments, calibrator.keys, calibrator.population, pooled, options, progress
+        )
     if out.any() and population.estimated:
         fit, population = with_left_out(fit, population, earlier, out)
     return Updated(keys, at, fit, segments.new_fits, population, levels)
@@ -221,12 +223,18 @@ def updated(
 
 def _estimated(
     segments: UpdatedSegments,
+    keys: NDArray[Any],
     before: Any,
     pooled: Fit,
     options: Options,
     progress: bool | Listener,
 ) -> tuple[Fit, Population]:
-    """The segments' fits and their population, or the earlier one if rows tell of no other."""
+    """The segments' fits and their population, or the earlier one if rows tell of no other.
+
+    The keys are those of the segments before.
+    """
+    if before.covariates is not None:
+        return _with_covariates(segments, keys, before, pooled, options, progress)
     coordinates = segments.coordinates(options)
     to = coordinates.matrix
     alone = StandardizedSegments(segments, coordinates, options)
@@ -246,3 +254,24 @@ def _estimated(
             return fit, population
     found, population = estimate_population(segments, pooled, options, progress, near=before)
     return kept(population.status)[:2] if found is None else (found, population)
+
+
+def _with_covariates(
+    segments: UpdatedSegments,
+    keys: NDArray[Any],
+    before: Any,
+    pooled: Fit,
+    options: Options,
+    progress: bool | Listener,
+) -> tuple[Fit, Population]:
+    """`_estimated` with coefficients estimated anew; the keys have the covariates of `before`."""
+    known: Any = before.covariates.given(keys)
+    fit, population = estimate_population(
+        segments, pooled, options, progress, near=before, covariates=known
+    )
+    if fit is None:
+        raise ValueError(
+            "calibrator: expected one whose population can be estimated with the new rows, got "
+            f"{population.status.name}; fit all rows again"
+        )
+    return fit, population

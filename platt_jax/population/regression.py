@@ -1,0 +1,203 @@
+"""The population's mean as a function of covariates: the most probable coefficients.
+
+(A, B) of a segment with covariates z is Normal(mean + z' gamma, S). The search of a population
+takes the effects z' gamma as known, and this regression takes the segments' normal likelihoods and
+S as known (generalized least squares); the two alternate. Coefficients have the prior of the mean:
+normal, with a standard deviation of `population_prior.SCALE` for one standard deviation of z.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from platt_jax.arrays import Floats
+from platt_jax.execution.progress import Listener, Stage
+from platt_jax.population import places
+from platt_jax.population.gaussians import NormalMoments, Normals, normals
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import MEAN_PRECISION
+from platt_jax.population.quadrature import COARSE, Total
+from platt_jax.population.search import Estimate, Position, estimated
+from platt_jax.population.standardized import StandardizedSegments
+from platt_jax.results.covariates import (
+    LOG_ROWS,
+    CovariateColumn,
+    Covariates,
+    CovariateTable,
+    errors_of_effects,
+)
+from platt_jax.results.fit import Fit
+from platt_jax.status import Status
+
+_MOST_ROUNDS = 30
+_NEAR = 0.05  # length of a step that is not worth taking, in standard errors
+
+
+class Design(NamedTuple):
+    """The covariates of K segments in units of their standard deviations."""
+
+    columns: tuple[CovariateColumn, ...]
+    values: NDArray[np.float64]  # (K, P), as given
+    center: NDArray[np.float64]  # (P,)
+    scale: NDArray[np.float64]  # (P,)
+
+    @classmethod
+    def of(
+        cls, given: CovariateTable | None, keys: NDArray[Any], fit: Fit, total: Total
+    ) -> "Design":
+        """The lines of these segments; without a table the logarithms of their numbers of rows."""
+        if given is None:
+            columns: tuple[CovariateColumn, ...] = (LOG_ROWS,)
+            rows = np.asarray(fit.n_pos + fit.n_neg, float)
+            used = rows > 0
+            values = np.log(np.where(used, rows, 1))[:, None]
+        else:
+            columns, values = given.columns, given.of(keys)
+            used = np.ones(len(keys), bool)
+        x = values[used]
+        number, *sums = total(np.concatenate([[used.sum()], x.sum(0)]))
+        center = np.array(sums) / max(number, 1)
+        squares = total(((x - center) ** 2).sum(0)) / max(number, 1)
+        values[~used] = center
+        return cls(columns, values, center, np.sqrt(np.where(squares > 0, squares, 1)))
+
+    @property
+    def standardized(self) -> NDArray[np.float64]:
+        """(K, P)."""
+        return (self.values - self.center) / self.scale
+
+
+class Regression(NamedTuple):
+    """Coefficients (P, 2) in the coordinates of a population, and their covariance (2 P, 2 P)."""
+
+    design: Design
+    coefficients: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    @property
+    def effects(self) -> NDArray[np.float64]:
+        """(K, 2), what the covariates add to the mean of each segment."""
+        effects: NDArray[np.float64] = self.design.standardized @ self.coefficients
+        return effects
+
+    def spread(self, total: Total) -> NDArray[np.float64]:
+        """(2, 2), the covariance of the effects between segments, with errors of coefficients."""
+        z, effects = self.design.standardized, self.effects
+        products = effects[:, :, None] * effects[:, None] + errors_of_effects(z, self.covariance)
+        sums = total(np.append(products.sum(0).ravel(), len(z)))
+        return sums[:4].reshape(2, 2) / max(sums[4], 1)
+
+    def with_effects(
+        self, posteriors: NormalMoments, own: Likelihoods, population: Normals, segments: int
+    ) -> tuple[Likelihoods, NormalMoments]:
+        """The likelihoods and posteriors of so many segments' (A, B), from those less the effects.
+
+        Posterior means follow the prior's by (1 + S P)^-1, where rows have the precision P.
+        """
+        own, posteriors = jax.tree.map(lambda x: x[:segments], places.fetched((own, posteriors)))
+        response = np.linalg.inv(np.eye(2) + population.covariance @ own.precision.matrices)
+        errors = errors_of_effects(self.design.standardized, self.covariance)
+        covariance = posteriors.covariance + response @ errors @ np.swapaxes(response, -1, -2)
+        moved = NormalMoments(posteriors.mean + self.effects, covariance)
+        return displaced(own, self.effects), moved
+
+    def original(self, back: NDArray[np.float64], total: Total) -> Covariates:
+        """In the coordinates of the original scores, to which `back` maps (A, B)."""
+        design, to = self.design, np.kron(np.diag(1 / self.design.scale), back)
+        return Covariates(
+            columns=design.columns,
+            values=design.values,
+            center=design.center,
+            coefficients=(to @ self.coefficients.ravel()).reshape(-1, 2),
+            covariance=to @ self.covariance @ to.T,
+            spread=back @ self.spread(total) @ back.T,
+        )
+
+
+class _Step(NamedTuple):
+    """A step of the mean and of the coefficients, (1 + P, 2), and its length in standard errors."""
+
+    by: NDArray[np.float64]
+    decrement: float
+    covariance: NDArray[np.float64]  # (2 P, 2 P), of the coefficients
+
+
+def searched(
+    segments: StandardizedSegments,
+    design: Design,
+    center: NDArray[np.float64],
+    start: Normals,
+    nodes: Normals,
+    progress: bool | Listener,
+) -> tuple[StandardizedSegments, Estimate, Regression]:
+    """The most probable population and coefficients; arguments as of `search.estimated`.
+
+    The segments that are returned have (A, B) less the effects of their covariates.
+    """
+    stage = Stage.of(progress, "population, covariates", last=False)
+    population = start
+    found: Estimate | None = None
+    own = places.fetched(Position.of(segments, COARSE, start, nodes, stage).likelihoods)
+    number = len(segments.segments.keys)
+    coefficients = np.zeros((len(design.center), 2))
+    z = design.standardized
+    for _ in range(_MOST_ROUNDS):
+        own = jax.tree.map(lambda x: x[:number], own)
+        step = _step(z, own, population, center, coefficients, segments.total)
+        if found is not None and step.decrement <= _NEAR:
+            return segments, found, Regression(design, coefficients, step.covariance)
+        coefficients = coefficients + step.by[1:]
+        segments = segments._replace(effects=z @ coefficients)
+        own = displaced(own, -(z @ step.by[1:]))
+        start = normals(population.mean + step.by[0], population.covariance)
+        nodes = places.placed(own.under(start))
+        found = estimated(segments, center, start, nodes, progress)
+        own, population = places.fetched(found.at.likelihoods), found.population
+    found = found._replace(status=Status.MAX_ITERATIONS)
+    return segments, found, Regression(design, coefficients, step.covariance)
+
+
+def displaced(own: Likelihoods, by: NDArray[np.float64]) -> Likelihoods:
+    """The likelihoods (K,) of (A, B) plus (K, 2)."""
+    pull_A, pull_B = own.precision.times(*by.T)
+    return own._replace(pull_A=own.pull_A + pull_A, pull_B=own.pull_B + pull_B)
+
+
+def _step(
+    z: NDArray[np.float64],
+    own: Likelihoods,
+    population: Normals,
+    center: NDArray[np.float64],
+    coefficients: NDArray[np.float64],
+    total: Total,
+) -> _Step:
+    """Newton's step where likelihoods are normal, in coordinates in which S is the unit matrix.
+
+    There a segment's (A, B) by its rows are off the mean by a variable of covariance P^-1 + 1,
+    whose inverse is W = 1 - (1 + P)^-1.
+    """
+    root = population.factor
+    unit = own.transformed(np.linalg.inv(root))
+    within = np.linalg.inv(unit.precision.matrices + np.eye(2))
+    mean = np.linalg.solve(root, population.mean)
+    off = unit.pull - unit.precision.matrices @ mean
+    score, weight = np.einsum("kij,kj->ki", within, off), np.eye(2) - within
+    design = np.column_stack([np.ones(len(z)), z])
+    terms = (
+        np.einsum("kp,ki->pi", design, score),
+        np.einsum("kp,kq,kij->piqj", design, design, weight, optimize=True),
+    )
+    size = 2 * design.shape[1]
+    sums = total(np.concatenate([x.ravel() for x in terms]))
+    parameters = np.vstack([population.mean - center, coefficients])
+    gradient = sums[:size] - MEAN_PRECISION * (parameters @ root).ravel()
+    prior = MEAN_PRECISION * np.kron(np.eye(len(parameters)), root.T @ root)
+    covariance = np.linalg.inv(sums[size:].reshape(size, size) + prior)
+    step, back = covariance @ gradient, np.kron(np.eye(len(parameters) - 1), root)
+    return _Step(
+        (step.reshape(-1, 2) @ root.T),
+        float(np.sqrt(max(gradient @ step, 0))),
+        back @ covariance[2:, 2:] @ back.T,
+    )
