@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from platt_jax.population.gaussians import NormalMoments, Normals, normals
 from platt_jax.population.integral import plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Total, fine
-from platt_jax.population.regression import Design, Regression, searched
+from platt_jax.population.regression import Design, Known, Regression, searched
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
@@ -97,7 +97,10 @@ def estimate_population(
         return None, Population.not_estimated(len(segments.keys), found.status)
     own = found.at.likelihoods
     means = _means(own, found.population, len(segments.keys))
-    known = _integrated(standardized, found, own, means, mean, progress)
+    known = _integrated(standardized, found, own, means, mean, regression, progress)
+    if regression is not None:
+        known, regression = regression.averaged(known, segments.total)
+        standardized = standardized._replace(effects=regression.effects)
     fit = standardized.modes(found.population, means, Stage.of(progress))
     population = _result(found, known, coordinates, len(segments.keys), regression, segments.total)
     if standardized.left_out is None:
@@ -127,14 +130,6 @@ def with_left_out(
     )
 
 
-class _Known(NamedTuple):
-    """The distributions of (A, B), including the uncertainty of the population."""
-
-    likelihoods: Likelihoods  # (K,), from which they are made
-    segments: NormalMoments  # (K,)
-    new: NormalMoments  # of a segment without rows
-
-
 def is_better_than_one_curve(
     segments: StandardizedSegments, curve: NDArray[np.float64], log_likelihood: float
 ) -> bool:
@@ -150,8 +145,9 @@ def _integrated(
     likelihoods: Likelihoods,
     start: NDArray[np.float64],
     center: NDArray[np.float64],
+    regression: Regression | None,
     progress: bool | Listener,
-) -> _Known:
+) -> Known:
     """The distributions of the segments, and the likelihoods that they are made from.
 
     Normal likelihoods hold near the population under which a pass made them. If the estimate is
@@ -161,7 +157,11 @@ def _integrated(
     the estimate, the center (2,) is the mean of the prior of the population's mean.
     """
     integrated = partial(
-        plausible_populations, center=center, certain=found.certain, total=segments.total
+        plausible_populations,
+        center=center[None] if regression is None else regression.centers(center),
+        certain=found.certain,
+        total=segments.total,
+        covariates=None if regression is None else regression.design.standardized,
     )
     population = found.population
     populations = integrated(likelihoods, population)
@@ -177,13 +177,14 @@ def _integrated(
         if within:
             break
         limit = 4 * limit
-    known = _Known(likelihoods, populations.segments(), populations.new)
+    coefficients = None if regression is None else populations.coefficients
+    known = Known(likelihoods, populations.segments(), populations.new, coefficients)
     return known if found.certain else _recentred(segments, known, center, stage)
 
 
 def _recentred(
-    segments: StandardizedSegments, known: _Known, center: NDArray[np.float64], stage: Stage
-) -> _Known:
+    segments: StandardizedSegments, known: Known, center: NDArray[np.float64], stage: Stage
+) -> Known:
     """The distributions around the mean that the rows ask for; see `recentring`."""
     own, new = known.segments, known.new
     response = recentring.response_of(known.likelihoods.precision, new.covariance)
@@ -229,24 +230,18 @@ def identifies_population(likelihoods: Likelihoods) -> bool:
 
 def _result(
     found: Estimate,
-    known: _Known,
+    known: Known,
     coordinates: Coordinates,
     segments: int,
     regression: Regression | None,
     total: Total,
 ) -> Population:
     """The population in the coordinates of the original scores."""
-    back = np.linalg.inv(coordinates.matrix)
+    back: Any = np.linalg.inv(coordinates.matrix)
     root, spread = back @ found.population.factor, found.spread
     narrow = np.linalg.inv(found.population.covariance)
-    likelihoods, posteriors, new = known
-    covariates = None
-    if regression is not None:
-        likelihoods, posteriors = regression.with_effects(
-            posteriors, likelihoods, found.population, segments
-        )
-        new = new._replace(covariance=new.covariance + regression.spread(total))
-        covariates = regression.original(back, total)
+    likelihoods, posteriors, new, _ = known
+    covariates = None if regression is None else regression.original(back, total)
     by_segment = places.fetched(_by_segment(likelihoods, posteriors, back, narrow))
     new = new.transformed(back)
     return Population(

@@ -3,6 +3,9 @@
 A few segments say little about their spread: a single estimate of it is too small or too large, and
 often 0. So results are averaged over populations, weighted by their posterior probability under
 the prior of `population_prior`. The mean is integrated out exactly; covariances are sampled.
+
+With P covariates z of the segments the mean is x' gamma, with x = (1, z) and Q = 1 + P coefficients
+gamma for A and for B each, which are integrated out in its place.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +15,15 @@ from numpy.typing import NDArray
 
 from platt_jax.population.gaussians import NormalMoments, Normals
 from platt_jax.population.likelihoods import Likelihoods
-from platt_jax.population.places import fetched, inner, namespace, product, program
+from platt_jax.population.places import (
+    fetched,
+    inner,
+    is_there,
+    namespace,
+    product,
+    program,
+    sent,
+)
 from platt_jax.population.population_prior import MEAN_PRECISION, SCALE
 from platt_jax.population.quadrature import Total, by_blocks, joined
 from platt_jax.population.symmetric import Square, Symmetric
@@ -60,8 +71,8 @@ class _PopulationGrid(NamedTuple):
     """Likelihood and mean of populations with given covariances (G,)."""
 
     log_likelihood: NDArray[np.float64]  # (G,), with the mean integrated out
-    mean: NDArray[np.float64]  # (G, 2), the population's mean
-    mean_covariance: NDArray[np.float64]  # (G, 2, 2), the covariance of the population's mean
+    mean: NDArray[np.float64]  # (G, Q, 2), the coefficients; without covariates the mean alone
+    mean_covariance: NDArray[np.float64]  # (G, 2 Q, 2 Q), their covariance
 
 
 class PlausiblePopulations(NamedTuple):
@@ -72,19 +83,35 @@ class PlausiblePopulations(NamedTuple):
     under: _PopulationGrid
     weights: NDArray[np.float64]  # (G,)
     back: NDArray[Any]  # (2, 2), the matrix that maps to the original (A, B)
+    z: Any  # (K, P), the covariates of the segments
 
     @property
     def new(self) -> NormalMoments:
-        """(A, B) of a segment without rows."""
-        mean = self.weights @ self.under.mean
-        off = self.under.mean - mean
-        within = np.tensordot(self.weights, self.covariance + self.under.mean_covariance, 1)
+        """(A, B) of a segment without rows whose covariates are 0."""
+        mean = self.weights @ self.under.mean[:, 0]
+        off = self.under.mean[:, 0] - mean
+        of_mean = self.under.mean_covariance[:, :2, :2]
+        within = np.tensordot(self.weights, self.covariance + of_mean, 1)
         spread = within + (self.weights * off.T) @ off
         return NormalMoments(mean, spread).transformed(self.back)
 
+    @property
+    def coefficients(self) -> NormalMoments:
+        """The coefficients, (2 Q,) and their covariance (2 Q, 2 Q)."""
+        each = self.under.mean.reshape(len(self.weights), -1)
+        mean = self.weights @ each
+        off = each - mean
+        covariance = np.tensordot(self.weights, self.under.mean_covariance, 1)
+        covariance = covariance + (self.weights * off.T) @ off
+        return NormalMoments(mean, covariance).transformed(
+            np.kron(np.eye(len(mean) // 2), self.back)
+        )
+
     def segments(self) -> NormalMoments:
         """(A, B) of all segments (K,)."""
-        mean, square = _mixture(self.likelihoods, self.covariance, self.under, self.weights)
+        shared = self.covariance, self.under.mean, self.under.mean_covariance, self.weights
+        each = by_blocks(_moments, shared, _Rows(self.likelihoods, self.z), len(self.weights))
+        mean, square = joined(each)
         return _centred(mean, square, self.back)
 
 
@@ -94,26 +121,40 @@ def plausible_populations(
     center: NDArray[np.float64],
     certain: bool,
     total: Total,
+    covariates: NDArray[np.float64] | None = None,
 ) -> PlausiblePopulations:
     """The populations from which the segments may come.
 
-    If the covariance is `certain`, only the mean varies. The center (2,) is the mean of the prior
-    of the population's mean; `total` is as in `Segments`.
+    If the covariance is `certain`, only the mean varies. The center (Q, 2) is the mean of the prior
+    of the population's mean, and of the coefficients of the covariates (K, P); `total` is as in
+    `Segments`.
     """
     # In units of the scores weighted by information, which do not depend on where the rows are.
     to = likelihoods.coordinates(total).matrix
     back, estimate = np.linalg.inv(to), to @ population.covariance @ to.T
-    at = likelihoods.transformed(to)
+    z: Any = covariates
+    if covariates is None:
+        z = np.empty((len(likelihoods.pull_A), 0))
+    elif is_there(likelihoods):
+        z = sent(covariates, 0)
+    rows, center = _Rows(likelihoods.transformed(to), z), center @ to.T
     if certain:
         covariance, weights = estimate[None], np.ones(1)
-        under = _under(at, covariance, to @ center, total)
+        under = _under(rows, covariance, center, total)
     else:
-        covariance, under, weights = _drawn(at, estimate, to @ center, total)
-    return PlausiblePopulations(at, covariance, under, weights, back)
+        covariance, under, weights = _drawn(rows, estimate, center, total)
+    return PlausiblePopulations(rows.likelihoods, covariance, under, weights, back, z)
+
+
+class _Rows(NamedTuple):
+    """What the rows of segments (K,) say of them, and their covariates (K, P)."""
+
+    likelihoods: Likelihoods
+    z: Any
 
 
 def _drawn(
-    likelihoods: Likelihoods,
+    rows: _Rows,
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
@@ -123,14 +164,14 @@ def _drawn(
     By importance sampling: the three numbers of a covariance are drawn independently, from
     Student's t distributions with 4 degrees of freedom.
     """
-    number = int(total(np.array([len(likelihoods.pull_A)], float))[0])
+    number = int(total(np.array([len(rows.likelihoods.pull_A)], float))[0])
     deviations = np.sqrt(np.diag(covariance))
     angle = np.arctanh(np.clip(covariance[0, 1] / deviations.prod(), -0.9, 0.9))
     middle, scale = np.array([*deviations, angle]), np.empty(3)
     lines = np.tile(middle, (3, len(_FIRST[0]), 1))
     lines[range(3), :, range(3)] = _FIRST
     spreads = _Spreads(*lines.reshape(-1, 3).T)
-    under = _under(likelihoods, spreads.covariance, center, total)
+    under = _under(rows, spreads.covariance, center, total)
     logs = (under.log_likelihood + spreads.log_prior).reshape(3, -1) + np.log(_FIRST_GAPS)
     for i in range(3):
         weights = _normalized(logs[i])
@@ -147,7 +188,7 @@ def _drawn(
         mirrored = _log_density((point[:, :2] + middle[:2]) / scale[:2])
         away[:, :2] = np.logaddexp(away[:, :2], mirrored)
         spreads = _Spreads(*point.T)
-        under = _under(likelihoods, spreads.covariance, center, total)
+        under = _under(rows, spreads.covariance, center, total)
         weights = _normalized(under.log_likelihood + spreads.log_prior - away.sum(axis=1))
         middle = weights @ point
         scale = np.sqrt(weights @ (point - middle) ** 2) + 1e-3
@@ -196,7 +237,7 @@ def _log_density(t: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _under(
-    likelihoods: Likelihoods,
+    rows: _Rows,
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
@@ -206,73 +247,94 @@ def _under(
     A segment with precision P and pull h informs on the mean with precision V = (P^-1 + S)^-1 and
     pull r = (1 + P S)^-1 h. For 2 by 2 matrices, with P* the adjugate and
     D = |1 + P S| = 1 + tr(P S) + |P| |S|: V = (P + |P| S*) / D, r = (h + S* P* h) / D and
-    h' S r = (h' S h + |S| h' P* h) / D. So every sum over segments has terms divided by D.
+    h' S r = (h' S h + |S| h' P* h) / D. So every sum over segments has terms divided by D. It
+    informs on the coefficients of its covariates x with precisions x_p x_q V and pulls x_p r.
     """
-    S = Symmetric.of(covariance)
+    S, Q = Symmetric.of(covariance), len(center)
     # Small blocks: OpenBLAS would take several threads for larger products, which wait for each
     # other where `by_blocks` has several of its own.
-    each = by_blocks(_sums, S, likelihoods, 8 * len(covariance))
+    each = by_blocks(_sums, S, rows, 8 * len(covariance))
     sums = total(sum(map(fetched, each)))
-    AA, AB, BB, determinant, h_A, h_B, q_A, q_B, h_AA, h_AB, h_BB, hq, log_D = sums
-    T = S.adjugate
-    precision = Symmetric(
-        AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB
-    ).plus(MEAN_PRECISION * np.eye(2))
-    inverse, (r_A, r_B) = precision.inverse(), T.times(q_A, q_B)
-    A, B = (h_A + r_A, h_B + r_B) + MEAN_PRECISION * center[:, None]
-    mean = np.stack(inverse.times(A, B), -1)
-    gain = mean[:, 0] * A + mean[:, 1] * B
+    pairs, T = [(p, q) for p in range(Q) for q in range(p, Q)], S.adjugate
+    precision = np.empty((len(covariance), Q, 2, Q, 2))
+    for (p, q), (AA, AB, BB, determinant) in zip(pairs, _quadruples(sums), strict=False):
+        block = Symmetric(
+            AA + determinant * T.AA, AB + determinant * T.AB, BB + determinant * T.BB
+        ).plus(MEAN_PRECISION * np.eye(2) * (p == q))
+        precision[:, p, :, q] = precision[:, q, :, p] = block.matrices
+    pull = np.empty((len(covariance), Q, 2))
+    for p, (h_A, h_B, q_A, q_B) in enumerate(_quadruples(sums[4 * len(pairs) : -5])):
+        r_A, r_B = T.times(q_A, q_B)
+        pull[:, p] = np.stack([h_A + r_A, h_B + r_B], -1) + MEAN_PRECISION * center[p]
+    h_AA, h_AB, h_BB, hq, log_D = sums[-5:]
+    inverse, log_determinant = _inverted(precision.reshape(-1, 2 * Q, 2 * Q))
+    vector = pull.reshape(-1, 1, 2 * Q)
+    mean = (inverse * vector).sum(-1)
+    gain = (mean * vector[:, 0]).sum(-1)
     gain += S.AA * h_AA + 2 * S.AB * h_AB + S.BB * h_BB + S.determinant * hq
-    log_likelihood = (gain - log_D - np.log(precision.determinant)) / 2
-    return _PopulationGrid(log_likelihood, mean, inverse.matrices)
+    log_likelihood = (gain - log_D - log_determinant) / 2
+    return _PopulationGrid(log_likelihood, mean.reshape(-1, Q, 2), inverse)
+
+
+def _quadruples(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n // 4, 4, G), the first sums (n, G) by four."""
+    return sums[: len(sums) // 4 * 4].reshape(-1, 4, sums.shape[1])
+
+
+def _inverted(matrices: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The inverses of precisions (G, 2 Q, 2 Q), and the logarithms of their determinants."""
+    if matrices.shape[-1] == 2:
+        only = Symmetric.of(matrices)
+        return only.inverse().matrices, np.log(only.determinant)
+    return np.linalg.inv(matrices), np.linalg.slogdet(matrices)[1]
 
 
 @program
-def _sums(S: Symmetric, likelihoods: Likelihoods) -> NDArray[np.float64]:
-    """The sums of `_under` over some segments, (13, G)."""
-    P, h_A, h_B = likelihoods
+def _sums(S: Symmetric, rows: _Rows) -> NDArray[np.float64]:
+    """The sums of `_under` over some segments, (n, G)."""
+    (P, h_A, h_B), x = rows.likelihoods, [1.0, *rows.z.T]
     xp = namespace(h_A)
     S_terms = xp.stack([xp.ones_like(S.AA), S.AA, 2 * S.AB, S.BB, S.determinant])
     P_terms = xp.stack([xp.ones_like(h_A), *P, P.determinant])
     D = product(S_terms, P_terms)
     q_A, q_B = P.adjugate.times(h_A, h_B)
     squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
-    terms = xp.stack([*P_terms[1:], h_A, h_B, q_A, q_B, *squares])
-    sums: NDArray[np.float64] = xp.concatenate([inner(terms, 1 / D), xp.log(D).sum(1)[None]])
-    return sums
+    products = (x[p] * x[q] for p in range(len(x)) for q in range(p, len(x)))
+    precisions = (both * term for both in products for term in P_terms[1:])
+    pulls = (one * term for one in x for term in (h_A, h_B, q_A, q_B))
+    terms = xp.stack([*precisions, *pulls, *squares])
+    of_all: NDArray[np.float64] = xp.concatenate([inner(terms, 1 / D), xp.log(D).sum(1)[None]])
+    return of_all
 
 
-def _mixture(
-    likelihoods: Likelihoods,
-    covariance: NDArray[np.float64],
-    under: _PopulationGrid,
-    weights: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The mean (K, 2) and the second moments (K, 2, 2) of each segment.
+@program
+def _moments(shared: tuple[NDArray[Any], ...], rows: _Rows) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The mean (k, 2) and the second moments (k, 2, 2) of some segments.
 
     Given S and the population's mean, the posterior has mean J (mean + S h) and covariance J S,
     with J = (1 + S P)^-1 = (1 + P* S*) / D.
     """
-    shared = covariance, under.mean, under.mean_covariance, weights
-    each = by_blocks(_moments, shared, likelihoods, len(weights))
-    moments: tuple[NDArray[np.float64], NDArray[np.float64]] = joined(each)
-    return moments
-
-
-@program
-def _moments(
-    shared: tuple[NDArray[Any], ...], likelihoods: Likelihoods
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The moments of `_mixture` of some segments."""
-    covariance, mean, mean_covariance, weights = shared
-    S, M = (Symmetric.of(x[:, None]) for x in (covariance, mean_covariance))
-    T, (P, h_A, h_B) = S.adjugate, likelihoods
+    covariance, coefficients, uncertainty, weights = shared
+    ((P, h_A, h_B), z), S = rows, Symmetric.of(covariance[:, None])
+    x = [1.0, *z.T]
+    mean_A, mean_B = (sum(coefficients[:, p, i, None] * c for p, c in enumerate(x)) for i in (0, 1))
+    M = Symmetric(
+        *(
+            sum(
+                uncertainty[:, 2 * p + i, 2 * q + j, None] * (c * d)
+                for p, c in enumerate(x)
+                for q, d in enumerate(x)
+            )
+            for i, j in ((0, 0), (0, 1), (1, 1))
+        )
+    )
+    T = S.adjugate
     Q, xp = P.adjugate, namespace(h_A)
     trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
     over_D = 1 / (1 + trace + P.determinant * S.determinant)
     J = Q.product(T).plus_identity().scaled(over_D)
     s_A, s_B = S.times(h_A, h_B)
-    A, B = J.times(mean[:, :1] + s_A, mean[:, 1:] + s_B)
+    A, B = J.times(mean_A + s_A, mean_B + s_B)
     # J S, and the covariance M of the population's mean, multiplied by J on both sides.
     spread = S.scaled(over_D).plus(Q.scaled(S.determinant * over_D)).plus(J.congruent(M))
     square = spread.plus(Symmetric(A * A, A * B, B * B))

@@ -69,8 +69,20 @@ class Design(NamedTuple):
         return (self.values - self.center) / self.scale
 
 
+class Known(NamedTuple):
+    """The distributions of (A, B), including the uncertainty of the population."""
+
+    likelihoods: Likelihoods  # (K,), from which they are made
+    segments: NormalMoments  # (K,)
+    new: NormalMoments  # of a segment without rows; with covariates, of their mean
+    coefficients: NormalMoments | None  # (2 + 2 P,), of the mean and of the covariates
+
+
 class Regression(NamedTuple):
-    """Coefficients (P, 2) in the coordinates of a population, and their covariance (2 P, 2 P)."""
+    """Coefficients (P, 2) in the coordinates of a population.
+
+    The covariance (2 + 2 P, 2 + 2 P) is that of the mean and the coefficients, in one row.
+    """
 
     design: Design
     coefficients: NDArray[np.float64]
@@ -82,35 +94,46 @@ class Regression(NamedTuple):
         effects: NDArray[np.float64] = self.design.standardized @ self.coefficients
         return effects
 
-    def spread(self, total: Total) -> NDArray[np.float64]:
-        """(2, 2), the covariance of the effects between segments, with errors of coefficients."""
-        z, effects = self.design.standardized, self.effects
-        products = effects[:, :, None] * effects[:, None] + errors_of_effects(z, self.covariance)
-        sums = total(np.append(products.sum(0).ravel(), len(z)))
-        return sums[:4].reshape(2, 2) / max(sums[4], 1)
+    def centers(self, center: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(1 + P, 2), the means of the priors of the mean, and of what coefficients differ by."""
+        return np.vstack([center, -self.coefficients])
 
-    def with_effects(
-        self, posteriors: NormalMoments, own: Likelihoods, population: Normals, segments: int
-    ) -> tuple[Likelihoods, NormalMoments]:
-        """The likelihoods and posteriors of so many segments' (A, B), from those less the effects.
+    def averaged(self, known: Known, total: Total) -> tuple[Known, "Regression"]:
+        """The distributions of (A, B) with the effects, and the mean coefficients.
 
-        Posterior means follow the prior's by (1 + S P)^-1, where rows have the precision P.
+        An unseen segment may have any covariates: its variance includes the spread of the effects.
         """
-        own, posteriors = jax.tree.map(lambda x: x[:segments], places.fetched((own, posteriors)))
-        response = np.linalg.inv(np.eye(2) + population.covariance @ own.precision.matrices)
-        errors = errors_of_effects(self.design.standardized, self.covariance)
-        covariance = posteriors.covariance + response @ errors @ np.swapaxes(response, -1, -2)
-        moved = NormalMoments(posteriors.mean + self.effects, covariance)
-        return displaced(own, self.effects), moved
+        own, segments = jax.tree.map(
+            lambda x: x[: len(self.design.values)],
+            places.fetched((known.likelihoods, known.segments)),
+        )
+        found: Any = known.coefficients
+        segments = segments._replace(mean=segments.mean + self.effects)
+        after = self._replace(
+            coefficients=self.coefficients + found.mean[2:].reshape(-1, 2),
+            covariance=found.covariance,
+        )
+        new = known.new._replace(covariance=known.new.covariance + after.spread(total))
+        return Known(displaced(own, self.effects), segments, new, found), after
 
-    def original(self, back: NDArray[np.float64], total: Total) -> Covariates:
+    def spread(self, total: Total) -> NDArray[np.float64]:
+        """(2, 2), by how much covariates widen the distribution of an unseen segment."""
+        effects = self.effects
+        products = effects[:, :, None] * effects[:, None]
+        products = products + errors_of_effects(self.design.standardized, self.covariance)
+        sums = total(np.append(products.sum(0).ravel(), len(products)))
+        spread: NDArray[np.float64] = sums[:4].reshape(2, 2) / max(sums[4], 1)
+        return spread
+
+    def original(self, back: Floats, total: Total) -> Covariates:
         """In the coordinates of the original scores, to which `back` maps (A, B)."""
-        design, to = self.design, np.kron(np.diag(1 / self.design.scale), back)
+        design = self.design
+        to = np.kron(np.diag(np.append(1.0, 1 / design.scale)), back)
         return Covariates(
             columns=design.columns,
             values=design.values,
             center=design.center,
-            coefficients=(to @ self.coefficients.ravel()).reshape(-1, 2),
+            coefficients=(to[2:, 2:] @ self.coefficients.ravel()).reshape(-1, 2),
             covariance=to @ self.covariance @ to.T,
             spread=back @ self.spread(total) @ back.T,
         )
@@ -121,7 +144,7 @@ class _Step(NamedTuple):
 
     by: NDArray[np.float64]
     decrement: float
-    covariance: NDArray[np.float64]  # (2 P, 2 P), of the coefficients
+    covariance: NDArray[np.float64]  # (2 + 2 P, 2 + 2 P), of the estimates
 
 
 def searched(
@@ -140,23 +163,27 @@ def searched(
     population = start
     found: Estimate | None = None
     own = places.fetched(Position.of(segments, COARSE, start, nodes, stage).likelihoods)
-    number = len(segments.segments.keys)
+    number, z = len(segments.segments.keys), design.standardized
     coefficients = np.zeros((len(design.center), 2))
-    z = design.standardized
-    for _ in range(_MOST_ROUNDS):
+    for rounds in range(_MOST_ROUNDS + 1):
         own = jax.tree.map(lambda x: x[:number], own)
         step = _step(z, own, population, center, coefficients, segments.total)
-        if found is not None and step.decrement <= _NEAR:
-            return segments, found, Regression(design, coefficients, step.covariance)
+        if found is not None and (step.decrement <= _NEAR or rounds == _MOST_ROUNDS):
+            break
         coefficients = coefficients + step.by[1:]
         segments = segments._replace(effects=z @ coefficients)
         own = displaced(own, -(z @ step.by[1:]))
-        start = normals(population.mean + step.by[0], population.covariance)
-        nodes = places.placed(own.under(start))
-        found = estimated(segments, center, start, nodes, progress)
+        # From a spread near 0 the way up is long.
+        near = found is not None and found.status == Status.CONVERGED
+        covariance = population.covariance if near else start.covariance
+        begin = normals(population.mean + step.by[0], covariance)
+        nodes = places.placed(own.under(begin))
+        found = estimated(segments, center, begin, nodes, progress)
         own, population = places.fetched(found.at.likelihoods), found.population
-    found = found._replace(status=Status.MAX_ITERATIONS)
-    return segments, found, Regression(design, coefficients, step.covariance)
+    last: Any = found
+    if step.decrement > _NEAR:
+        last = last._replace(status=Status.MAX_ITERATIONS)
+    return segments, last, Regression(design, coefficients, step.covariance)
 
 
 def displaced(own: Likelihoods, by: NDArray[np.float64]) -> Likelihoods:
@@ -195,9 +222,9 @@ def _step(
     gradient = sums[:size] - MEAN_PRECISION * (parameters @ root).ravel()
     prior = MEAN_PRECISION * np.kron(np.eye(len(parameters)), root.T @ root)
     covariance = np.linalg.inv(sums[size:].reshape(size, size) + prior)
-    step, back = covariance @ gradient, np.kron(np.eye(len(parameters) - 1), root)
+    step, back = covariance @ gradient, np.kron(np.eye(len(parameters)), root)
     return _Step(
         (step.reshape(-1, 2) @ root.T),
         float(np.sqrt(max(gradient @ step, 0))),
-        back @ covariance[2:, 2:] @ back.T,
+        back @ covariance @ back.T,
     )

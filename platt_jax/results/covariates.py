@@ -133,8 +133,8 @@ class CovariateTable(NamedTuple):
         if self.keys is None:
             if len(self.lines) != len(keys):
                 raise ValueError(
-                    f"covariates: expected a line for each of {tables.counted(len(keys), 'segment')}"
-                    f", got {len(self.lines):,}"
+                    f"covariates: expected a line for each of {len(keys):,} segments, got "
+                    f"{len(self.lines):,}"
                 )
             return self._checked().lines
         place = get_indexer(self.keys, split_columns(keys), "segments")
@@ -174,7 +174,7 @@ def _column(name: Any, values: Column) -> CovariateColumn:
 
 def _shapes(segments: int, P: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays of a file."""
-    shapes = (segments, P), (P,), (P, 2), (2 * P, 2 * P), (2, 2)
+    shapes = (segments, P), (P,), (P, 2), (2 + 2 * P, 2 + 2 * P), (2, 2)
     return dict(zip(ARRAYS, shapes, strict=True))
 
 
@@ -189,8 +189,10 @@ class Covariates(ComparedByValue):
         values: (K, P), the numbers of each segment.
         center: (P,), their means over the segments.
         coefficients: (P, 2), the change of the mean of (A, B) by a unit of each number.
-        covariance: (2 P, 2 P), of the coefficients' estimates in the order of their entries.
-        spread: (2, 2), covariance between segments of what the covariates explain of (A, B).
+        covariance: (2 + 2 P, 2 + 2 P), of the estimates of the mean and of the coefficients, in the
+            order of their entries.
+        spread: (2, 2), by how much the covariance of (A, B) of an unseen segment is larger than
+            that of one with average covariates.
     """
 
     columns: tuple[CovariateColumn, ...]
@@ -241,7 +243,7 @@ class Covariates(ComparedByValue):
         return made
 
     def errors(self, values: NDArray[Any]) -> Floats:
-        """(n, 2, 2), the covariance of the effects of covariates (n, P) by their coefficients."""
+        """(n, 2, 2), by how much the mean's covariance differs from that at average covariates."""
         return errors_of_effects(values - self.center, self.covariance)
 
     def only(self, where: Bools) -> "Covariates":
@@ -257,8 +259,8 @@ class Covariates(ComparedByValue):
             se_slope, se_intercept: their standard errors.
             p_value: of both being 0, by Wald's test, chi-square with 2 degrees of freedom.
         """
-        errors = np.sqrt(np.diag(self.covariance)).reshape(-1, 2)
-        pairs = np.arange(2 * len(errors)).reshape(-1, 2)
+        errors = np.sqrt(np.diag(self.covariance)).reshape(-1, 2)[1:]
+        pairs = np.arange(2, 2 + 2 * len(errors)).reshape(-1, 2)
         blocks = self.covariance[pairs[:, :, None], pairs[:, None, :]]
         solved = np.linalg.solve(blocks, self.coefficients[..., None])[..., 0]
         return Table(
@@ -272,9 +274,11 @@ class Covariates(ComparedByValue):
 
 
 def errors_of_effects(values: NDArray[Any], covariance: NDArray[Any]) -> Floats:
-    """(n, 2, 2), the covariance of x @ coefficients, given that of the coefficients (2 P, 2 P)."""
-    P = values.shape[1]
-    made: Floats = np.einsum(
-        "kp,kq,piqj->kij", values, values, covariance.reshape(P, 2, P, 2), optimize=True
-    )
-    return made
+    """(n, 2, 2), how much the covariance of mean + x @ coefficients differs from that of the mean.
+
+    The covariance (2 + 2 P, 2 + 2 P) is of the estimates of the mean and of the coefficients.
+    """
+    x = np.column_stack([np.ones(len(values)), values])
+    blocks = covariance.reshape(x.shape[1], 2, x.shape[1], 2)
+    made: Floats = np.einsum("kp,kq,piqj->kij", x, x, blocks, optimize=True)
+    return made - blocks[0, :, 0]

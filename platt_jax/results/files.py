@@ -128,7 +128,8 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
             if texts := getattr(calibrator, name):
                 about[name] = list(texts)
         _add_ids(about, arrays, "keys", calibrator.keys)
-        if (known := calibrator.population and calibrator.population.covariates) is not None:
+        population = calibrator.population
+        if population is not None and (known := population.covariates) is not None:
             about["covariates"] = known.about
             arrays |= {f"covariates_{name}": x for name, x in known.arrays().items()}
         if calibrator.by_level is not None:

@@ -167,6 +167,8 @@ class Population(ComparedByValue):
             f"A: {lines_A}",
             f"B: {lines_B}",
         ]
+        if self.covariates is not None:
+            lines.append(f"covariates: {', '.join(self.covariates.names)}; see `coefficients`")
         if number:
             median = np.median(self.shrinkage)
             lines.append(f"shrinkage: median {median:.2f}; {_gain(median)}")

@@ -141,9 +141,9 @@ def update(
 
     Raises:
         ValueError: an argument is not as above, or as in `fit_segments`; the calibrator has rows of
-            this night, or covariates that it lacks for a segment, or sandwiches by `robust_covariance`; `shift_prior` has moved temperatures,
-            or one curve for all segments by a rate for each; or no dtype holds the earlier and the
-            new ids exactly.
+            this night, sandwiches by `robust_covariance`, or covariates that are not known of a new
+            segment; `shift_prior` has moved temperatures, or one curve for all segments by a rate
+            for each; or no dtype holds the earlier and the new ids exactly.
         MemoryError: as in `fit_segments`.
 
     Example:

@@ -120,7 +120,12 @@ def test_segments_added_do_not_count(rng):
         response = recentring.response_of(likelihoods.precision, population.covariance)
         terms = recentring.node_terms(COARSE), losses, nodes, response
         around = plausible_populations(
-            likelihoods, population, population.mean, certain=False, total=own.total
+            likelihoods,
+            population,
+            np.vstack([population.mean, [0.1, 0.2]]),
+            certain=False,
+            total=own.total,
+            covariates=np.array([[-1.0], [0.5], [2.0]]),
         )
         made = found, likelihoods, recentring._loss_slope_and_bend(*terms), around.segments()
         assert places.is_there(made) == places.is_there(losses)

@@ -72,11 +72,13 @@ def test_the_population_is_the_most_probable_one(few):
 
 
 def test_the_posterior_given_the_population_is_that_of_a_fine_grid(few, monkeypatch):
-    def given(likelihoods, population, center, certain, total):
+    def given(likelihoods, population, center, certain, total, covariates):
         """As if the population were known."""
-        under = integral._PopulationGrid(np.zeros(1), population.mean[None], np.zeros((1, 2, 2)))
+        mean = population.mean[None, None]
+        under = integral._PopulationGrid(np.zeros(1), mean, np.zeros((1, 2, 2)))
+        nothing = np.empty((len(likelihoods.pull_A), 0))
         return integral.PlausiblePopulations(
-            likelihoods, population.covariance[None], under, np.ones(1), np.eye(2)
+            likelihoods, population.covariance[None], under, np.ones(1), np.eye(2), nothing
         )
 
     monkeypatch.setattr(estimate, "plausible_populations", given)

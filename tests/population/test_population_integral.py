@@ -141,44 +141,58 @@ def covariances(rng):
     return factors @ np.swapaxes(factors, 1, 2)
 
 
-def test_a_populations_likelihood_is_that_of_its_matrices(likelihoods, covariances):
+def designs(rng, covariates):
+    """The covariates (7, P), their design matrices (2, 2 Q), and the center of the prior (Q, 2)."""
+    z = rng.normal(size=(7, covariates))
+    x = np.column_stack([np.ones(7), z])
+    center = np.vstack([CENTER, rng.normal(size=(covariates, 2))])
+    return z, [np.kron(row, np.eye(2)) for row in x], center
+
+
+@pytest.mark.parametrize("covariates", [0, 1, 3])
+def test_a_populations_likelihood_is_that_of_its_matrices(
+    likelihoods, covariances, covariates, rng
+):
     """Segment by segment: h is normal about P mean, with the variance P + P S P."""
     precision, pull, given = likelihoods
-    found = integral._under(given, covariances, CENTER, given.total)
-    prior = MEAN_PRECISION * np.eye(2)
+    z, each, center = designs(rng, covariates)
+    found = integral._under(integral._Rows(given, z), covariances, center, given.total)
+    prior = MEAN_PRECISION * np.eye(center.size)
     for i, S in enumerate(covariances):
         V = [P @ np.linalg.inv(np.eye(2) + S @ P) for P in precision]
         r = [np.linalg.solve(np.eye(2) + P @ S, h) for P, h in zip(precision, pull, strict=True)]
-        of_mean = np.linalg.inv(sum(V) + prior)
-        pull_of_mean = sum(r) + prior @ CENTER
+        of_mean = np.linalg.inv(sum(D.T @ v @ D for D, v in zip(each, V, strict=True)) + prior)
+        pull_of_mean = sum(D.T @ h for D, h in zip(each, r, strict=True)) + prior @ center.ravel()
         mean = of_mean @ pull_of_mean
         logs = sum(
             h @ S @ s - np.linalg.slogdet(np.eye(2) + P @ S)[1]
             for P, h, s in zip(precision, pull, r, strict=True)
         )
         logs += pull_of_mean @ mean + np.linalg.slogdet(of_mean)[1]
-        np.testing.assert_allclose(found.mean_covariance[i], of_mean, rtol=1e-10)
-        np.testing.assert_allclose(found.mean[i], mean, rtol=1e-10)
+        np.testing.assert_allclose(found.mean_covariance[i], of_mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.mean[i].ravel(), mean, rtol=1e-9)
         np.testing.assert_allclose(found.log_likelihood[i], logs / 2, rtol=1e-10)
 
 
-def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, rng):
+@pytest.mark.parametrize("covariates", [0, 1, 3])
+def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, covariates, rng):
     precision, pull, given = likelihoods
-    under, weights = (
-        integral._under(given, covariances, CENTER, given.total),
-        rng.dirichlet(np.ones(5)),
-    )
+    z, each, center = designs(rng, covariates)
+    under = integral._under(integral._Rows(given, z), covariances, center, given.total)
+    weights = rng.dirichlet(np.ones(5))
     first, second = np.zeros((7, 2)), np.zeros((7, 2, 2))
     parts = zip(weights, covariances, under.mean, under.mean_covariance, strict=True)
     for weight, S, mean, of_mean in parts:
-        for k, (P, h) in enumerate(zip(precision, pull, strict=True)):
+        for k, (P, h, D) in enumerate(zip(precision, pull, each, strict=True)):
             J = np.linalg.inv(np.eye(2) + S @ P)
-            m = J @ (mean + S @ h)
+            m = J @ (D @ mean.ravel() + S @ h)
             first[k] += weight * m
-            second[k] += weight * (np.outer(m, m) + J @ S + J @ of_mean @ J.T)
-    found = integral._mixture(given, covariances, under, weights)
-    np.testing.assert_allclose(found[0], first, rtol=1e-10)
-    np.testing.assert_allclose(found[1], second, rtol=1e-10)
+            second[k] += weight * (np.outer(m, m) + J @ S + J @ D @ of_mean @ D.T @ J.T)
+    known = integral.PlausiblePopulations(given, covariances, under, weights, np.eye(2), z)
+    found = known.segments()
+    np.testing.assert_allclose(found.mean, first, rtol=1e-9)
+    square = found.covariance + first[:, :, None] * first[:, None]
+    np.testing.assert_allclose(square, second, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("number", [60, 61])
