@@ -2,8 +2,8 @@
 
 200 segments of about 50 rows, 3 to some thousands, whose slopes and intercepts correlate with the
 logarithm of their size. How often is `fit_segments(pooling="partial")` warned of it, how far off
-are its smallest segments, and does `pooling="nested"` with size classes help? And the same of
-rows sampled by their labels, whose numbers tell of the intercepts.
+are its smallest segments, and do `covariates="rows"` or `pooling="nested"` with size classes help?
+And the same of rows sampled by their labels, whose numbers tell of the intercepts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def remedy() -> dict[str, dict[str, list[float]]]:
     found = {}
     for pair in _RELATED:
         each = np.mean([_remedied(seed, pair) for seed in range(10)], 0).round(4).tolist()
-        found[str(pair)] = dict(zip(("partial", "nested, with size classes"), each, strict=True))
+        found[str(pair)] = dict(zip(_WAYS[:3], each, strict=True))
     return found
 
 
@@ -78,7 +78,7 @@ def sampled() -> dict[str, Any]:
     }
 
 
-_WAYS = "partial", "nested, with size classes", "partial, of all rows"
+_WAYS = "partial", "nested, with size classes", "rows as covariate", "partial, of all rows"
 
 
 def _sampled(seed: int) -> tuple[bool, list[list[float]]]:
@@ -95,11 +95,13 @@ def _sampled(seed: int) -> tuple[bool, list[list[float]]]:
     shift = {"from_rate": 0.5, "to_rate": _KEPT / (1 + _KEPT)}
     partial, warned = _fitted(scores[kept], labels[kept], which[kept], "partial")
     nested, _ = _fitted(scores[kept], labels[kept], ids[kept], "nested")
+    by_rows, _ = _fitted(scores[kept], labels[kept], which[kept], "partial", "rows")
     whole, _ = _fitted(scores, labels, which, "partial")
     found = []
     for calibrator, at in (
         (partial.shift_prior(**shift), which),
         (nested.shift_prior(**shift), ids),
+        (by_rows.shift_prior(**shift), which),
         (whole, which),
     ):
         proba = calibrator.predict_proba(scores, at)
@@ -107,12 +109,14 @@ def _sampled(seed: int) -> tuple[bool, list[list[float]]]:
     return warned, found
 
 
-def _fitted(*arguments: Any) -> tuple[pj.SegmentCalibrator, bool]:
+def _fitted(
+    scores: Any, labels: Any, segments: Any, pooling: Any, covariates: str | None = None
+) -> tuple[pj.SegmentCalibrator, bool]:
     """The calibrator of scores, labels, segments and pooling, and whether the call warned."""
-    *rows, pooling = arguments
+    rows = scores, labels, segments
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        calibrator = pj.fit_segments(*rows, pooling=pooling)
+        calibrator = pj.fit_segments(*rows, pooling=pooling, covariates=covariates)
     return calibrator, any("how many rows their segments have" in str(x.message) for x in said)
 
 
@@ -161,11 +165,11 @@ def _remedied(seed: int, pair: tuple[float, float]) -> list[tuple[float, float, 
     true = probability(parameters, points, seen)
     share = np.exp(-(points**2) / 2)  # of scores
     found = []
-    for pooling in ("partial", "nested"):
+    for pooling, covariates in (("partial", None), ("nested", None), ("partial", "rows")):
         ids, at = which, seen
         if pooling == "nested":
             ids, at = (np.stack([classes[x], x], 1) for x in (which, seen))
-        calibrator, _ = _fitted(scores, labels, ids, pooling)
+        calibrator, _ = _fitted(scores, labels, ids, pooling, covariates)
         proba = calibrator.predict_proba(points, at)
         lower, upper = calibrator.band(points, at)
         excess = true * np.log(true / proba) + (1 - true) * np.log((1 - true) / (1 - proba))

@@ -1,0 +1,359 @@
+"""Populations whose mean follows covariates of the segments."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import platt_jax as pj
+from platt_jax.status import Status
+
+SEGMENTS = 80
+
+
+def drawn(seed, explained=0.5, rows=20, intercept=0.0, segments=SEGMENTS, kind="normal"):
+    """Covariates (K, 2), of which the first explains a share of the intercepts' variance; rows."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(segments, 2))
+    own = rng.standard_t(3, segments) / np.sqrt(3) if kind == "t3" else rng.normal(size=segments)
+    B = intercept + np.sqrt(explained) * z[:, 0] + np.sqrt(1 - explained) * own
+    parameters = np.stack([-1.5 + 0.4 * rng.normal(size=segments), B], -1)
+    which = np.repeat(np.arange(segments), np.maximum(1, rng.poisson(rows, segments)))
+    scores = rng.normal(size=len(which))
+    A, B = parameters[which].T
+    labels = rng.random(len(which)) < expit(-(A * scores + B))
+    return z, parameters, (scores, labels, which)
+
+
+def fitted(rows, covariates, **more):
+    return pj.fit_segments(*rows, pooling="partial", covariates=covariates, **more)
+
+
+@pytest.fixture(scope="module")
+def known():
+    z, _, rows = drawn(0)
+    return z, rows, fitted(rows, z)
+
+
+def test_it_is_a_population_of_what_the_covariates_leave(known):
+    """With their effects as the offset of each row, plain pooling finds the same."""
+    _, (scores, labels, which), calibrator = known
+    population = calibrator.population
+    effects = population.covariates.effects()
+    assert population.status == Status.CONVERGED
+    A, B = effects[which].T
+    rest = pj.fit_segments(scores, labels, which, pooling="partial", offset=-(A * scores + B))
+    errors = rest.population.mean_errors
+    assert np.abs((population.mean - rest.population.mean) / errors).max() < 0.2
+    off = np.abs(population.covariance - rest.population.covariance)
+    assert (off / rest.population.covariance_errors).max() < 0.1
+    for i, name in enumerate("AB"):
+        own = np.sqrt(rest.population.posterior_covariance[:, i, i])
+        moved = getattr(rest.fit, name) + effects[:, i]
+        assert np.abs((getattr(calibrator.fit, name) - moved) / own).max() < 0.1
+
+
+def test_coefficients_are_the_most_probable_ones(known):
+    """The gradient of the log posterior density by brute force, to a tenth of a standard error."""
+    z, (scores, labels, which), calibrator = known
+    population = calibrator.population
+    axis, weight = np.polynomial.hermite_e.hermegauss(24)
+    u = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    log_weight = np.log(np.outer(weight, weight).ravel())
+    x = z - population.covariates.center
+    # Nodes are at the posteriors under the estimate.
+    factor = np.linalg.cholesky(population.posterior_covariance)
+    nodes = population.posterior_mean[:, None] + np.einsum("kij,gj->kgi", factor, u)
+    A, B = nodes[which].transpose(2, 0, 1)
+    log_odds = -(A * scores[:, None] + B)
+    each = np.where(labels[:, None], -np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
+    own = np.zeros(nodes.shape[:2])
+    np.add.at(own, which, each)
+    own += log_weight + (u**2).sum(1) / 2
+    precision = np.linalg.inv(population.covariance)
+
+    def log_density(coefficients):
+        off = nodes - (population.mean + x @ coefficients)[:, None]
+        square = np.einsum("kgi,ij,kgj->kg", off, precision, off)
+        found = np.logaddexp.reduce(own - square / 2, 1).sum()
+        # The prior is of coefficients for a standard deviation, in the coordinates of the scores.
+        scaled = coefficients * z.std(0)[:, None]
+        return found - np.sum(scaled**2) / (2 * 1.5**2)
+
+    best, step = population.covariates.coefficients, 1e-3
+    errors = np.sqrt(np.diag(population.covariates.covariance))[2:].reshape(2, 2)
+    for i in np.ndindex(2, 2):
+        more, less = best.copy(), best.copy()
+        more[i] += step
+        less[i] -= step
+        values = log_density(more), log_density(best), log_density(less)
+        slope, bend = (values[0] - values[2]) / 2 / step, (2 * values[1] - values[0] - values[2])
+        error = step / np.sqrt(bend)
+        assert abs(slope * error) < 0.15
+        np.testing.assert_allclose(errors[i], error, rtol=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rows, intercept, kind",
+    [(5, 0, "normal"), (20, 0, "normal"), (20, 0, "t3"), (100, 3.8, "normal")],
+)
+def test_curves_are_nearer_to_the_truth_and_bands_cover(rows, intercept, kind):
+    """Of 200 segments a covariate explains half of the intercepts' variance."""
+    found, unseen = [], []
+    for seed in range(8):
+        z, parameters, data = drawn(seed, 0.5, rows, intercept, 200, kind)
+        which, points = np.repeat(np.arange(200), 11), np.tile(np.linspace(-2, 2, 11), 200)
+        true = expit(-(parameters[which, 0] * points + parameters[which, 1]))
+        line = []
+        for covariates in (None, z):
+            calibrator = fitted(data, covariates)
+            proba = calibrator.predict_proba(points, which)
+            lower, upper = calibrator.band(points, which)
+            excess = true * np.log(true / proba) + (1 - true) * np.log((1 - true) / (1 - proba))
+            line += [excess.mean(), ((lower <= true) & (true <= upper)).mean()]
+        found.append(line)
+        others, parameters, _ = drawn(1000 + seed, 0.5, 1, intercept, 200, kind)
+        table = {"segment": 500 + np.arange(200), "x0": others[:, 0], "x1": others[:, 1]}
+        true = expit(-(parameters[:, 0] + parameters[:, 1]))
+        more = calibrator.with_segments(table)
+        proba, (lower, upper) = (
+            f(np.ones(200), table["segment"]) for f in (more.predict_proba, more.band)
+        )
+        plain = calibrator.predict_proba(np.ones(200), table["segment"])
+        loss = [-(true * np.log(p) + (1 - true) * np.log1p(-p)).mean() for p in (proba, plain)]
+        unseen.append([*loss, ((lower <= true) & (true <= upper)).mean()])
+    without, _, with_them, covered = np.mean(found, 0)
+    assert with_them < 0.95 * without
+    assert 0.9 < covered < 0.98
+    new, plain, covered = np.mean(unseen, 0)
+    assert new < plain
+    assert 0.9 < covered < 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("segments, covariates", [(5, 1), (5, 3), (20, 10), (200, 2)])
+def test_covariates_that_say_nothing_cost_little_certainty(segments, covariates):
+    """Also with nearly as many as segments: their coefficients are integrated out."""
+    seen, new, p_values = [], [], []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        _, parameters, data = drawn(seed, 0.0, 30, 0.0, segments)
+        z = rng.normal(size=(segments, covariates))
+        calibrator = fitted(data, z)
+        which, points = np.repeat(np.arange(segments), 5), np.tile(np.linspace(-2, 2, 5), segments)
+        true = expit(-(parameters[which, 0] * points + parameters[which, 1]))
+        lower, upper = calibrator.band(points, which)
+        seen.append(((lower <= true) & (true <= upper)).mean())
+        table = {f"x{i}": rng.normal(size=40) for i in range(covariates)}
+        table["segment"] = 900 + np.arange(40)
+        A, B = -1.5 + 0.4 * rng.normal(size=40), rng.normal(size=40)
+        true = expit(-(A * 0.5 + B))
+        lower, upper = calibrator.with_segments(table).band(np.full(40, 0.5), table["segment"])
+        new.append(((lower <= true) & (true <= upper)).mean())
+        p_values.extend(calibrator.population.coefficients["p_value"])
+    assert np.mean(seen) > 0.92
+    assert np.mean(new) > 0.9
+    assert np.mean(np.array(p_values) < 0.05) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])
+def test_the_number_of_rows_explains_small_segments(pair):
+    """Of the quarter with the fewest rows: bands cover, and predictions are not off."""
+    from benchmarks.inference.sizes import _WAYS, _remedied
+
+    each = np.mean([_remedied(seed, pair) for seed in range(6)], 0)
+    covered, off, _ = each[_WAYS.index("rows as covariate")]
+    assert covered > 0.92
+    assert abs(off) < 0.01
+
+
+def test_the_unit_and_the_order_of_covariates_do_not_matter(known):
+    z, rows, calibrator = known
+    points, which = np.linspace(-3, 3, SEGMENTS), np.arange(SEGMENTS)
+    expected = calibrator.predict_proba(points, which)
+    for other in (z * [1e6, -1e-6] + [3.0, 5.0], z[:, ::-1], np.float32(z).astype(float)):
+        found = fitted(rows, other)
+        np.testing.assert_allclose(found.predict_proba(points, which), expected, rtol=1e-4)
+    order = np.random.default_rng(0).permutation(SEGMENTS)
+    table = {"segment": order, "a": z[order, 0], "b": z[order, 1]}
+    assert np.array_equal(fitted(rows, table).predict_proba(points, which), expected)
+
+
+def test_any_category_may_be_the_first(known):
+    z, (scores, labels, which), _ = known
+    groups = np.digitize(z[:, 0], [-0.5, 0.5])
+    made = []
+    for names in (("low", "middle", "high"), ("c", "b", "a")):
+        table = {"segment": np.arange(SEGMENTS), "group": np.array(names)[groups]}
+        calibrator = fitted((scores, labels, which), table)
+        made.append(calibrator.predict_proba(scores, which))
+        table = calibrator.population.coefficients
+        assert table["covariate"].tolist() == [f"group={x}" for x in sorted(names)[1:]]
+    np.testing.assert_allclose(*made, atol=5e-3)  # the prior of the coefficients differs
+
+
+def test_rows_are_the_logarithm_of_their_number(known):
+    _, rows, _ = known
+    number = np.bincount(rows[2])
+    one, other = fitted(rows, "rows"), fitted(rows, {"segment": np.arange(80), "n": np.log(number)})
+    assert np.array_equal(one.fit.A, other.fit.A)
+    assert one.population.coefficients["covariate"].tolist() == ["log(rows)"]
+
+
+def test_left_out_rows_are_predicted_by_fits_of_the_others(known):
+    """Each under the prior of its own segment, whose mean follows the covariates."""
+    _, (scores, labels, which), calibrator = known
+    found = pj.leave_one_out(calibrator, scores, labels, which)
+    population = calibrator.population
+    precision = np.linalg.inv(population.covariance)
+    for row in (0, 400, 1200):
+        k = which[row]
+        mine = (which == k) & (np.arange(len(which)) != row)
+        prior = pj.GaussianPrior(population.means[k], precision)
+        options = pj.Options(targets="none")
+        alone = pj.fit(scores[mine], labels[mine], prior=prior, options=options)
+        whole = calibrator[int(k)]
+        # As predict_proba, whose mean is off the mode, and whose covariance is wider.
+        mode = -(alone.A * scores[row] + alone.B), -(whole.A * scores[row] + whole.B)
+        moved = expit(np.log(found[row] / (1 - found[row])))
+        before = calibrator.predict_proba(scores[[row]], [k])[0]
+        change = np.log(moved / (1 - moved)) - np.log(before / (1 - before))
+        assert abs(change - (mode[0] - mode[1])) < 0.05 + 0.2 * abs(change)
+
+
+def test_new_segments_are_predicted_by_their_covariates(known):
+    _, _, calibrator = known
+    population, covariates = calibrator.population, calibrator.population.covariates
+    new = {"segment": [900, 901, 5], "x0": [2.0, -2.0, 0.0], "x1": [0.0, 0.0, 0.0], "y": "abc"}
+    more = calibrator.with_segments(new)
+    assert len(more) == SEGMENTS + 2
+    assert more[900].n_pos == 0
+    expected = population.predictive_mean + covariates.effects(np.array([[2.0, 0.0]]))
+    np.testing.assert_allclose(more.population.posterior_mean[-2], expected[0])
+    ids = [900, 901, 7]
+    proba = more.predict_proba([0.0, 0.0, 0.0], ids)
+    given = calibrator.predict_proba([0.0, 0.0, 0.0], ids, covariates=new)
+    assert np.array_equal(proba, given)
+    assert proba[0] < 0.4 < 0.6 < proba[1]
+    # Nothing is known of a segment without covariates: between, and less certain.
+    unknown = calibrator.predict_proba([0.0], 900)
+    assert proba[0] < unknown[0] < proba[1]
+    (wide,), (narrow,) = (np.diff(x.band([0.0], 900), axis=0)[0] for x in (calibrator, more))
+    assert wide > narrow
+    # A segment like all others has the covariance of a residual.
+    middle = {"segment": [999], "x0": covariates.center[:1], "x1": covariates.center[1:]}
+    own = calibrator.with_segments(middle).population.posterior_covariance[-1]
+    np.testing.assert_allclose(
+        own, population.predictive_covariance - covariates.spread, atol=1e-12
+    )
+
+
+def test_it_is_kept_in_files_and_after_changes(known, tmp_path):
+    z, _, calibrator = known
+    pj.save(tmp_path / "c", calibrator)
+    loaded = pj.load(tmp_path / "c")
+    assert loaded == calibrator
+    assert loaded.population.coefficients.keys() == calibrator.population.coefficients.keys()
+    some = calibrator.only(np.arange(SEGMENTS) < 10)
+    np.testing.assert_array_equal(some.population.covariates.values, z[:10])
+    back = some.with_segments({"segment": [70], "x0": z[[70], 0], "x1": z[[70], 1]})
+    assert 70 in back
+    moved = back.shift_prior(0.5, 0.1)
+    expected = back.predict_proba([0.0], 70) / (1 - back.predict_proba([0.0], 70))
+    found = moved.at_mode().predict_proba([0.0], 70)
+    assert abs(np.log(found / (1 - found) / expected * 9)[0]) < 0.3
+    assert np.abs(moved.unshifted().fit.B - back.fit.B).max() < 1e-12
+
+
+def test_new_rows_are_learnt_with_the_coefficients(known):
+    z, (scores, labels, which), whole = known
+    first = np.random.default_rng(1).random(len(which)) < 0.5
+    half = fitted((scores[first], labels[first], which[first]), z)
+    later = pj.update(half, scores[~first], labels[~first], which[~first])
+    errors = np.sqrt(np.diag(whole.population.covariates.covariance))[2:].reshape(2, 2)
+    coefficients = [x.population.covariates.coefficients for x in (later, whole)]
+    assert np.abs((coefficients[0] - coefficients[1]) / errors).max() < 0.5
+    own = np.sqrt(whole.population.posterior_covariance[:, 1, 1])
+    assert np.abs((later.fit.B - whole.fit.B) / own).max() < 0.5
+    with pytest.raises(ValueError, match="with_segments"):
+        pj.update(half, [1.0, 0.0], [1, 0], [900, 900])
+    new = half.with_segments({"segment": [900], "x0": [1.0], "x1": [0.0]})
+    assert pj.update(new, [1.0, 0.0], [1, 0], [900, 900])[900].n_pos == 1
+    by_rows = fitted((scores[first], labels[first], which[first]), "rows")
+    assert 900 in pj.update(by_rows, [1.0, 0.0], [1, 0], [900, 900])
+    with pytest.raises(ValueError, match="drift"):
+        pj.update(half, scores, labels, which, drift=0.1)
+    with pytest.raises(ValueError, match="without covariates"):
+        pj.estimate_drift(half, scores, labels, which)
+
+
+def test_tables_of_any_kind(known):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    z, (scores, labels, which), _ = known
+    names = np.array([f"shop {i}" for i in range(SEGMENTS)])
+    rows = scores, labels, names[which]
+    kind = np.where(z[:, 1] > 0, "own", "franchise")
+    frame = pd.DataFrame({"size": z[:, 0], "kind": kind, "new": z[:, 0] > 1}, index=names)
+    made = [
+        fitted(rows, table)
+        for table in (
+            frame,
+            frame.astype({"kind": "category", "size": "Float64"}).sample(frac=1, random_state=0),
+            frame.reset_index(names="segment"),
+            pl.from_pandas(frame.reset_index(names="segment")),
+            frame.reset_index(names="segment").to_dict("list"),
+        )
+    ]
+    assert all(x == made[0] for x in made)
+    names = made[0].population.coefficients["covariate"].tolist()
+    assert names == ["size", "kind=own", "new"]
+    assert "covariates: size, kind=own, new" in repr(made[0].population)
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (lambda t: {**t, "segment": t["segment"] + 1}, "a line for each segment, got none for 1"),
+        (lambda t: {**t, "segment": t["segment"] // 2}, "several for 0"),
+        (lambda t: {"x": t["x"]}, "a column 'segment' of ids"),
+        (lambda t: {"segment": t["segment"]}, "columns beside the ids, got none"),
+        (
+            lambda t: {**t, "x": np.where(t["segment"] == 7, np.nan, 0)},
+            "finite numbers, got nan for",
+        ),
+        (lambda t: {**t, "x": [None, *"ab" * 40][:80]}, "None"),
+        (lambda t: t["x"], r"got shape \(80,\)"),
+        (lambda t: np.ones((3, 2)), "a line for each of 80 segments, got 3"),
+        (lambda t: "size", 'a table by segment or "rows", got'),
+    ],
+)
+def test_refused(known, change, told):
+    table = {"segment": np.arange(SEGMENTS), "x": known[0][:, 0]}
+    with pytest.raises(ValueError, match=f"covariates.*{told}"):
+        fitted(known[1], change(table))
+
+
+def test_it_is_for_partial_pooling_alone(known):
+    z, rows, calibrator = known
+    for pooling in ("none", "complete"):
+        with pytest.raises(ValueError, match="covariates: expected None beside pooling="):
+            pj.fit_segments(*rows, pooling=pooling, covariates=z)
+    with pytest.raises(ValueError, match="a table of covariates, got none"):
+        pj.fit_segments(*rows, pooling="partial").with_segments({"segment": [1], "x": [1.0]})
+    with pytest.raises(ValueError, match="numbers of rows"):
+        fitted(rows, "rows").with_segments({"segment": [900], "log(rows)": [1.0]})
+    with pytest.raises(ValueError, match="a column 'x1'"):
+        calibrator.with_segments({"segment": [900], "x0": [1.0]})
+
+
+def test_float32_and_rows_of_weight_zero(known):
+    z, (scores, labels, which), calibrator = known
+    single = fitted((np.float32(scores), labels, which), z)
+    assert single.fit.A.dtype == np.float32
+    assert np.abs(single.fit.B - calibrator.fit.B).max() < 1e-3
+    weights = (which != 3).astype(float)
+    left = fitted((scores, labels, which), z, weights=weights)
+    alone = fitted(tuple(x[which != 3] for x in (scores, labels, which)), np.delete(z, 3, 0))
+    assert np.isfinite(left.predict_proba(scores[which != 3], which[which != 3])).all()
+    assert np.abs(np.delete(left.fit.B, 3) - alone.fit.B).max() < 0.02
