@@ -50,6 +50,12 @@ def fit(arguments: argparse.Namespace) -> int:
     for name in ("pooling", "curve"):
         if getattr(arguments, name) and not arguments.segment and not arguments.scores:
             raise ValueError(f"--{name}: expected only with --segment or --scores")
+    apart = not arguments.segment or _pooling(arguments) != "partial" or arguments.distributed
+    if apart and (arguments.covariate or arguments.covariate_rows):
+        raise ValueError(
+            "--covariate: expected only with --segment and --pooling partial, and without "
+            "--distributed"
+        )
     if arguments.distributed:
         from platt_jax.cli import job
 
@@ -75,6 +81,7 @@ def fit(arguments: argparse.Namespace) -> int:
     summaries.tell_one_class(rows["labels"])
     if "segments" not in rows:
         return summaries.saved(arguments, platt_jax.fit(**rows, options=options))
+    more["covariates"] = reading.covariates(arguments, rows)
     by_segment = platt_jax.fit_segments(**rows, **more, options=options)
     summaries.tell_many_segments(arguments, len(by_segment), len(rows["scores"]))
     return summaries.saved(arguments, by_segment)

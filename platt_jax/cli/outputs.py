@@ -23,6 +23,7 @@ _IN_THE_SHELL = {
     "raise Options(max_iter=...), or look": "look",
     "platt_jax.logit(p)": "--logit",
     'see pooling="partial"': "see --pooling partial",
+    'covariates="rows"': "--covariate-rows",
     "labels: expected pos_label=": "expected --pos-label ",
     "is not among classes": "is not among the classes (see --scores, --classes)",
 }

@@ -101,6 +101,8 @@ def _arguments(
         column = table[names[0]]
         if x in ("segments", "clusters"):
             found[x] = column if len(names) == 1 else table.select(names)
+        elif x == "covariates":
+            found[x] = [_without_codes(table[name]) for name in names]
         elif x == "class_labels":
             found[x] = column.cast("string")
         elif x == "labels" and pos_label is not None:

@@ -222,6 +222,18 @@ def _add_fit(fit: argparse.ArgumentParser) -> None:
         "columns shrunk to their prefixes (nested) or to the values of each column (crossed), or "
         "one curve for all (complete)",
     )
+    covariates = fit.add_mutually_exclusive_group()
+    _add(
+        covariates,
+        "--covariate",
+        metavar="COL",
+        action="append",
+        default=[],
+        help="with --pooling partial: column of what is known of a segment besides its rows, of "
+        "numbers or categories, the same in all rows of a segment; repeat for several columns",
+    )
+    about = "the same, with the logarithm of a segment's number of rows"
+    _add(covariates, "--covariate-rows", action="store_true", help=about)
     _add(fit, "--curve", choices=CURVES, help="kind of curve of segments or classes")
     _add(fit, "--non-finite", "--cache", "--json")
     several = fit.add_argument_group(

@@ -17,6 +17,7 @@ from platt_jax import Fit, OneVsRestCalibrator, SegmentCalibrator, Sigmoid, ids,
 from platt_jax.cli import csvio, outputs, parquet
 from platt_jax.cli.inputs import Input, staged
 from platt_jax.ids.factorize import factorize
+from platt_jax.ids.vocabulary import distinct
 from platt_jax.results import tables
 from platt_jax.results.files import Calibrator, header
 from platt_jax.results.multiclass import MulticlassCalibrator
@@ -30,6 +31,7 @@ _PARSERS: dict[str, csvio.Parse] = {
     "weights": csvio.number,
     "offset": csvio.number,
     "clusters": str,
+    "covariates": str,
     "segments": str,
 }
 
@@ -289,7 +291,9 @@ def read_rows(
     found: dict[str, Any] = {}
     for x, names in columns.items():
         each = [next(read) for _ in names]
-        if len(each) == 1:
+        if x == "covariates":
+            found[x] = [_numbers_or_text(column) for column in each]
+        elif len(each) == 1:
             found[x] = each[0]
         else:
             found[x] = ids.structured(names, each) if x == "segments" else np.stack(each, axis=1)
@@ -299,6 +303,40 @@ def read_rows(
         (name,) = columns["labels"]
         found["labels"] = csvio.labels_by_name(texts[~missing], missing, pos_label.strip(), name)
     return found
+
+
+def _numbers_or_text(texts: Any) -> Any:
+    """Numbers, with NaN for what is missing, if all others are numbers; else the texts."""
+    missing = csvio.are_missing(np.char.strip(texts))
+    try:
+        return np.where(missing, "nan", texts).astype(float)
+    except ValueError:
+        return texts
+
+
+def covariates(arguments: argparse.Namespace, rows: dict[str, Any]) -> Any:
+    """The covariates of segments, which leave the rows, by `fit_segments`; None for none."""
+    if arguments.covariate_rows:
+        return "rows"
+    if not (columns := rows.pop("covariates", None)):
+        return None
+    codes, keys = distinct(ids.read(rows["segments"]))
+    first = np.empty(len(keys), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    table: dict[str, Any] = {"segment": keys}
+    for name, column in zip(arguments.covariate, columns, strict=True):
+        if name in table:
+            raise ValueError(f"--covariate: expected another name than {name!r}, which is taken")
+        values = np.asarray(column)
+        differs = values != values[first][codes]
+        if differs.any():
+            segment = tables.name(keys, codes[np.argmax(differs)])
+            raise ValueError(
+                f"--covariate: column {name!r}: expected one value for all rows of a segment, got "
+                f"several for {segment}"
+            )
+        table[name] = values[first]
+    return table
 
 
 def on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, Any]:

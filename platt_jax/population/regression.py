@@ -32,6 +32,7 @@ from platt_jax.results.fit import Fit
 from platt_jax.status import Status
 
 _MOST_ROUNDS = 30
+_ALIKE = 64 * np.finfo(float).eps  # the standard deviation of equal numbers, relative to these
 _NEAR = 0.05  # length of a step that is not worth taking, in standard errors
 
 
@@ -61,7 +62,9 @@ class Design(NamedTuple):
         center = np.array(sums) / max(number, 1)
         squares = total(((x - center) ** 2).sum(0)) / max(number, 1)
         values[~used] = center
-        return cls(columns, values, center, np.sqrt(np.where(squares > 0, squares, 1)))
+        scale = np.sqrt(squares)
+        differ = scale > _ALIKE * np.abs(center)  # the mean of equal numbers is off by rounding
+        return cls(columns, values, center, np.where(differ, scale, 1))
 
     @property
     def standardized(self) -> NDArray[np.float64]:

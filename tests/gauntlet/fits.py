@@ -152,6 +152,46 @@ def pooled(pooling: str):
     return check
 
 
+def with_covariates(cell: Cell) -> None:
+    """The number of rows, and numbers and categories that say nothing of the segments."""
+    rows, night = cell.world.fitted, cell.world.nights[0]
+    keys = np.unique(rows.segments)
+    rng = np.random.default_rng(len(rows))
+    table = {
+        "segment": keys,
+        "size": rng.normal(size=len(keys)),
+        "kind": rng.choice([*"ab"], len(keys)),
+    }
+    given = {"weights": rows.weights, "offset": rows.offset, "pooling": "partial"}
+    weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+    for covariates in ("rows", table):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            made = pj.fit_segments(*rows.data(), **given, covariates=covariates)
+        said = [str(x.message) for x in heard]
+        cell.warned += [x for x in said if any(w in x.lower() for w in STRAY)]
+        what = covariates if covariates == "rows" else "a table"
+        status = made.population.status.name
+        if status not in ("CONVERGED", "BOUNDARY", "NOT_ESTIMATED"):
+            told = any(word in text for text in said for word in STOPPED)
+            cell.want(told, f"{what}: population {status}, and no warning")
+        proba = made.predict_proba(rows.scores, rows.segments, offset=rows.offset)
+        proba = cell.want_probabilities(proba, what)
+        seen = (weights * rows.labels).sum()
+        adds_up(cell, (weights * proba).sum(), seen, weights.sum(), f"{what}: ")
+        fresh = made.predict_proba(night.scores, night.segments, offset=night.offset)
+        fresh = cell.want_probabilities(fresh, f"{what}, fresh rows")
+        lower, upper = made.band(night.scores, night.segments, offset=night.offset)
+        narrow = ~(chance.half_width(lower, upper) > WIDE)
+        cell.want_order(lower[narrow], fresh[narrow], upper[narrow], f"{what}: band", 1e-5)
+        # Covariates that say nothing cost what their few numbers may overfit.
+        if cell.world.plain and settled(made) and len(keys) >= 20:
+            _no_worse(cell, fresh, night, "no covariates", "partial")
+        with tempfile.TemporaryDirectory() as folder:
+            pj.save(Path(folder) / "c", made)
+            cell.want(pj.load(Path(folder) / "c") == made, f"{what}: another one from its file")
+
+
 def _refused(cell: Cell, pooling: str) -> None:
     """A ValueError says to leave out a column of one value, or one that another determines."""
     with cell.refusing("segments"):
