@@ -189,6 +189,15 @@ def complete(rows, folder):
     return rows, {"pooling": "complete"}
 
 
+def covariates(rows, folder):
+    table = {"segment": np.arange(12), "size": np.linspace(-1, 1, 12), "kind": [*"abcabc"] * 2}
+    return rows, {"pooling": "partial", "covariates": table}
+
+
+def number_of_rows(rows, folder):
+    return rows, {"pooling": "partial", "covariates": "rows"}
+
+
 def _with_nan(rows):
     rows["scores"][np.flatnonzero(rows["segments"] == 3)[2]] = np.nan
     return rows
@@ -270,6 +279,8 @@ OPTIONS = {
     "start": start,
     'pooling="partial"': partial,
     'pooling="complete"': complete,
+    "covariates": covariates,
+    'covariates="rows"': number_of_rows,
     'non_finite="flag"': flag,
     'non_finite="raise"': raises,
     'non_finite="omit"': omit,
@@ -323,6 +334,15 @@ NOT_OFFERED = {
     ('ids of several columns, pooling="crossed"', "bootstrap"): _PLATT,
     ('ids of several columns, pooling="nested"', "update"): "pooling is the calibrator's",
     ('ids of several columns, pooling="crossed"', "update"): "pooling is the calibrator's",
+    **{
+        (option, door): why
+        for option in ("covariates", 'covariates="rows"')
+        for door, why in (
+            ("cluster", "bring the rows together first, as `sql.rows` or `streaming.rows`"),
+            ("bootstrap", _PLATT),
+            ("update", "the calibrator's are used"),
+        )
+    },
     ("pos_label", "bootstrap"): _LABELS,
     ("pos_label", "update"): _LABELS,
     **{

@@ -3,7 +3,7 @@
 import platt_jax as pj
 from platt_jax import distributed, sql, streaming
 
-_OF_FIT = "prior", "start", "pooling", "mesh", "options", "progress"
+_OF_FIT = "prior", "start", "pooling", "covariates", "mesh", "options", "progress"
 
 
 def fit_relation(relation, **given):

@@ -693,22 +693,54 @@ def test_the_table_of_sizes_is_measured():
     page = " ".join((ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8").split())
     found = read("inference/sizes.json")["results"]
     for pair, ways in found["remedy"].items():
-        partial, nested = ways.values()
+        partial, nested, by_rows = ways.values()
+        three = zip(partial, by_rows, nested, strict=True)
         covered, off, excess = (
-            "; ".join(f"{round(x, digits) + 0:.{digits}f}" for x in both)  # no -0
-            for both, digits in zip(zip(partial, nested, strict=True), (2, 2, 3), strict=True)
+            "; ".join(f"{round(x, digits) + 0:.{digits}f}" for x in each)  # no -0
+            for each, digits in zip(three, (2, 2, 3), strict=True)
         )
         warned = found["power"].get(f"{pair}, intercept 0", 0)
         shown = ", ".join(f"{x:g}".removeprefix("0") or "0" for x in ast.literal_eval(pair))
         assert f"| {shown} | {warned:.2f} | {covered} | {off} | {excess} |" in page
     rare = [share for name, share in found["power"].items() if ".7" in name and "-4" in name]
-    assert f"With 10 % positives the shares are {min(rare):.2f} and more" in page
+    assert f"the shares of worlds warned of are {min(rare):.2f} and more" in page
     level = found["level"]
     worlds = 300 * len(level)
     warned = f"{300 * sum(level.values()):.0f}"
     assert (
         f"Of {worlds:,} worlds whose sizes say nothing" in page and f"{warned} were warned" in page
     )
+
+
+def test_what_covariates_gain_and_cost_is_measured():
+    pooling = (ROOT / "docs/explanation/pooling.md").read_text(encoding="utf-8")
+    few_rows = (ROOT / "docs/howto/few_rows.md").read_text(encoding="utf-8")
+    found = read("inference/covariates.json")["results"]
+    gains = []
+    for name, x in found["explained"].items():
+        numbers = [*x.values()][:8]
+        digits = 3 if numbers[0] > 0.01 else 4
+        seen = f"{numbers[0]:.{digits}f}; {numbers[2]:.{digits}f}"
+        new = f"{numbers[4]:.3f}; {numbers[6]:.3f}"
+        bands = [f"{one:.2f}; {other:.2f}" for one, other in (numbers[1:4:2], numbers[5::2])]
+        rows = name.replace(" rows", "")
+        assert f"| {rows} | {seen} | {bands[0]} | {new} | {bands[1]} |" in pooling
+        gains.append((1 - numbers[2] / numbers[0], 1 - numbers[6] / numbers[4]))
+    (five, new), (twenty, also), *_ = gains
+    assert f"{100 * five:.0f} % off the excess log loss with 5 rows a segment" in few_rows
+    assert f"and {100 * twenty:.0f} % with 20; of new segments {100 * new:.0f} %." in few_rows
+    assert f"{new:.2f}" == f"{also:.2f}"
+    nothing = found["nothing"]
+    of = {name: [*x.values()] for name, x in nothing.items()}
+    covered = [x for each in of.values() for x in (each[3], each[7])]
+    shares = [each[8] for each in of.values()]
+    assert f"bands cover {min(covered):.2f} to {max(covered):.2f} with 2 to 200" in pooling
+    assert f"and {min(shares):.2f} to {max(shares):.2f} of the p-values" in " ".join(
+        pooling.split()
+    )
+    cost, many = (of[name][2] / of[name][0] - 1 for name in ("200 segments, 2", "20 segments, 10"))
+    assert f"two of them cost {100 * cost:.0f} %" in pooling
+    assert f"ten of them cost {100 * many:.0f} %" in pooling
 
 
 def test_the_table_of_selective_labels_is_measured():
@@ -723,13 +755,13 @@ def test_the_table_of_selective_labels_is_measured():
 def test_what_sampling_by_labels_does_to_pooling_is_measured():
     page = " ".join((ROOT / "docs/howto/base_rate.md").read_text(encoding="utf-8").split())
     found = read("inference/sizes.json")["results"]["sampled"]
-    (partial, fewest, _), (classes, of_classes, _), (whole, of_whole, _) = (
+    (partial, fewest, _), _, (rows, of_rows, _), (whole, of_whole, _) = (
         x for x in found.values() if isinstance(x, list)
     )
     for sentence in (
         f"predicted {partial:.2f} times the true number of positives, and {fewest:.2f} times in",
         f"fitted without sampling, {whole:.2f} and {of_whole:.2f} (",
-        f"predicted {classes:.2f} and {of_classes:.2f} times",
+        f"it is {rows:.2f} times in all, and {of_rows:.2f} in the half",
     ):
         assert sentence in page
     assert found["warned"] == 1
