@@ -110,7 +110,7 @@ class PlausiblePopulations(NamedTuple):
     def segments(self) -> NormalMoments:
         """(A, B) of all segments (K,)."""
         shared = self.covariance, self.under.mean, self.under.mean_covariance, self.weights
-        each = by_blocks(_moments, shared, _Rows(self.likelihoods, self.z), len(self.weights))
+        each = by_blocks(_moments, shared, _Evidence(self.likelihoods, self.z), len(self.weights))
         mean, square = joined(each)
         return _centred(mean, square, self.back)
 
@@ -137,7 +137,7 @@ def plausible_populations(
         z = np.empty((len(likelihoods.pull_A), 0))
     elif is_there(likelihoods):
         z = sent(covariates, 0)
-    rows, center = _Rows(likelihoods.transformed(to), z), center @ to.T
+    rows, center = _Evidence(likelihoods.transformed(to), z), center @ to.T
     if certain:
         covariance, weights = estimate[None], np.ones(1)
         under = _under(rows, covariance, center, total)
@@ -146,7 +146,7 @@ def plausible_populations(
     return PlausiblePopulations(rows.likelihoods, covariance, under, weights, back, z)
 
 
-class _Rows(NamedTuple):
+class _Evidence(NamedTuple):
     """What the rows of segments (K,) say of them, and their covariates (K, P)."""
 
     likelihoods: Likelihoods
@@ -154,7 +154,7 @@ class _Rows(NamedTuple):
 
 
 def _drawn(
-    rows: _Rows,
+    rows: _Evidence,
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
@@ -237,7 +237,7 @@ def _log_density(t: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _under(
-    rows: _Rows,
+    rows: _Evidence,
     covariance: NDArray[np.float64],
     center: NDArray[np.float64],
     total: Total,
@@ -290,7 +290,7 @@ def _inverted(matrices: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any]
 
 
 @program
-def _sums(S: Symmetric, rows: _Rows) -> NDArray[np.float64]:
+def _sums(S: Symmetric, rows: _Evidence) -> NDArray[np.float64]:
     """The sums of `_under` over some segments, (n, G)."""
     (P, h_A, h_B), x = rows.likelihoods, [1.0, *rows.z.T]
     xp = namespace(h_A)
@@ -308,7 +308,9 @@ def _sums(S: Symmetric, rows: _Rows) -> NDArray[np.float64]:
 
 
 @program
-def _moments(shared: tuple[NDArray[Any], ...], rows: _Rows) -> tuple[NDArray[Any], NDArray[Any]]:
+def _moments(
+    shared: tuple[NDArray[Any], ...], rows: _Evidence
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """The mean (k, 2) and the second moments (k, 2, 2) of some segments.
 
     Given S and the population's mean, the posterior has mean J (mean + S h) and covariance J S,

@@ -75,10 +75,13 @@ class CovariateTable(NamedTuple):
         Raises:
             ValueError: it is none of these, has no ids or no columns, or an id twice.
         """
-        if not (isinstance(given, Mapping) or hasattr(given, "columns")):
+        there: Any = given
+        if not isinstance(given, Mapping):  # pyarrow's `columns` are no names
+            there = getattr(given, "column_names", getattr(given, "columns", None))
+        if there is None:
             return cls._of_array(validation.numbers(given, "covariates"))
-        names = [x for x in (given if isinstance(given, Mapping) else given.columns) if x != _IDS]
-        if _IDS in given:
+        names = [x for x in there if x != _IDS]
+        if len(names) < len(there):
             keys = given[_IDS]
         elif hasattr(given, "reindex"):  # pandas
             keys = given.index.tolist() if given.index.nlevels > 1 else given.index
@@ -100,7 +103,7 @@ class CovariateTable(NamedTuple):
         lines = np.hstack([x.coded(given[x.name]) for x in columns])
         table = cls(columns, np.empty_like(lines), each)
         table.lines[codes] = lines
-        return table._checked()
+        return table
 
     @classmethod
     def _of_array(cls, values: NDArray[Any]) -> "CovariateTable":
@@ -112,38 +115,33 @@ class CovariateTable(NamedTuple):
         columns = tuple(CovariateColumn(f"x{i}") for i in range(values.shape[1]))
         return cls(columns, values.astype(float), None)
 
-    def _checked(self) -> "CovariateTable":
-        bad = np.argwhere(~np.isfinite(self.lines))
-        if len(bad):
-            line, column = bad[0]
-            names = [name for x in self.columns for name in x.names]
-            where = f"line {line}" if self.keys is None else tables.name(self.keys, line)
-            raise ValueError(
-                f"covariates, column {names[column]!r}: expected finite numbers, got "
-                f"{self.lines[line, column]} for segment {where}"
-            )
-        return self
-
     def of(self, keys: NDArray[Any]) -> NDArray[np.float64]:
         """(K, P), the lines of these segments.
 
         Raises:
-            ValueError: a segment has no line.
+            ValueError: a segment has no line, or a number that is missing or infinite.
         """
-        if self.keys is None:
-            if len(self.lines) != len(keys):
-                raise ValueError(
-                    f"covariates: expected a line for each of {len(keys):,} segments, got "
-                    f"{len(self.lines):,}"
-                )
-            return self._checked().lines
-        place = get_indexer(self.keys, split_columns(keys), "segments")
+        place: Any = np.arange(len(self.lines))
+        if self.keys is not None:
+            place = get_indexer(self.keys, split_columns(keys), "segments")
+        elif len(place) != len(keys):
+            raise ValueError(
+                f"covariates: expected a line for each of {len(keys):,} segments, got "
+                f"{len(place):,}"
+            )
         if len(missing := np.flatnonzero(place < 0)):
             raise ValueError(
                 f"covariates: expected a line for each segment, got none for {len(missing):,} of "
                 f"{len(keys):,}, first {tables.name(keys, missing[0])}"
             )
-        return self.lines[place]
+        lines = self.lines[place]
+        for segment, column in np.argwhere(~np.isfinite(lines))[:1]:
+            names = [name for x in self.columns for name in x.names]
+            raise ValueError(
+                f"covariates, column {names[column]!r}: expected finite numbers, got "
+                f"{lines[segment, column]} for segment {tables.name(keys, segment)}"
+            )
+        return lines
 
 
 def read_covariates(given: Any, pooling: str) -> CovariateTable | str | None:

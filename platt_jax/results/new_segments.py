@@ -27,9 +27,9 @@ def with_covariates(calibrator: Any, given: Any) -> dict[str, Any]:
     table = CovariateTable.read(given, known.columns)
     if table.keys is None:
         raise ValueError("covariates: expected a table with ids, got an array")
-    new = get_indexer(calibrator.keys, split_columns(table.keys), "segments") < 0
-    lines, number = table.lines[new], int(new.sum())
-    keys, order = ascending(join([calibrator.keys, table.keys[new]]))
+    new = table.keys[get_indexer(calibrator.keys, split_columns(table.keys), "segments") < 0]
+    lines, number = table.of(new), len(new)
+    keys, order = ascending(join([calibrator.keys, new]))
 
     def joined(old: Any, added: Any) -> Any:
         """Of segments (K,) and new ones, in the order of the keys."""

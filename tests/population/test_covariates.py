@@ -262,6 +262,7 @@ def test_tables_of_any_kind(known):
             frame.astype({"kind": "category", "size": "Float64"}).sample(frac=1, random_state=0),
             frame.reset_index(names="segment"),
             pl.from_pandas(frame.reset_index(names="segment")),
+            pl.from_pandas(frame.reset_index(names="segment")).to_arrow(),
             frame.reset_index(names="segment").to_dict("list"),
         )
     ]

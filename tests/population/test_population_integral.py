@@ -156,7 +156,7 @@ def test_a_populations_likelihood_is_that_of_its_matrices(
     """Segment by segment: h is normal about P mean, with the variance P + P S P."""
     precision, pull, given = likelihoods
     z, each, center = designs(rng, covariates)
-    found = integral._under(integral._Rows(given, z), covariances, center, given.total)
+    found = integral._under(integral._Evidence(given, z), covariances, center, given.total)
     prior = MEAN_PRECISION * np.eye(center.size)
     for i, S in enumerate(covariances):
         V = [P @ np.linalg.inv(np.eye(2) + S @ P) for P in precision]
@@ -178,7 +178,7 @@ def test_a_populations_likelihood_is_that_of_its_matrices(
 def test_a_mixtures_moments_are_those_of_its_parts(likelihoods, covariances, covariates, rng):
     precision, pull, given = likelihoods
     z, each, center = designs(rng, covariates)
-    under = integral._under(integral._Rows(given, z), covariances, center, given.total)
+    under = integral._under(integral._Evidence(given, z), covariances, center, given.total)
     weights = rng.dirichlet(np.ones(5))
     first, second = np.zeros((7, 2)), np.zeros((7, 2, 2))
     parts = zip(weights, covariances, under.mean, under.mean_covariance, strict=True)
