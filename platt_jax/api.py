@@ -288,7 +288,7 @@ def fit_segments(
     # The check of a protocol takes longer than all others.
     if not isinstance(scores, np.ndarray) and isinstance(scores, SegmentSource):
         validation.require_none_beside(scores, **columns)
-        arguments = FitArguments(prior, start, pooling, mesh, options, progress)
+        arguments = FitArguments(prior, start, pooling, mesh, options, progress, table)
         with scores.open_segments(arguments, caller) as by_segment:
             return fit_by_segment(by_segment, *more)
     if not isinstance(scores, SegmentRows):

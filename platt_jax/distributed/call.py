@@ -1,5 +1,6 @@
 """The arguments of a call, which must be the same in all processes."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -45,6 +46,7 @@ def require_same_fit(
             **described("fit_segments", arguments.options, pooling=arguments.pooling),
             "prior": hashed("prior", arguments.prior),
             "start": hashed("start", arguments.start),
+            "covariates": _covariates(arguments.covariates),
             **texts,
         }
 
@@ -70,6 +72,15 @@ def hashed(name: str, values: Any) -> str:
         return _text(values)
     whole = digest(validation.numbers(x, name) for x in values)
     return f"numbers with hash {whole[:16]}"
+
+
+def _covariates(given: Any) -> str:
+    """A text for a table of covariates, which has a line for each segment of all processes."""
+    if given is None or isinstance(given, str):
+        return _text(given)
+    columns = {name: x.tolist() for name, x in given.columns.items()}
+    keys = None if given.keys is None else given.keys.tolist()
+    return f"a table with hash {hashlib.sha256(repr((columns, keys)).encode()).hexdigest()[:16]}"
 
 
 def presence(values: object, what: str) -> str:

@@ -103,7 +103,7 @@ def _is_average(calibrator: SegmentCalibrator, population: Population) -> bool:
     over two values of each spread, which do not bound its density.
     """
     at_estimate = population.covariance + population.mean_covariance
-    alone = np.array_equal(population.predictive_covariance, at_estimate)
+    alone = np.array_equal(population.average_covariance, at_estimate)
     return calibrator.by_level is None and not alone
 
 
@@ -113,7 +113,8 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
     A segment's own estimate varies around the population's mean with covariance S + D, S between
     segments and D by its rows; the mean's precision is the sum of the inverses. From K segments,
     S + D is estimated like a variance by a chi-square variable. It has K degrees of freedom, minus
-    those used by each segment's own (A, B), minus two for the mean.
+    those used by each segment's own (A, B), minus two for the mean, and for each covariate. A
+    segment's mean follows its covariates, with the errors of the coefficients.
 
     Where rows are few or surely predicted, segments differ much in D, and this may be ten times the
     variance that the rows allow. So if `predictive_covariance` is an average over populations, it
@@ -126,7 +127,11 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
     rows = population.likelihood_precision, population.likelihood_pull
     own = Likelihoods.from_arrays(*rows).transformed(to).precision.matrices
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
-    number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
+    errors, covariates = M, population.covariates
+    if covariates is not None:
+        errors = to @ (population.mean_covariance + covariates.errors(covariates.values)) @ to.T
+    share = np.einsum("kij,kji->k", weight, np.broadcast_to(errors, weight.shape)) / 2
+    number, freedom = _effective_number(share, fit, population)
     more = most_times(freedom)
     wide = S + (more - 1) * number * M
     if averaged and freedom >= _LEAST_FREEDOM:
@@ -134,12 +139,17 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
         wide = (vectors * np.minimum(values, _TIMES_MEAN)) @ vectors.T
     by_estimate = own + np.linalg.inv(S)
     covariance = np.linalg.inv(own + np.linalg.inv(wide))
+    unseen = wide + more * M
+    if covariates is not None:
+        response = covariance @ np.linalg.inv(wide)
+        covariance = covariance + more * response @ errors @ np.swapaxes(response, -1, -2)
+        unseen = unseen + to @ covariates.spread @ to.T
     mean = np.vstack([population.posterior_mean, population.predictive_mean])
     mean[:-1][~np.isfinite(fit.A)] = np.nan
     if freedom < _LEAST_FREEDOM:
         grown = np.trace(by_estimate @ covariance, axis1=1, axis2=2) / 2 - 1
         mean[np.append(grown > _GROWTH, True)] = np.nan
-    covariance = np.concatenate([covariance, [wide + more * M]])
+    covariance = np.concatenate([covariance, [unseen]])
     covariance = back @ covariance @ back.T
     alone = np.flatnonzero(population.left_out(fit.flags) & np.isfinite(fit.A))
     mean[alone] = population.posterior_mean[alone]
@@ -150,9 +160,10 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
 def _to_unit(population: Population) -> Floats:
     """(2, 2), to coordinates in which the covariance of an unseen segment is the unit matrix.
 
-    Scores may be far from 0, where the covariances of (A, B) are nearly singular.
+    With covariates it is one with average ones. Scores may be far from 0, where the covariances of
+    (A, B) are nearly singular.
     """
-    covariance = population.predictive_covariance
+    covariance = population.average_covariance
     at = ends(population.predictive_mean[None], covariance[None], _rounding(covariance))
     scores = at.center + at.half_width * np.array([1.0, -1.0])
     to: Floats = np.stack([scores, np.ones(2)], -1) / np.sqrt(at.variance[0, 0])
@@ -170,11 +181,12 @@ def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[
         errors = np.diag(population.covariance_errors), np.diag(population.mean_covariance)
         number = float(np.min(errors[0] ** 2 / (2 * errors[1] ** 2)))
         return number, number - _PARAMETERS
-    share = share / max(1, share.sum())
+    coefficients = 1 if population.covariates is None else 1 + len(population.covariates.names)
+    share = share / max(coefficients, share.sum())
     rows = np.maximum(np.asarray(fit.n_pos + fit.n_neg, float), _PARAMETERS)
     number = share.sum() / (share**2).sum()
     lost = (share**2 * _PARAMETERS / rows).sum() / (share**2).sum()
-    return float(number), float(number * (1 - lost)) - _PARAMETERS
+    return float(number), float(number * (1 - lost)) - _PARAMETERS * coefficients
 
 
 def most_times(freedom: float) -> float:

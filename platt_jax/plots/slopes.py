@@ -153,7 +153,10 @@ def _draw_pooled(
         mean, label, reach = float(calibrator.fallback.slope), "all rows pooled", 0.0
     else:
         mean, label = -float(population.mean[0]), "mean of the population"
-        reach = critical_value(0.95, False) * float(np.sqrt(population.covariance[0, 0]))
+        variance = population.covariance[0, 0]
+        if population.covariates is not None:
+            variance = variance + population.covariates.spread[0, 0]
+        reach = critical_value(0.95, False) * float(np.sqrt(variance))
     some, band = tables.counted(len(rows), kind), "95 % of the population"
     window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
     ax.set(xlabel=f"rows of the {kind}", ylabel="slope, $-A$")

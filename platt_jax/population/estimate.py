@@ -20,7 +20,7 @@ from platt_jax.population.search import Estimate, Position, covariance_errors, e
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.population.symmetric import Square, Symmetric
-from platt_jax.results.covariates import CovariateTable
+from platt_jax.results.covariates import GivenCovariates
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.solver.solution import ProblemInputs
@@ -51,7 +51,7 @@ def estimate_population(
     options: Options,
     progress: bool | Listener = False,
     near: Population | None = None,
-    covariates: CovariateTable | str | None = None,
+    covariates: GivenCovariates | None = None,
 ) -> tuple[Fit | None, Population]:
     """The fit of each segment with the population as prior, and the population.
 
@@ -86,8 +86,7 @@ def estimate_population(
     if covariates is None:
         found = estimated(standardized, mean, start, nodes, progress)
     else:
-        table = None if isinstance(covariates, str) else covariates
-        design = Design.of(table, segments.keys, fit, segments.total)
+        design = Design.of(covariates, segments.keys, fit, segments.total)
         standardized, found, regression = searched(
             standardized, design, mean, start, nodes, progress
         )

@@ -21,7 +21,7 @@ from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.segments import Segments
 from platt_jax.results import tables
-from platt_jax.results.covariates import CovariateTable
+from platt_jax.results.covariates import GivenCovariates
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.segment_calibrator import SIZES, SegmentCalibrator, with_posterior_covariance
@@ -44,7 +44,7 @@ def fit_by_segment(
     options: Options,
     progress: bool | Listener,
     caller: Caller,
-    covariates: CovariateTable | str | None = None,
+    covariates: GivenCovariates | None = None,
 ) -> SegmentCalibrator:
     """`platt_jax.fit_segments` for these segments, with its arguments and a caller for warnings."""
     options = validation.options(options)

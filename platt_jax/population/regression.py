@@ -25,7 +25,7 @@ from platt_jax.results.covariates import (
     LOG_ROWS,
     CovariateColumn,
     Covariates,
-    CovariateTable,
+    GivenCovariates,
     errors_of_effects,
 )
 from platt_jax.results.fit import Fit
@@ -37,34 +37,35 @@ _NEAR = 0.05  # length of a step that is not worth taking, in standard errors
 
 
 class Design(NamedTuple):
-    """The covariates of K segments in units of their standard deviations."""
+    """The covariates of K segments in units of their standard deviations.
+
+    Segments without rows say nothing of these, nor of the spread of the covariates.
+    """
 
     columns: tuple[CovariateColumn, ...]
     values: NDArray[np.float64]  # (K, P), as given
     center: NDArray[np.float64]  # (P,)
     scale: NDArray[np.float64]  # (P,)
+    used: NDArray[np.bool_]  # (K,), whether a segment has rows
 
     @classmethod
-    def of(
-        cls, given: CovariateTable | None, keys: NDArray[Any], fit: Fit, total: Total
-    ) -> "Design":
-        """The lines of these segments; without a table the logarithms of their numbers of rows."""
-        if given is None:
+    def of(cls, given: GivenCovariates, keys: NDArray[Any], fit: Fit, total: Total) -> "Design":
+        """The lines of these segments, or the logarithms of their numbers of rows."""
+        rows = np.asarray(fit.n_pos + fit.n_neg, float)
+        used = rows > 0
+        if isinstance(given, str):
             columns: tuple[CovariateColumn, ...] = (LOG_ROWS,)
-            rows = np.asarray(fit.n_pos + fit.n_neg, float)
-            used = rows > 0
             values = np.log(np.where(used, rows, 1))[:, None]
         else:
-            columns, values = given.columns, given.of(keys)
-            used = np.ones(len(keys), bool)
+            columns, values = given.of(keys, total)
         x = values[used]
-        number, *sums = total(np.concatenate([[used.sum()], x.sum(0)]))
+        number, *sums = total(np.append(used.sum(), x.sum(0)))
         center = np.array(sums) / max(number, 1)
-        squares = total(((x - center) ** 2).sum(0)) / max(number, 1)
-        values[~used] = center
-        scale = np.sqrt(squares)
+        scale = np.sqrt(total(((x - center) ** 2).sum(0)) / max(number, 1))
+        if isinstance(given, str):
+            values = np.where(used[:, None], values, center)
         differ = scale > _ALIKE * np.abs(center)  # the mean of equal numbers is off by rounding
-        return cls(columns, values, center, np.where(differ, scale, 1))
+        return cls(columns, values, center, np.where(differ, scale, 1), used)
 
     @property
     def standardized(self) -> NDArray[np.float64]:
@@ -121,9 +122,9 @@ class Regression(NamedTuple):
 
     def spread(self, total: Total) -> NDArray[np.float64]:
         """(2, 2), by how much covariates widen the distribution of an unseen segment."""
-        effects = self.effects
-        products = effects[:, :, None] * effects[:, None]
-        products = products + errors_of_effects(self.design.standardized, self.covariance)
+        z = self.design.standardized[self.design.used]
+        effects = z @ self.coefficients
+        products = effects[:, :, None] * effects[:, None] + errors_of_effects(z, self.covariance)
         sums = total(np.append(products.sum(0).ravel(), len(products)))
         spread: NDArray[np.float64] = sums[:4].reshape(2, 2) / max(sums[4], 1)
         return spread

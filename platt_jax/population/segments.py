@@ -15,6 +15,7 @@ from platt_jax.execution.progress import Listener, Stage
 from platt_jax.model.prior import GaussianPrior
 from platt_jax.options import Options, Pooling
 from platt_jax.population.places import fetched, namespace, sent
+from platt_jax.results.covariates import GivenCovariates
 from platt_jax.results.fit import Fit
 from platt_jax.solver.solution import ProblemInputs
 
@@ -75,6 +76,7 @@ class FitArguments(NamedTuple):
     mesh: Mesh | None
     options: Options
     progress: bool | Listener
+    covariates: GivenCovariates | None = None
 
     def check(self) -> None:
         """Refuses arguments that do not belong together, before any row is read."""

@@ -1,15 +1,15 @@
 """What is known of segments besides their rows, and how their curves follow it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax import ids, validation
 from platt_jax.arrays import Bools, Floats
-from platt_jax.columns import Column, floats
+from platt_jax.columns import Column, dictionary, floats, on_host
 from platt_jax.ids.factorize import split_columns
 from platt_jax.ids.indexing import get_indexer
 from platt_jax.ids.vocabulary import distinct
@@ -19,6 +19,7 @@ from platt_jax.results.tables import Table
 
 ROWS = "rows"  # the argument for the logarithm of a segment's number of rows
 _IDS = "segment"  # the name of a table's column of ids
+_MOST = 1e100  # whose squares are numbers
 ARRAYS = "values", "center", "coefficients", "covariance", "spread"  # in files
 
 
@@ -35,23 +36,27 @@ class CovariateColumn(NamedTuple):
             return [self.name]
         return [f"{self.name}={value}" for value in self.categories[1:]]
 
-    def coded(self, values: Column) -> NDArray[np.float64]:
-        """(n, P) of the column's values (n,): numbers, or 0 and 1 for each category but the first.
+    def coded(self, values: NDArray[Any], keys: NDArray[Any]) -> NDArray[np.float64]:
+        """(K, P) of the column's values (K,): numbers, or 0 and 1 for each category but the first.
 
         Raises:
-            ValueError: a value is no number, or none of the categories.
+            ValueError: a value is no finite number below 1e100, or none of the categories.
         """
-        what = f"covariates, column {self.name!r}"
-        if not self.categories:
-            return validation.numbers(values, what).astype(float)[:, None]
-        codes, each = distinct(ids.read(values, what))
-        known = dict(zip(self.categories, range(len(self.categories)), strict=True))
-        if unknown := [str(x) for x in each.tolist() if str(x) not in known]:
+        places, expected = np.asarray(self.categories), "finite numbers below 1e100"
+        if self.categories:
+            expected = f"one of {list(self.categories)[:10]}"
+            numbers = values.astype(str)[:, None] == places
+            good = numbers.any(1)
+        else:
+            numbers = values.astype(float)[:, None] if values.dtype.kind == "f" else np.nan
+            good = np.broadcast_to(np.abs(numbers) < _MOST, (len(values), 1))[:, 0]
+        if not good.all():
+            bad = int(np.argmin(good))
             raise ValueError(
-                f"{what}: expected one of {list(self.categories)[:10]}, got {unknown[0]!r}"
+                f"covariates, column {self.name!r}: expected {expected}, got {values[bad]} for "
+                f"segment {tables.name(keys, bad)}"
             )
-        place = np.array([known[str(x)] for x in each.tolist()], np.int64)[codes]
-        return (place[:, None] == np.arange(1, len(known))).astype(float)
+        return numbers[:, 1:].astype(float) if self.categories else numbers
 
 
 LOG_ROWS = CovariateColumn("log(rows)")
@@ -60,21 +65,17 @@ LOG_ROWS = CovariateColumn("log(rows)")
 class CovariateTable(NamedTuple):
     """Covariates of segments, as they were given: a line for each of n segments."""
 
-    columns: tuple[CovariateColumn, ...]
-    lines: NDArray[np.float64]  # (n, P)
+    columns: dict[str, NDArray[Any]]  # (n,) float64, or text
     keys: NDArray[Any] | None  # (n,) the segments; None for those that are fitted, in their order
 
     @classmethod
-    def read(
-        cls, given: Any, columns: tuple[CovariateColumn, ...] | None = None
-    ) -> "CovariateTable":
+    def read(cls, given: Any) -> "CovariateTable":
         """A DataFrame or a mapping of columns by name, or an array (K, P) in the order of the keys.
-
-        With `columns` these, in a table that may have others.
 
         Raises:
             ValueError: it is none of these, has no ids or no columns, or an id twice.
         """
+        given = on_host(given)
         there: Any = given
         if not isinstance(given, Mapping):  # pyarrow's `columns` are no names
             there = getattr(given, "column_names", getattr(given, "columns", None))
@@ -87,23 +88,22 @@ class CovariateTable(NamedTuple):
             keys = given.index.tolist() if given.index.nlevels > 1 else given.index
         else:
             raise ValueError(f"covariates: expected a column {_IDS!r} of ids, got {names[:10]}")
-        if columns is None:
-            columns = tuple(_column(name, given[name]) for name in names)
-        elif missing := [x.name for x in columns if x.name not in names]:
-            raise ValueError(f"covariates: expected a column {missing[0]!r}, got {names[:10]}")
-        if not columns:
+        if not names:
             raise ValueError("covariates: expected columns beside the ids, got none")
+        if LOG_ROWS.name in names:
+            raise ValueError(
+                f"covariates: expected another name than {LOG_ROWS.name!r}, which "
+                f'covariates="{ROWS}" has'
+            )
         codes, each = distinct(ids.read(keys, f"covariates, {_IDS}"))
         if len(each) < len(codes):
             twice = int(np.argmax(np.bincount(codes) > 1))
             raise ValueError(
-                f"covariates: expected a line for each segment, got several for "
+                "covariates: expected a line for each segment, got several for "
                 f"{tables.name(each, twice)}"
             )
-        lines = np.hstack([x.coded(given[x.name]) for x in columns])
-        table = cls(columns, np.empty_like(lines), each)
-        table.lines[codes] = lines
-        return table
+        order = np.argsort(codes)
+        return cls({str(x): _column(str(x), given[x], len(codes))[order] for x in names}, each)
 
     @classmethod
     def _of_array(cls, values: NDArray[Any]) -> "CovariateTable":
@@ -112,36 +112,73 @@ class CovariateTable(NamedTuple):
                 "covariates: expected a table by segment, (K, P) numbers in the order of the "
                 f'segments, or "{ROWS}", got shape {values.shape}'
             )
-        columns = tuple(CovariateColumn(f"x{i}") for i in range(values.shape[1]))
-        return cls(columns, values.astype(float), None)
+        return cls({f"x{i}": x for i, x in enumerate(values.astype(float).T)}, None)
 
-    def of(self, keys: NDArray[Any]) -> NDArray[np.float64]:
-        """(K, P), the lines of these segments.
+    def of(
+        self,
+        keys: NDArray[Any],
+        total: Callable[[Floats], Floats],
+        columns: tuple[CovariateColumn, ...] | None = None,
+    ) -> tuple[tuple[CovariateColumn, ...], NDArray[np.float64]]:
+        """The columns, and the numbers (K, P) of these segments.
+
+        Without `columns` these are all, with the categories that segments have, also of other
+        processes: `total` is as in `Segments`.
 
         Raises:
-            ValueError: a segment has no line, or a number that is missing or infinite.
+            ValueError: a segment has no line, or a number that is missing or infinite; or there is
+                no such column, or another category.
         """
-        place: Any = np.arange(len(self.lines))
+        number = len(next(iter(self.columns.values())))
+        place: Any = np.arange(number)
         if self.keys is not None:
             place = get_indexer(self.keys, split_columns(keys), "segments")
-        elif len(place) != len(keys):
+        elif number != len(keys):
             raise ValueError(
-                f"covariates: expected a line for each of {len(keys):,} segments, got "
-                f"{len(place):,}"
+                f"covariates: expected a line for each of {len(keys):,} segments, got {number:,}"
             )
         if len(missing := np.flatnonzero(place < 0)):
             raise ValueError(
                 f"covariates: expected a line for each segment, got none for {len(missing):,} of "
                 f"{len(keys):,}, first {tables.name(keys, missing[0])}"
             )
-        lines = self.lines[place]
-        for segment, column in np.argwhere(~np.isfinite(lines))[:1]:
-            names = [name for x in self.columns for name in x.names]
-            raise ValueError(
-                f"covariates, column {names[column]!r}: expected finite numbers, got "
-                f"{lines[segment, column]} for segment {tables.name(keys, segment)}"
+        mine = {name: x[place] for name, x in self.columns.items()}
+        if columns is None:
+            columns = tuple(
+                CovariateColumn(
+                    name, () if x.dtype.kind == "f" else self._categories(name, x, total)
+                )
+                for name, x in mine.items()
             )
-        return lines
+        elif lacking := [x.name for x in columns if x.name not in mine]:
+            raise ValueError(f"covariates: expected a column {lacking[0]!r}, got {list(mine)[:10]}")
+        return columns, np.hstack([x.coded(mine[x.name], keys) for x in columns])
+
+    def _categories(
+        self, name: str, mine: NDArray[Any], total: Callable[[Floats], Floats]
+    ) -> tuple[str, ...]:
+        """The categories of a column that segments have, ascending."""
+        each = np.unique(self.columns[name])
+        numbers = total((mine[:, None] == each).sum(0).astype(float))
+        return tuple(each[numbers > 0].tolist())
+
+
+class KnownCovariates(NamedTuple):
+    """Covariates of segments that were fitted, as numbers."""
+
+    keys: NDArray[Any]  # (n,)
+    columns: tuple[CovariateColumn, ...]
+    values: NDArray[np.float64]  # (n, P)
+
+    def of(
+        self, keys: NDArray[Any], total: Callable[[Floats], Floats]
+    ) -> tuple[tuple[CovariateColumn, ...], NDArray[np.float64]]:
+        """See `CovariateTable`; of segments that are all among them."""
+        return self.columns, self.values[get_indexer(self.keys, split_columns(keys), "segments")]
+
+
+# What a fit takes: one of both, or `ROWS`.
+GivenCovariates: TypeAlias = CovariateTable | KnownCovariates | str
 
 
 def read_covariates(given: Any, pooling: str) -> CovariateTable | str | None:
@@ -161,13 +198,25 @@ def read_covariates(given: Any, pooling: str) -> CovariateTable | str | None:
     return CovariateTable.read(given)
 
 
-def _column(name: Any, values: Column) -> CovariateColumn:
-    """The column of a table, with its categories unless it has numbers."""
-    if floats(values) is not None or np.asarray(values).dtype.kind in "biuf":
-        return CovariateColumn(str(name))
+def _column(name: str, values: Column, number: int) -> NDArray[Any]:
+    """The column (n,) of a table: float64, or the texts of its categories."""
     what = f"covariates, column {name!r}"
-    _, each = distinct(ids.read(values, what))
-    return CovariateColumn(str(name), tuple(map(str, each.tolist())))
+    numbers = None if _are_categories(values) else floats(values)
+    if numbers is None:
+        numbers = np.asarray(values)
+    if numbers.dtype.kind in "biuf" and not _are_categories(values):
+        read: NDArray[Any] = validation.numbers(numbers, what).astype(float)
+    else:
+        codes, each = distinct(ids.read(values, what))
+        read = np.array([str(x) for x in each.tolist()])[codes]
+    if read.shape != (number,):
+        raise ValueError(f"{what}: expected {number:,} values, got shape {read.shape}")
+    return read
+
+
+def _are_categories(values: Column) -> bool:
+    """Whether this is a column of categories, which may be numbers."""
+    return not isinstance(values, list | tuple) and dictionary(values) is not None
 
 
 def _shapes(segments: int, P: int) -> dict[str, tuple[int, ...]]:
@@ -229,9 +278,9 @@ class Covariates(ComparedByValue):
         """Whether the covariate is the number of a segment's rows, by `covariates="rows"`."""
         return self.columns == (LOG_ROWS,)
 
-    def given(self, keys: NDArray[Any]) -> "CovariateTable | str":
+    def given(self, keys: NDArray[Any]) -> "KnownCovariates | str":
         """The argument `covariates` of a fit of the segments (K,) with these keys."""
-        return ROWS if self.are_rows else CovariateTable(self.columns, self.values, keys)
+        return ROWS if self.are_rows else KnownCovariates(keys, self.columns, self.values)
 
     def effects(self, values: NDArray[Any] | None = None) -> Floats:
         """(n, 2), what covariates (n, P), by default the segments', add to the mean of (A, B)."""

@@ -24,11 +24,11 @@ def with_covariates(calibrator: Any, given: Any) -> dict[str, Any]:
     if known is None or known.are_rows:
         other = "none" if known is None else "the numbers of rows, which new segments lack"
         raise ValueError(f"calibrator: expected one with a table of covariates, got {other}")
-    table = CovariateTable.read(given, known.columns)
+    table = CovariateTable.read(given)
     if table.keys is None:
         raise ValueError("covariates: expected a table with ids, got an array")
     new = table.keys[get_indexer(calibrator.keys, split_columns(table.keys), "segments") < 0]
-    lines, number = table.of(new), len(new)
+    (_, lines), number = table.of(new, lambda sums: sums, known.columns), len(new)
     keys, order = ascending(join([calibrator.keys, new]))
 
     def joined(old: Any, added: Any) -> Any:
@@ -39,7 +39,7 @@ def with_covariates(calibrator: Any, given: Any) -> dict[str, Any]:
         return ordered
 
     mean = population.predictive_mean + known.effects(lines)
-    covariance = population.predictive_covariance - known.spread + known.errors(lines)
+    covariance = population.average_covariance + known.errors(lines)
     fit = jax.tree.map(lambda x: joined(x, np.zeros((), np.asarray(x).dtype)), calibrator.fit)
     own = {"A": mean[:, 0], "B": mean[:, 1], "covariance": covariance}
     own |= {"hessian": np.linalg.inv(covariance), "status": int(Status.CONVERGED)}

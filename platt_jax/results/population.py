@@ -143,6 +143,12 @@ class Population(ComparedByValue):
         return np.broadcast_to(self.mean + effects, self.posterior_mean.shape)
 
     @property
+    def average_covariance(self) -> NDArray[Any]:
+        """(2, 2), covariance of (A, B) of an unseen segment with average covariates."""
+        spread = 0.0 if self.covariates is None else self.covariates.spread
+        return self.predictive_covariance - spread
+
+    @property
     def coefficients(self) -> Table | None:
         """How curves follow the covariates, see `Covariates.table`; None without covariates."""
         return None if self.covariates is None else self.covariates.table()

@@ -185,7 +185,7 @@ def test_left_out_rows_are_predicted_by_fits_of_the_others(known):
 def test_new_segments_are_predicted_by_their_covariates(known):
     _, _, calibrator = known
     population, covariates = calibrator.population, calibrator.population.covariates
-    new = {"segment": [900, 901, 5], "x0": [2.0, -2.0, 0.0], "x1": [0.0, 0.0, 0.0], "y": "abc"}
+    new = {"segment": [900, 901, 5], "x0": [2.0, -2.0, 0.0], "x1": [0.0, 0.0, 0.0], "y": [*"abc"]}
     more = calibrator.with_segments(new)
     assert len(more) == SEGMENTS + 2
     assert more[900].n_pos == 0
@@ -281,12 +281,15 @@ def test_tables_of_any_kind(known):
         (lambda t: {"segment": t["segment"]}, "columns beside the ids, got none"),
         (
             lambda t: {**t, "x": np.where(t["segment"] == 7, np.nan, 0)},
-            "finite numbers, got nan for",
+            "finite numbers below 1e100, got nan for",
         ),
         (lambda t: {**t, "x": [None, *"ab" * 40][:80]}, "None"),
         (lambda t: t["x"], r"got shape \(80,\)"),
         (lambda t: np.ones((3, 2)), "a line for each of 80 segments, got 3"),
         (lambda t: "size", 'a table by segment or "rows", got'),
+        (lambda t: {**t, "x": t["x"] * 1e100}, "finite numbers below 1e100"),
+        (lambda t: {**t, "x": t["x"][1:]}, r"expected 80 values, got shape \(79,\)"),
+        (lambda t: {"segment": t["segment"], "log(rows)": t["x"]}, "another name than"),
     ],
 )
 def test_refused(known, change, told):
@@ -308,13 +311,72 @@ def test_it_is_for_partial_pooling_alone(known):
         calibrator.with_segments({"segment": [900], "x0": [1.0]})
 
 
-def test_float32_and_rows_of_weight_zero(known):
+def test_float32(known):
     z, (scores, labels, which), calibrator = known
     single = fitted((np.float32(scores), labels, which), z)
     assert single.fit.A.dtype == np.float32
     assert np.abs(single.fit.B - calibrator.fit.B).max() < 1e-3
-    weights = (which != 3).astype(float)
-    left = fitted((scores, labels, which), z, weights=weights)
-    alone = fitted(tuple(x[which != 3] for x in (scores, labels, which)), np.delete(z, 3, 0))
-    assert np.isfinite(left.predict_proba(scores[which != 3], which[which != 3])).all()
-    assert np.abs(np.delete(left.fit.B, 3) - alone.fit.B).max() < 0.02
+
+
+def test_segments_without_rows_say_nothing(known):
+    """Neither of the coefficients nor of what unseen segments may be."""
+    z, (scores, labels, which), calibrator = known
+    far = [*z, [100.0, -50.0]]
+    given = np.append(scores, 0.3), np.append(labels, True), np.append(which, SEGMENTS)
+    left = fitted(given, np.array(far), weights=np.append(np.ones(len(which)), 0.0))
+    ids = np.arange(SEGMENTS + 2) + (np.arange(SEGMENTS + 2) >= SEGMENTS)  # 80 has no rows
+    points = np.linspace(-2, 2, len(ids))
+    expected, found = (x.predict_proba(points, ids) for x in (calibrator, left))
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    added = calibrator.with_segments({"segment": [900], "x0": [1e3], "x1": [0.0]})
+    row = [0.3], [1], [which[0]]
+    both = [pj.update(x, *row).predict_proba(points, ids) for x in (calibrator, added)]
+    np.testing.assert_allclose(*both, rtol=1e-8)
+
+
+def test_categories_are_those_of_segments_that_were_fitted(known):
+    pd = pytest.importorskip("pandas")
+    _, rows, _ = known
+    grade = np.arange(SEGMENTS + 1) % 3 + 2
+    grade[-1] = 1
+    table = pd.DataFrame({"segment": np.arange(SEGMENTS + 1), "grade": pd.Categorical(grade)})
+    calibrator = fitted(rows, table)
+    assert calibrator.population.coefficients["covariate"].tolist() == ["grade=3", "grade=4"]
+    with pytest.raises(
+        ValueError, match=r"column 'grade': expected one of .* got 1 for segment 80"
+    ):
+        calibrator.with_segments(table)
+
+
+@pytest.mark.parametrize("covariates", [1, 8])
+def test_unchanged_segments_are_not_flagged_nor_gated_too_low(covariates):
+    """Seen ones, and new ones of which nothing, or only the covariates are known."""
+    rng = np.random.default_rng(3)
+
+    def world(segments, rows, first):
+        z = rng.normal(size=(segments, covariates))
+        B = 0.4 + 1.5 * z[:, 0] + 0.3 * rng.normal(size=segments)
+        A = -1.2 + 0.3 * z[:, 0] + 0.1 * rng.normal(size=segments)
+        which = np.repeat(np.arange(segments), rows)
+        scores = 1.5 * rng.normal(size=len(which))
+        true = expit(-(A[which] * scores + B[which]))
+        return z, true, (scores, rng.random(len(which)) < true, first + which)
+
+    z, _, rows = world(60, 60, 0)
+    new_z, true, new = world(200, 100, 1000)
+    calibrator = fitted(rows, z)
+    table = {f"x{i}": x for i, x in enumerate(new_z.T)} | {"segment": 1000 + np.arange(200)}
+    for known in (calibrator, calibrator.with_segments(table)):
+        lines = pj.triage(known, *new)
+        assert lines["flagged"].sum() == 0
+        tested = ~np.isnan(lines["p_value"])
+        assert tested.all()
+        assert np.mean(lines["p_value"] < 0.05) < 0.08
+        gates = pj.gate(known, new[0], new[2], precision=0.9)
+        at = dict(zip(gates["segment"].tolist(), gates["threshold"], strict=True))
+        accepted = new[0] >= np.array([at[x] for x in new[2].tolist()])
+        number = np.bincount(new[2] - 1000, accepted)
+        right = np.bincount(new[2] - 1000, accepted * true) / np.maximum(number, 1)
+        assert np.sum((right < 0.9) & (number > 0)) <= 0.1 * np.count_nonzero(number)
+    fresh = rows[0], rng.random(len(rows[0])) < 0.5, rows[2]
+    assert pj.triage(calibrator, *fresh)["flagged"].any()
