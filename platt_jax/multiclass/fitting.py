@@ -65,7 +65,8 @@ def fit_multiclass(
             is no option in its row: it has probability 0, and the row says nothing of it. So do
             large negative numbers, such as -1e9 (docs/howto/multiclass.md). For
             model="ordinal" (N,) scores, higher for higher classes; or (N, C), whose score is the
-            expected number of the class, 0 ... C-1, by their softmax.
+            expected number of the class, 0 ... C-1, by their softmax: -inf enters nothing else, and
+            every class is an option in every row.
         labels: (N,) class ids; or (N, C) with a 1 for each row's class.
         segments: (N,) ids as in `fit_segments`; None for one segment, "all".
         model: P(class c) for logits f. "temperature": softmax(f_c / T), with 1 / T >= 0.

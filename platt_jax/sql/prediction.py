@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unicodedata import combining, normalize
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,13 @@ from platt_jax.sql.queries import RelationColumns
 from platt_jax.sql.relation_rows import RelationRows, require_relation_rows
 
 _PARAMETERS = ("A", "B", "c_AA", "c_AB", "c_BB")
+# What ids of types of Arrow are.
+_KINDS = {
+    "numbers": ("integer", "floating", "decimal", "boolean"),
+    "text": ("string", "large_string", "string_view"),
+    "bytes": ("binary", "large_binary", "fixed_size_binary"),
+    "times": ("date",),
+}
 # The beginning of names of columns that the inner query has.
 _INNER = "platt_jax_"
 
@@ -56,7 +64,8 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
 
     Raises:
         ValueError: a column is missing or of another type, or there is one of the new name, or
-            whose name begins with ``platt_jax_``; the calibrator is of classes.
+            whose name begins with ``platt_jax_``; the calibrator is of classes; or the engine calls
+            two of its segments equal to one id.
 
     Example:
         >>> import duckdb
@@ -72,7 +81,6 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
     columns = rows.engine.columns()
     check_columns(columns, names)
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
-    _check_kinds(columns, calibrator, names.segment)
     # Engines take names that differ by case alone for one.
     if name.casefold() in map(str.casefold, columns):
         raise ValueError(f"name: expected a new column's name, {name!r} is there")
@@ -87,29 +95,94 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
             f"segment: expected {number} columns, as the calibrator's, got {names.segment}"
         )
     if calibrator.curves is not None:
-        return rows.engine.extended(
-            *_by_pieces(names, list(columns), calibrator, calibrator.curves, name)
-        )
-    each, by_level = parameters(calibrator), calibrator.by_level
-    root, parts = (each[-1], []) if by_level is None else by_level.parts()
-    known = [Part(range(number), calibrator.keys, each[:-1], None), *parts]
-    query = _query(names, list(columns), root, known, name)
-    return rows.engine.extended(query, _points(names, known))
+        places: Any = np.arange(len(calibrator.keys))[:, None]
+        known = [Part(range(number), calibrator.keys, places, None)]
+        query, points = _by_pieces(names, list(columns), calibrator, calibrator.curves, name)
+    else:
+        each, by_level = parameters(calibrator), calibrator.by_level
+        root, parts = (each[-1], []) if by_level is None else by_level.parts()
+        known = [Part(range(number), calibrator.keys, each[:-1], None), *parts]
+        query = _query(names, list(columns), root, known, name)
+        points = _points(names, known)
+    _check_kinds(columns, points, names)
+    _require_one_match(rows, columns, points, known)
+    return rows.engine.extended(query, points)
 
 
-def _check_kinds(
-    columns: dict[str, pa.DataType], calibrator: SegmentCalibrator, segments: Sequence[str]
-) -> None:
-    """Check ids for text instead of numbers or the reverse: engines would convert, or fail late."""
-    for name, fitted in zip(segments, ids.fields(calibrator.keys), strict=False):
-        there, kind = columns[name], fitted.dtype  # the number of columns is checked later
-        is_text = pa.types.is_string(there) or pa.types.is_large_string(there)
-        is_numeric = pa.types.is_integer(there) or pa.types.is_floating(there)
-        if (kind.kind == "U" and is_numeric) or (kind.kind in "iuf" and is_text):
+def _check_kinds(columns: dict[str, pa.DataType], points: pa.Table, names: RelationColumns) -> None:
+    """Refuses ids of another kind than the keys: engines would convert, each in its own way."""
+    for place, name in enumerate(names.segment):
+        there, fitted = columns[name], points.schema.field(f"p_{place}").type
+        kinds = _kind(there), _kind(fitted)
+        if None not in kinds and kinds[0] != kinds[1]:
             raise ValueError(
-                f"segment, column {name!r}: expected ids of the kind that was fitted, {kind}, got "
-                f"{there}"
+                f"segment, column {name!r}: expected ids of the kind that was fitted, {fitted}, "
+                f"got {there}"
             )
+
+
+def _kind(there: pa.DataType) -> str | None:
+    """What ids of a type are; None for other types."""
+    if pa.types.is_dictionary(there):
+        there = there.value_type
+    if pa.types.is_timestamp(there):
+        return "times" if there.tz is None else "times with a zone"
+    for kind, tests in _KINDS.items():
+        if any(getattr(pa.types, f"is_{test}")(there) for test in tests):
+            return kind
+    return None
+
+
+def _require_one_match(
+    rows: RelationRows, columns: dict[str, pa.DataType], points: pa.Table, known: list[Part]
+) -> None:
+    """Refuses keys of which the engine calls two equal to one id: its row would be there twice.
+
+    A collation may ignore case, accents or spaces at the end, and a column of floats may hold none
+    of two near integers. Only where keys are so alike is the engine asked.
+    """
+    segment = rows.names.segment
+    owner = points["level"].to_numpy()
+    for number, part in enumerate(known):
+        mine = points.filter(pa.array(owner == number))
+        keys = [_forms(mine[f"p_{i}"], columns[segment[i]]) for i in part.columns]
+        if len(set(zip(*keys, strict=True))) == len(part.keys):
+            continue
+        chosen = [quoted(segment[i]) for i in part.columns]
+        on = [
+            f"platt_rows.{x} = platt_keys.p_{i}" for x, i in zip(chosen, part.columns, strict=True)
+        ]
+        each = ", ".join(f"platt_rows.{x}" for x in chosen)
+        query = f"""
+            SELECT COUNT(*) AS n FROM (SELECT DISTINCT {", ".join(chosen)} FROM {ROWS}) platt_rows
+            JOIN {POINTS} AS platt_keys ON {" AND ".join(on)} AND platt_keys.level = {number}
+            GROUP BY {each} HAVING COUNT(*) > 1
+        """
+        if rows.engine.run(query, points).num_rows:
+            raise ValueError(
+                f"segment: expected ids that equal one of the calibrator's at most, got some of "
+                f"the columns {[segment[i] for i in part.columns]} that the engine calls equal to "
+                "several; cast them to the type that was fitted, with a collation that tells all "
+                "keys apart"
+            )
+
+
+def _forms(keys: pa.ChunkedArray, there: pa.DataType) -> list[Any]:
+    """Keys (n,) as an engine may see them at most alike: two of one form may be equal to it."""
+    values = keys.to_pylist()
+    if _kind(keys.type) == "text":
+        return [x if x is None else _bare(x) for x in values]
+    if pa.types.is_floating(there):
+        kind = np.float32 if there.bit_width <= 32 else np.float64
+        return [x if x is None else kind(x) for x in values]
+    return values
+
+
+def _bare(text: str) -> str:
+    """The text without case, accents and spaces at the end."""
+    if not text.isascii():
+        text = "".join(x for x in normalize("NFKD", text) if not combining(x))
+    return text.casefold().rstrip()
 
 
 def _by_pieces(

@@ -91,6 +91,10 @@ def judge_pooling(
     when, starts, given = _times(times, cuts, rows.scores.shape)
     known = when
     if available is not None:
+        dates = [validation.array(x, "times").dtype.kind == "M" for x in (times, available)]
+        if dates[0] != dates[1]:
+            kinds = [("numbers", "dates")[x] for x in dates]
+            raise ValueError(f"available: expected {kinds[0]}, as times are, got {kinds[1]}")
         known = _times(available, cuts, rows.scores.shape, "available")[0]
     lines = []
     for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):

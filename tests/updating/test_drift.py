@@ -301,6 +301,10 @@ def test_labels_that_come_late_are_not_fitted(dates, rng):
         pj.judge_pooling(scores, labels, shops, months, cut, available=never)
     with pytest.raises(ValueError, match=r"available: expected shape \(3000,\)"):
         pj.judge_pooling(scores, labels, shops, months, cut, available=came[:9])
+    others = np.zeros(3_000) if dates else np.full(3_000, "2100-01-01", "M8[D]")
+    told = "dates" if dates else "numbers"
+    with pytest.raises(ValueError, match=f"available: expected {told}, as times are, got"):
+        pj.judge_pooling(scores, labels, shops, months, cut, available=others)
 
 
 @pytest.mark.filterwarnings("ignore:pooling. There is no population:RuntimeWarning")
