@@ -274,8 +274,8 @@ class MulticlassCalibrator(ComparedByValue):
 
         Args:
             logits: (N, C) as in `fit_multiclass`, -inf where a class is no option (but see there
-                for model="ordinal", which also takes (N,) scores). What lies farther than `farthest` below its row's largest is no
-                option, too.
+                for model="ordinal", which also takes (N,) scores). A logit farther than `farthest`
+                below its row's largest is no option, too.
             segments: (N,) ids, or one id for all. Segments not among keys get the parameters of
                 all rows, or with pooling="partial" the mean over the population. None means the
                 parameters of all rows.
