@@ -128,7 +128,7 @@ def _page(
         "verdict": escape(first),
         "summary": _summary(calibrator, predicted, judged, changed),
         "outcome": _outcome(calibrator),
-        "levels": _levels(calibrator),
+        "levels": _levels(calibrator) or _covariates(calibrator),
         "before": predicted.source,
         "measured": _measured(compared),
         "charts": _reliability(predicted),
@@ -263,6 +263,25 @@ def _levels(calibrator: SegmentCalibrator) -> str:
         )
     )
     return _resource("levels.html").replace("{{lines}}", lines)
+
+
+def _covariates(calibrator: SegmentCalibrator) -> str:
+    """The section with a line per covariate; empty without covariates."""
+    population = calibrator.population
+    if population is None or population.coefficients is None:
+        return ""
+    lines = "".join(
+        _line(
+            f"<bdi>{escape(str(name))}</bdi>",
+            _with_error(slope, slope_error),
+            _with_error(intercept, intercept_error),
+            f"{p:.2g}",
+        )
+        for name, slope, slope_error, intercept, intercept_error, p in zip(
+            *population.coefficients.values(), strict=True
+        )
+    )
+    return _resource("covariates.html").replace("{{lines}}", lines)
 
 
 def _line(name: str, *numbers: str) -> str:

@@ -203,6 +203,20 @@ def test_a_line_for_each_level(pooling, tmp_path, undrawn, page):
         assert f'<td class="n">{of_slope}</td>' in found.source
 
 
+def test_a_line_for_each_covariate(tmp_path, undrawn):
+    scores, labels, segments = made_up()
+    keys = np.unique(segments)
+    table = {"segment": keys, "<b>size": np.linspace(0, 1, len(keys))}
+    fitted = pj.fit_segments(scores, labels, segments, pooling="partial", covariates=table)
+    to_html(tmp_path / "covariates.html", fitted, scores, labels, segments)
+    found = Page(tmp_path / "covariates.html")
+    assert "b" not in found.tags and "<b>size" in found.texts["bdi"]
+    coefficients = fitted.population.coefficients
+    for name in ("slope", "intercept"):
+        value, error = coefficients[name][0], coefficients[f"se_{name}"][0]
+        assert f'<td class="n">{value:.3g} ± {error:.2g}</td>' in found.source
+
+
 def test_hostile_names_stay_text(calibrator, tmp_path, undrawn):
     path = tmp_path / "report.html"
     renamed_to, rows = renamed(calibrator, made_up(seed=1), HOSTILE)
