@@ -20,11 +20,12 @@ from platt_jax.results.tables import Table
 ROWS = "rows"  # the argument for the logarithm of a segment's number of rows
 _IDS = "segment"  # the name of a table's column of ids
 _MOST = 1e100  # whose squares are numbers
+_AT_ONCE = 1 << 18  # covariates of some segments
 ARRAYS = "values", "center", "coefficients", "covariance", "spread"  # in files
 
 
 class CovariateColumn(NamedTuple):
-    """A column of a table by segment: of numbers, or of categories, of which the first is 0."""
+    """A column of a table by segment: of numbers, or of categories, ascending; the first is 0."""
 
     name: str
     categories: tuple[str, ...] = ()
@@ -42,21 +43,23 @@ class CovariateColumn(NamedTuple):
         Raises:
             ValueError: a value is no finite number below 1e100, or none of the categories.
         """
-        places, expected = np.asarray(self.categories), "finite numbers below 1e100"
         if self.categories:
-            expected = f"one of {list(self.categories)[:10]}"
-            numbers = values.astype(str)[:, None] == places
-            good = numbers.any(1)
+            known, expected = np.array(self.categories), f"one of {list(self.categories)[:10]}"
+            text = values.astype(str)
+            place = np.minimum(np.searchsorted(known, text), len(known) - 1)
+            good = known[place] == text
+            numbers = (place[:, None] == np.arange(1, len(known))).astype(float)
         else:
-            numbers = values.astype(float)[:, None] if values.dtype.kind == "f" else np.nan
-            good = np.broadcast_to(np.abs(numbers) < _MOST, (len(values), 1))[:, 0]
+            expected = "finite numbers below 1e100"
+            known = values if values.dtype.kind == "f" else np.full(len(values), np.nan)
+            good, numbers = np.abs(known) < _MOST, known[:, None]
         if not good.all():
             bad = int(np.argmin(good))
             raise ValueError(
                 f"covariates, column {self.name!r}: expected {expected}, got {values[bad]} for "
                 f"segment {tables.name(keys, bad)}"
             )
-        return numbers[:, 1:].astype(float) if self.categories else numbers
+        return numbers
 
 
 LOG_ROWS = CovariateColumn("log(rows)")
@@ -159,7 +162,7 @@ class CovariateTable(NamedTuple):
     ) -> tuple[str, ...]:
         """The categories of a column that segments have, ascending."""
         each = np.unique(self.columns[name])
-        numbers = total((mine[:, None] == each).sum(0).astype(float))
+        numbers = total(np.bincount(np.searchsorted(each, mine), minlength=len(each)).astype(float))
         return tuple(each[numbers > 0].tolist())
 
 
@@ -327,5 +330,8 @@ def errors_of_effects(values: NDArray[Any], covariance: NDArray[Any]) -> Floats:
     """
     x = np.column_stack([np.ones(len(values)), values])
     blocks = covariance.reshape(x.shape[1], 2, x.shape[1], 2)
-    made: Floats = np.einsum("kp,kq,piqj->kij", x, x, blocks, optimize=True)
+    made = np.empty((len(x), 2, 2))
+    step = max(_AT_ONCE // x.shape[1], 1)
+    for some in (slice(first, first + step) for first in range(0, len(x), step)):
+        made[some] = np.einsum("kp,kq,piqj->kij", x[some], x[some], blocks, optimize=True)
     return made - blocks[0, :, 0]
