@@ -251,11 +251,11 @@ def _under(
     informs on the coefficients of its covariates x with precisions x_p x_q V and pulls x_p r.
     """
     S, Q = Symmetric.of(covariance), len(center)
+    pairs, T = [(p, q) for p in range(Q) for q in range(p, Q)], S.adjugate
     # Small blocks: OpenBLAS would take several threads for larger products, which wait for each
     # other where `by_blocks` has several of its own.
-    each = by_blocks(_sums, S, rows, 8 * len(covariance))
+    each = by_blocks(_sums, S, rows, 8 * len(covariance) * (len(pairs) + Q + 1) // 3)
     sums = total(sum(map(fetched, each)))
-    pairs, T = [(p, q) for p in range(Q) for q in range(p, Q)], S.adjugate
     precision = np.empty((len(covariance), Q, 2, Q, 2))
     for (p, q), (AA, AB, BB, determinant) in zip(pairs, _quadruples(sums), strict=False):
         block = Symmetric(
