@@ -184,6 +184,16 @@ def with_covariates(cell: Cell) -> None:
         lower, upper = made.band(night.scores, night.segments, offset=night.offset)
         narrow = ~(chance.half_width(lower, upper) > WIDE)
         cell.want_order(lower[narrow], fresh[narrow], upper[narrow], f"{what}: band", 1e-5)
+        new = np.setdiff1d(night.segments, keys)
+        if made.population.covariates is not None and covariates != "rows" and len(new):
+            kinds = np.resize(np.unique(table["kind"]), len(new))
+            more = made.with_segments(
+                {"segment": new, "size": np.linspace(-9, 9, len(new)), "kind": kinds}
+            )
+            seen = ~np.isin(night.segments, new)
+            again = more.predict_proba(night.scores, night.segments, offset=night.offset)
+            again = cell.want_probabilities(again, f"{what}, new segments")
+            cell.want_same(again[seen], fresh[seen], "with new segments, others")
         # Covariates that say nothing cost what their few numbers may overfit.
         if cell.world.plain and settled(made) and len(keys) >= 20:
             _no_worse(cell, fresh, night, "no covariates", "partial")

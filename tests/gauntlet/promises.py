@@ -33,7 +33,9 @@ LINES = {
         f"fit_segments {pooling}": Line(fits.pooled(pooling), (_FIT, _PREDICT, _BAND))
         for pooling in ("partial", "nested", "crossed")
     },
-    "fit_segments covariates": Line(fits.with_covariates, (_FIT, _PREDICT, _BAND), 2),
+    "fit_segments covariates": Line(
+        fits.with_covariates, (_FIT, _PREDICT, _BAND, "SegmentCalibrator.with_segments"), 2
+    ),
     "fit_segments curve": Line(fits.other_curves, (_FIT, _PREDICT, "SegmentCalibrator.bounds"), 3),
     "choose_curve": Line(curved.choice, ("choose_curve",), 10),
     "fit_multiclass": Line(
