@@ -127,11 +127,7 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
     rows = population.likelihood_precision, population.likelihood_pull
     own = Likelihoods.from_arrays(*rows).transformed(to).precision.matrices
     weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
-    errors, covariates = M, population.covariates
-    if covariates is not None:
-        errors = to @ (population.mean_covariance + covariates.errors(covariates.values)) @ to.T
-    share = np.einsum("kij,kji->k", weight, np.broadcast_to(errors, weight.shape)) / 2
-    number, freedom = _effective_number(share, fit, population)
+    number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
     more = most_times(freedom)
     wide = S + (more - 1) * number * M
     if averaged and freedom >= _LEAST_FREEDOM:
@@ -139,8 +135,9 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
         wide = (vectors * np.minimum(values, _TIMES_MEAN)) @ vectors.T
     by_estimate = own + np.linalg.inv(S)
     covariance = np.linalg.inv(own + np.linalg.inv(wide))
-    unseen = wide + more * M
+    unseen, covariates = wide + more * M, population.covariates
     if covariates is not None:
+        errors = to @ (population.mean_covariance + covariates.errors(covariates.values)) @ to.T
         response = covariance @ np.linalg.inv(wide)
         covariance = covariance + more * response @ errors @ np.swapaxes(response, -1, -2)
         unseen = unseen + to @ covariates.spread @ to.T
@@ -181,11 +178,11 @@ def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[
         errors = np.diag(population.covariance_errors), np.diag(population.mean_covariance)
         number = float(np.min(errors[0] ** 2 / (2 * errors[1] ** 2)))
         return number, number - _PARAMETERS
-    coefficients = 1 if population.covariates is None else 1 + len(population.covariates.names)
-    share = share / max(coefficients, share.sum())
+    share = share / max(1, share.sum())
     rows = np.maximum(np.asarray(fit.n_pos + fit.n_neg, float), _PARAMETERS)
     number = share.sum() / (share**2).sum()
     lost = (share**2 * _PARAMETERS / rows).sum() / (share**2).sum()
+    coefficients = 1 if population.covariates is None else 1 + population.covariates.rank
     return float(number), float(number * (1 - lost)) - _PARAMETERS * coefficients
 
 

@@ -68,6 +68,8 @@ def slope_funnel(
     fit, kind, keys = inspected(fits)
     kind = kind if label is None else label
     left_out = _without_slope(fit)
+    if getattr(fits, "population", None) is not None:  # by `with_segments`
+        left_out["without rows"] = np.ravel(fit.n_pos + fit.n_neg) == 0
     usable = ~np.any(list(left_out.values()), axis=0)
     if not usable.any():
         what = "but all are flagged or failed" if len(usable) else "got none"

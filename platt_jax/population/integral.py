@@ -33,6 +33,8 @@ from platt_jax.population.symmetric import Square, Symmetric
 _MOST_DRAWS, _LEAST_DRAWS = 256, 64
 # Draws times segments.
 _AT_ONCE = 1 << 18
+# Terms of sums over segments that are one product; as many as there are without covariates.
+_TERMS = 12
 
 # Standard deviations and angles that are evaluated first, one after the other, and their gaps.
 _FIRST = np.array([*[np.geomspace(0.01, 10, 24)] * 2, np.linspace(-3, 3, 24)])
@@ -110,7 +112,8 @@ class PlausiblePopulations(NamedTuple):
     def segments(self) -> NormalMoments:
         """(A, B) of all segments (K,)."""
         shared = self.covariance, self.under.mean, self.under.mean_covariance, self.weights
-        each = by_blocks(_moments, shared, _Evidence(self.likelihoods, self.z), len(self.weights))
+        evidence, Q = _Evidence(self.likelihoods, self.z), self.under.mean.shape[1]
+        each = by_blocks(_moments, shared, evidence, len(self.weights) * Q)
         mean, square = joined(each)
         return _centred(mean, square, self.back)
 
@@ -252,9 +255,7 @@ def _under(
     """
     S, Q = Symmetric.of(covariance), len(center)
     pairs, T = [(p, q) for p in range(Q) for q in range(p, Q)], S.adjugate
-    # Small blocks: OpenBLAS would take several threads for larger products, which wait for each
-    # other where `by_blocks` has several of its own.
-    each = by_blocks(_sums, S, rows, 8 * len(covariance) * (len(pairs) + Q + 1) // 3)
+    each = by_blocks(_sums, S, rows, 8 * len(covariance))
     sums = total(sum(map(fetched, each)))
     precision = np.empty((len(covariance), Q, 2, Q, 2))
     for (p, q), (AA, AB, BB, determinant) in zip(pairs, _quadruples(sums), strict=False):
@@ -302,8 +303,11 @@ def _sums(S: Symmetric, rows: _Evidence) -> NDArray[np.float64]:
     products = (x[p] * x[q] for p in range(len(x)) for q in range(p, len(x)))
     precisions = (both * term for both in products for term in P_terms[1:])
     pulls = (one * term for one in x for term in (h_A, h_B, q_A, q_B))
-    terms = xp.stack([*precisions, *pulls, *squares])
-    of_all: NDArray[np.float64] = xp.concatenate([inner(terms, 1 / D), xp.log(D).sum(1)[None]])
+    terms, over_D = xp.stack([*precisions, *pulls, *squares]), 1 / D
+    # Small products: OpenBLAS would take several threads for larger ones, which wait for each other
+    # where `by_blocks` has several of its own.
+    parts = [inner(terms[i : i + _TERMS], over_D) for i in range(0, len(terms), _TERMS)]
+    of_all: NDArray[np.float64] = xp.concatenate([*parts, xp.log(D).sum(1)[None]])
     return of_all
 
 
@@ -318,20 +322,22 @@ def _moments(
     """
     covariance, coefficients, uncertainty, weights = shared
     ((P, h_A, h_B), z), S = rows, Symmetric.of(covariance[:, None])
-    x = [1.0, *z.T]
-    mean_A, mean_B = (sum(coefficients[:, p, i, None] * c for p, c in enumerate(x)) for i in (0, 1))
+    number, xp = coefficients.shape[1], namespace(h_A)
+    x = xp.concatenate([xp.ones_like(h_A)[None], z.T])
+    pairs = (x[:, None] * x).reshape(-1, len(h_A))
+
+    def by_segment(values: Any, terms: Any) -> Any:
+        """(G, k), sums over (G, n) values times (n, k) terms; (G, 1) without covariates."""
+        return values if number == 1 else product(values.reshape(len(values), -1).T, terms)
+
+    mean_A, mean_B = (by_segment(coefficients[:, :, i], x) for i in (0, 1))
     M = Symmetric(
         *(
-            sum(
-                uncertainty[:, 2 * p + i, 2 * q + j, None] * (c * d)
-                for p, c in enumerate(x)
-                for q, d in enumerate(x)
-            )
+            by_segment(uncertainty[:, i::2, j::2].reshape(len(weights), -1), pairs)
             for i, j in ((0, 0), (0, 1), (1, 1))
         )
     )
-    T = S.adjugate
-    Q, xp = P.adjugate, namespace(h_A)
+    T, Q = S.adjugate, P.adjugate
     trace = P.AA * S.AA + 2 * P.AB * S.AB + P.BB * S.BB
     over_D = 1 / (1 + trace + P.determinant * S.determinant)
     J = Q.product(T).plus_identity().scaled(over_D)

@@ -45,7 +45,7 @@ class CovariateColumn(NamedTuple):
         """
         if self.categories:
             known, expected = np.array(self.categories), f"one of {list(self.categories)[:10]}"
-            text = values.astype(str)
+            text = values if values.dtype.kind != "f" else np.array([f"{x:.17g}" for x in values])
             place = np.minimum(np.searchsorted(known, text), len(known) - 1)
             good = known[place] == text
             numbers = (place[:, None] == np.arange(1, len(known))).astype(float)
@@ -207,7 +207,8 @@ def _column(name: str, values: Column, number: int) -> NDArray[Any]:
     numbers = None if _are_categories(values) else floats(values)
     if numbers is None:
         numbers = np.asarray(values)
-    if numbers.dtype.kind in "biuf" and not _are_categories(values):
+    text = [isinstance(x, str) for x in numbers.ravel()] if numbers.dtype.kind == "O" else []
+    if not _are_categories(values) and not any(text) and numbers.dtype.kind not in "US":
         read: NDArray[Any] = validation.numbers(numbers, what).astype(float)
     else:
         codes, each = distinct(ids.read(values, what))
@@ -256,6 +257,14 @@ class Covariates(ComparedByValue):
     def names(self) -> list[str]:
         """The names of the P numbers."""
         return [name for column in self.columns for name in column.names]
+
+    @property
+    def rank(self) -> int:
+        """How many of the numbers differ between segments, in different ways."""
+        x = self.values - self.values.mean(0) if len(self.values) else self.values
+        largest = np.abs(x).max(0, initial=0)
+        differ = largest > 1e-9 * np.abs(self.values).max(0, initial=0)
+        return int(np.linalg.matrix_rank(x[:, differ] / largest[differ])) if differ.any() else 0
 
     @property
     def about(self) -> list[Any]:

@@ -1,5 +1,7 @@
 """Populations whose mean follows covariates of the segments."""
 
+import time
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -288,6 +290,8 @@ def test_tables_of_any_kind(known):
         (lambda t: np.ones((3, 2)), "a line for each of 80 segments, got 3"),
         (lambda t: "size", 'a table by segment or "rows", got'),
         (lambda t: {**t, "x": t["x"] * 1e100}, "finite numbers below 1e100"),
+        (lambda t: {**t, "x": t["x"].astype(object)}, "dtype object of float; convert to float"),
+        (lambda t: {**t, "x": t["x"].astype("M8[s]")}, "expected numbers, got"),
         (lambda t: {**t, "x": t["x"][1:]}, r"expected 80 values, got shape \(79,\)"),
         (lambda t: {"segment": t["segment"], "log(rows)": t["x"]}, "another name than"),
     ],
@@ -380,3 +384,36 @@ def test_unchanged_segments_are_not_flagged_nor_gated_too_low(covariates):
         assert np.sum((right < 0.9) & (number > 0)) <= 0.1 * np.count_nonzero(number)
     fresh = rows[0], rng.random(len(rows[0])) < 0.5, rows[2]
     assert pj.triage(calibrator, *fresh)["flagged"].any()
+
+
+def test_columns_that_say_nothing_new_change_no_test(known):
+    """Equal covariates, and one that is given again, are no more segments."""
+    z, rows, _ = known
+    few = tuple(x[rows[2] < 12] for x in rows)
+    fresh = few[0], few[1] ^ (few[2] == 3), few[2]
+    p_values = []
+    for more in (np.empty((12, 0)), np.ones((12, 4)), z[:12, [0, 0]]):
+        calibrator = fitted(few, np.column_stack([z[:12, 0], more]))
+        p_values.append(pj.triage(calibrator, *fresh)["p_value"])
+    assert np.isfinite(p_values[0]).any()
+    np.testing.assert_allclose(p_values[1], p_values[0], rtol=1e-6)
+    np.testing.assert_allclose(p_values[2], p_values[0], rtol=0.1)  # the coefficients' prior
+
+
+@pytest.mark.slow
+def test_many_categories_take_no_minutes():
+    """Times of ten categories and of none; sums of pairs took thirty times as long."""
+    rng = np.random.default_rng(0)
+    which, kind = np.repeat(np.arange(20_000), 5), rng.integers(0, 10, 20_000)
+    scores = rng.normal(size=len(which))
+    labels = rng.random(len(which)) < expit(1.5 * scores + 0.2 * kind[which])
+    table = {"segment": np.arange(20_000), "kind": kind.astype(str)}
+    seconds = []
+    for covariates in (None, table):
+        each = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            fitted((scores, labels, which), covariates)
+            each.append(time.perf_counter() - begin)
+        seconds.append(min(each))
+    assert seconds[1] < 8 * seconds[0]
