@@ -3,7 +3,8 @@
 (A, B) of a segment with covariates z is Normal(mean + z' gamma, S). The search of a population
 takes the effects z' gamma as known, and this regression takes the segments' normal likelihoods and
 S as known (generalized least squares); the two alternate. Coefficients have the prior of the mean:
-normal, with a standard deviation of `population_prior.SCALE` for one standard deviation of z.
+normal, with a standard deviation of `population_prior.SCALE` for one standard deviation of z, or
+for more where z has outliers.
 """
 
 from typing import Any, NamedTuple
@@ -33,11 +34,12 @@ from platt_jax.status import Status
 
 _MOST_ROUNDS = 30
 _ALIKE = 64 * np.finfo(float).eps  # the standard deviation of equal numbers, relative to these
+_EIGHTH_MOMENT = 105  # of a standard normal variable
 _NEAR = 0.05  # length of a step that is not worth taking, in standard errors
 
 
 class Design(NamedTuple):
-    """The covariates of K segments in units of their standard deviations.
+    """The covariates of K segments in units of their standard deviations, or larger ones.
 
     Segments without rows say nothing of these, nor of the spread of the covariates.
     """
@@ -65,7 +67,11 @@ class Design(NamedTuple):
         if isinstance(given, str):
             values = np.where(used[:, None], values, center)
         differ = scale > _ALIKE * np.abs(center)  # the mean of equal numbers is off by rounding
-        return cls(columns, values, center, np.where(differ, scale, 1), used)
+        scale = np.where(differ, scale, 1)
+        # A segment far from all others, or the only one of a category, has no free coefficient.
+        moment = total((((x - center) / scale) ** 8).sum(0)) / max(number, 1)
+        scale = scale * np.maximum(1, (moment / _EIGHTH_MOMENT) ** 0.125)
+        return cls(columns, values, center, scale, used)
 
     @property
     def standardized(self) -> NDArray[np.float64]:
