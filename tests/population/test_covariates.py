@@ -425,9 +425,9 @@ def test_a_far_segment_does_not_move_the_others(known):
     far = np.zeros((SEGMENTS, 1))
     far[7] = 1
     points, which = np.tile(np.linspace(-2, 2, 5), SEGMENTS), np.repeat(np.arange(SEGMENTS), 5)
-    plain, with_it = (fitted(rows, x) for x in (None, far))
-    both = [x.predict_proba(points, which)[which != 7] for x in (plain, with_it)]
-    assert np.abs(both[0] - both[1]).max() < 0.02
-    one_class = rows[0], np.where(rows[2] == 7, True, rows[1]), rows[2]
-    both = [fitted(one_class, x).predict_proba(points, which)[which != 7] for x in (None, far)]
-    assert np.abs(both[0] - both[1]).max() < 0.03
+    others = which != 7
+    for labels in (rows[1], np.where(rows[2] == 7, True, rows[1])):
+        alone = fitted(tuple(x[rows[2] != 7] for x in (rows[0], labels, rows[2])), None)
+        both = fitted((rows[0], labels, rows[2]), far)
+        found, expected = (x.predict_proba(points, which)[others] for x in (both, alone))
+        assert np.abs(found - expected).max() < 0.02
