@@ -26,6 +26,9 @@ _DEFERRED = ("duckdb.", "_duckdb.", "polars.lazyframe.", "narwhals.")
 # Packages whose columns are queries, which run again at every read; so do lazy frames.
 _QUERIES = ("duckdb.", "_duckdb.", "dask.", "ibis.", "pyspark.")
 
+# Arguments that have other rows than the scores: a pool's, and a line for each segment.
+_OTHER_ROWS = "pool", "covariates"
+
 # polars' integers of 128 bits, which NumPy does not have.
 _WIDE = "Int128", "UInt128"
 
@@ -121,9 +124,7 @@ def require_one_order(**given: Any) -> None:
             continue
         index = getattr(x.to_native() if hasattr(x, "to_native") else x, "index", None)
         if index is not None:  # narwhals' columns have one if they are pandas'
-            if name == "covariates":  # a line for each segment
-                continue
-            rows = name.startswith("pool"), len(index)  # a pool's rows are others
+            rows = name.startswith(_OTHER_ROWS), len(index)
             other, known = first.setdefault(rows, (name, index))
             if not known.equals(index):
                 raise ValueError(

@@ -324,7 +324,7 @@ def _moments(
     ((P, h_A, h_B), z), S = rows, Symmetric.of(covariance[:, None])
     number, xp = coefficients.shape[1], namespace(h_A)
     x = xp.concatenate([xp.ones_like(h_A)[None], z.T])
-    pairs = (x[:, None] * x).reshape(-1, len(h_A))
+    pairs = (x[:, None] * x).reshape(number * number, len(h_A))
 
     def by_segment(values: Any, terms: Any) -> Any:
         """(G, k), sums over (G, n) values times (n, k) terms; (G, 1) without covariates."""

@@ -431,3 +431,17 @@ def test_a_far_segment_does_not_move_the_others(known):
         both = fitted((rows[0], labels, rows[2]), far)
         found, expected = (x.predict_proba(points, which)[others] for x in (both, alone))
         assert np.abs(found - expected).max() < 0.02
+
+
+def test_an_index_of_segments_is_none_of_rows():
+    """Also where there are as many segments as rows; columns of one table must agree."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    names = np.array([f"s{i}" for i in range(40)])
+    rows = pd.DataFrame({"f": rng.normal(size=40), "y": np.arange(40) % 2, "s": names})
+    frame = pd.DataFrame({"x": rng.normal(size=40)}, index=names)
+    made = fitted((rows["f"], rows["y"], rows["s"]), frame)
+    table = {"segment": pd.Series(names), "x": pd.Series(frame["x"].to_numpy())}
+    assert fitted((rows["f"], rows["y"], rows["s"]), table) == made
+    with pytest.raises(ValueError, match="pandas objects with one index"):
+        fitted((rows["f"], rows["y"], rows["s"]), table | {"x": frame["x"]})
