@@ -15,7 +15,7 @@ from platt_jax.population.gaussians import NormalMoments, Normals, normals
 from platt_jax.population.integral import plausible_populations
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.quadrature import COARSE, Total, fine
-from platt_jax.population.regression import Design, Known, Regression, searched
+from platt_jax.population.regression import Design, Distributions, Regression, searched
 from platt_jax.population.search import Estimate, Position, covariance_errors, estimated
 from platt_jax.population.segments import Coordinates, Segments
 from platt_jax.population.standardized import StandardizedSegments
@@ -146,7 +146,7 @@ def _integrated(
     center: NDArray[np.float64],
     regression: Regression | None,
     progress: bool | Listener,
-) -> Known:
+) -> Distributions:
     """The distributions of the segments, and the likelihoods that they are made from.
 
     Normal likelihoods hold near the population under which a pass made them. If the estimate is
@@ -177,13 +177,13 @@ def _integrated(
             break
         limit = 4 * limit
     coefficients = None if regression is None else populations.coefficients
-    known = Known(likelihoods, populations.segments(), populations.new, coefficients)
+    known = Distributions(likelihoods, populations.segments(), populations.new, coefficients)
     return known if found.certain else _recentred(segments, known, center, stage)
 
 
 def _recentred(
-    segments: StandardizedSegments, known: Known, center: NDArray[np.float64], stage: Stage
-) -> Known:
+    segments: StandardizedSegments, known: Distributions, center: NDArray[np.float64], stage: Stage
+) -> Distributions:
     """The distributions around the mean that the rows ask for; see `recentring`."""
     own, new = known.segments, known.new
     response = recentring.response_of(known.likelihoods.precision, new.covariance)
@@ -229,7 +229,7 @@ def identifies_population(likelihoods: Likelihoods) -> bool:
 
 def _result(
     found: Estimate,
-    known: Known,
+    known: Distributions,
     coordinates: Coordinates,
     segments: int,
     regression: Regression | None,

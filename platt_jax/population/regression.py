@@ -79,7 +79,7 @@ class Design(NamedTuple):
         return (self.values - self.center) / self.scale
 
 
-class Known(NamedTuple):
+class Distributions(NamedTuple):
     """The distributions of (A, B), including the uncertainty of the population."""
 
     likelihoods: Likelihoods  # (K,), from which they are made
@@ -108,7 +108,7 @@ class Regression(NamedTuple):
         """(1 + P, 2), the means of the priors of the mean, and of what coefficients differ by."""
         return np.vstack([center, -self.coefficients])
 
-    def averaged(self, known: Known, total: Total) -> tuple[Known, "Regression"]:
+    def averaged(self, known: Distributions, total: Total) -> tuple[Distributions, "Regression"]:
         """The distributions of (A, B) with the effects, and the mean coefficients.
 
         An unseen segment may have any covariates: its variance includes the spread of the effects.
@@ -124,7 +124,7 @@ class Regression(NamedTuple):
             covariance=found.covariance,
         )
         new = known.new._replace(covariance=known.new.covariance + after.spread(total))
-        return Known(displaced(own, self.effects), segments, new, found), after
+        return Distributions(displaced(own, self.effects), segments, new, found), after
 
     def spread(self, total: Total) -> NDArray[np.float64]:
         """(2, 2), by how much covariates widen the distribution of an unseen segment."""

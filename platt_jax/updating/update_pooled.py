@@ -231,10 +231,8 @@ def _estimated(
 ) -> tuple[Fit, Population]:
     """The segments' fits and their population, or the earlier one if rows tell of no other.
 
-    The keys are those of the segments before.
+    The keys are those of the segments before, whose covariates are known.
     """
-    if before.covariates is not None:
-        return _with_covariates(segments, keys, before, pooled, options, progress)
     coordinates = segments.coordinates(options)
     to = coordinates.matrix
     alone = StandardizedSegments(segments, coordinates, options)
@@ -248,30 +246,19 @@ def _estimated(
         same = unchanged_population(replace(before, status=status), own)
         return fit, same, identifies_population(likelihoods)
 
-    if not identifies_population(segments.memory):
+    covariates = None if before.covariates is None else before.covariates.given(keys)
+    if covariates is None and not identifies_population(segments.memory):
         fit, population, identified = kept(before.status)
         if not identified:
             return fit, population
-    found, population = estimate_population(segments, pooled, options, progress, near=before)
-    return kept(population.status)[:2] if found is None else (found, population)
-
-
-def _with_covariates(
-    segments: UpdatedSegments,
-    keys: NDArray[Any],
-    before: Any,
-    pooled: Fit,
-    options: Options,
-    progress: bool | Listener,
-) -> tuple[Fit, Population]:
-    """`_estimated` with coefficients estimated anew; the keys have the covariates of `before`."""
-    known: Any = before.covariates.given(keys)
-    fit, population = estimate_population(
-        segments, pooled, options, progress, near=before, covariates=known
+    found, population = estimate_population(
+        segments, pooled, options, progress, near=before, covariates=covariates
     )
-    if fit is None:
+    if found is not None:
+        return found, population
+    if covariates is not None:
         raise ValueError(
             "calibrator: expected one whose population can be estimated with the new rows, got "
             f"{population.status.name}; fit all rows again"
         )
-    return fit, population
+    return kept(population.status)[:2]

@@ -1,4 +1,4 @@
-"""`sql.predict` returns each row once, whatever the engine calls equal."""
+"""`sql.predict` returns each row once, also where an engine takes two ids for one."""
 
 import sqlite3
 
