@@ -7,6 +7,10 @@ import pytest
 from scipy.special import expit
 
 import platt_jax as pj
+from platt_jax.population import regression
+from platt_jax.population.gaussians import normals
+from platt_jax.population.likelihoods import Likelihoods
+from platt_jax.population.population_prior import MEAN_PRECISION
 from platt_jax.status import Status
 
 SEGMENTS = 80
@@ -90,6 +94,28 @@ def test_coefficients_are_the_most_probable_ones(known):
         error = step / np.sqrt(bend)
         assert abs(slope * error) < 0.15
         np.testing.assert_allclose(errors[i], error, rtol=0.15)
+
+
+def test_a_step_is_generalized_least_squares(rng):
+    """From anywhere to the maximum, where likelihoods are normal; with its covariance."""
+    factors = rng.normal(size=(6, 2, 2))
+    precision = factors @ np.swapaxes(factors, 1, 2)
+    means, z, center = rng.normal(size=(6, 2)), rng.normal(size=(6, 2)), np.array([-1.0, 2.0])
+    S, at = np.array([[0.5, 0.1], [0.1, 0.8]]), rng.normal(size=(3, 2))
+    own = Likelihoods.from_arrays(precision, np.einsum("kij,kj->ki", precision, means))
+    left = regression.displaced(own, -(z @ at[1:]))  # less the effects
+    step = regression._step(z, left, normals(at[0], S), center, at[1:], own.total)
+    information = MEAN_PRECISION * np.eye(6)
+    pull = MEAN_PRECISION * np.append(center, np.zeros(4))
+    for x, P, mean in zip(np.column_stack([np.ones(6), z]), precision, means, strict=True):
+        D = np.kron(x, np.eye(2))
+        W = np.linalg.inv(np.linalg.inv(P) + S)
+        information, pull = information + D.T @ W @ D, pull + D.T @ W @ mean
+    expected = np.linalg.solve(information, pull).reshape(3, 2)
+    np.testing.assert_allclose(at + step.by, expected, rtol=1e-9)
+    np.testing.assert_allclose(step.covariance, np.linalg.inv(information), rtol=1e-9, atol=1e-12)
+    off = (expected - at).ravel()
+    assert step.decrement == pytest.approx(np.sqrt(off @ information @ off), rel=1e-9)
 
 
 @pytest.mark.slow
