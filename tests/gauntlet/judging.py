@@ -100,7 +100,7 @@ def _says_little(cell: Cell, made) -> bool:
     """Whether a population is of a handful of segments, or most are of one or two rows.
 
     Of many segments a handful may have most rows, by Kish's effective number. A segment that
-    depends on such a population is not tested against the fit.
+    depends on such a population is not tested against the fit: triage and Monitor warn of it.
     """
     rows = np.unique(cell.world.fitted.segments, return_counts=True)[1]
     return rows.sum() ** 2 / (rows**2).sum() < FEW or np.median(rows) <= 2
@@ -158,7 +158,7 @@ def monitor(against: str):
                     watch = watch.update(
                         rows.scores, 1 - rows.labels, rows.segments, offset=rows.offset
                     )
-            if name == "partial" and len(made.keys) < FEW:
+            if name == "partial" and _says_little(cell, made):
                 wrong = set()
             missed = wrong - set(watch.alarms()["segment"].tolist())
             cell.want(not missed, f"{name}: {len(missed)} of {len(wrong)} flipped without an alarm")

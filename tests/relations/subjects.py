@@ -45,9 +45,17 @@ def of_table(table, kinds, key="segment"):
     return {name: Quantity(np.asarray(table[name]), "segment", kinds[name], keys) for name in kinds}
 
 
+def covariate(rows):
+    """A number of each segment, the same under each of its names."""
+    values = np.array([0.3, -1.2, 0.8, 0.0, 1.5, -0.4, 0.9])
+    return {"segment": list(rows.names), "x": values[list(rows.names.values())]}
+
+
 def fitted(rows, weights=True, **given):
     if weights:
         given["weights"] = rows.weights
+    if given.get("covariates") == "x":
+        given["covariates"] = covariate(rows)
     return pj.fit_segments(rows.scores, rows.labels, rows.segments, **given)
 
 
@@ -65,6 +73,8 @@ def fit(weights=True, sure=False, **given):
             told |= {"lower": Quantity(lower, kind="sided"), "upper": Quantity(upper, kind="sided")}
         if "curve" not in given:
             told["threshold"] = Quantity(made.threshold(0.7), "segment", "score", made.keys)
+        if "covariates" in given:
+            told["p_value"] = Quantity(np.asarray(made.population.coefficients["p_value"]), "all")
         return told
 
     return Subject(answer, pooled=given.get("pooling", "none") != "none")
@@ -81,16 +91,16 @@ def chosen(rows):
 CANDIDATES = ("sigmoid", "quadratic", "isotonic")
 
 
-def triage(against, pooling):
+def triage(against, **given):
     def answer(rows):
-        made = fitted(rows, pooling=pooling)
+        made = fitted(rows, **given)
         labels = np.where(rows.origin % 5 == 0, 1 - rows.labels, rows.labels)
         kinds = {"rows": "fixed", "positives": "sided", "expected": "sided"}
         kinds |= {"p_value": "fixed" if against == "fit" else "drawn"}
         kinds |= {"intercept": "sided", "slope": "fixed", "cox_p_value": "fixed"}
         return of_table(pj.triage(made, rows.scores, labels, rows.segments, against=against), kinds)
 
-    return Subject(answer, weighted=False, pooled=pooling != "none")
+    return Subject(answer, weighted=False, pooled=given["pooling"] != "none")
 
 
 def monitor(against):
@@ -135,13 +145,13 @@ def means(rows):
     return of_table(made, kinds | {"status": "fixed", "labels_only": "probability"})
 
 
-def left_out(pooling):
+def left_out(**given):
     def answer(rows):
         data = rows.scores, rows.labels, rows.segments
-        made = pj.leave_one_out(fitted(rows, pooling=pooling), *data, weights=rows.weights)
+        made = pj.leave_one_out(fitted(rows, **given), *data, weights=rows.weights)
         return {"proba": Quantity(made, kind="probability")}
 
-    return Subject(answer, pooled=pooling != "none")
+    return Subject(answer, pooled=given["pooling"] != "none")
 
 
 def robust(rows):
@@ -151,9 +161,9 @@ def robust(rows):
     return {"lower": Quantity(lower, kind="sided"), "upper": Quantity(upper, kind="sided")}
 
 
-def updated(pooling):
+def updated(**given):
     def answer(rows):
-        made = fitted(rows, pooling=pooling)
+        made = fitted(rows, **given)
         later = rows.scores, rows.labels, rows.segments
         made = pj.update(made, *later, weights=rows.weights)
         proba = made.predict_proba(rows.scores, rows.segments)
@@ -162,7 +172,7 @@ def updated(pooling):
             **of_table(made.table(), {"status": "fixed", "n_pos": "sided", "n_neg": "sided"}),
         }
 
-    return Subject(answer, pooled=pooling != "none")
+    return Subject(answer, pooled=given["pooling"] != "none")
 
 
 def bootstrapped(rows):
@@ -278,6 +288,7 @@ CURVES = {
     "temperature": "temperature",
     "shift": "shift",
 }
+COVARIATES = {"pooling": "partial", "covariates": "x"}
 METRICS = (
     *("log_loss", "brier_score", "expected_calibration_error", "maximum_calibration_error"),
     *("smooth_ece", "roc_auc", "hosmer_lemeshow", "spiegelhalter", "ece_interval"),
@@ -286,22 +297,26 @@ METRICS = (
 SUBJECTS = {
     "fit_segments": fit(),
     **{f"fit_segments {pooling}": fit(pooling=pooling) for pooling in ("partial", "complete")},
+    "fit_segments covariates": fit(**COVARIATES),
     "fit_segments targets=none": fit(options=pj.Options(targets="none")),
     "fit_segments monotone": fit(options=pj.Options(monotone=True)),
     **{f"fit_segments {name}": fit(curve=curve) for name, curve in CURVES.items()},
     "choose_curve": Subject(chosen, pooled=True),
     **{
-        f"triage {against} {pooling}": triage(against, pooling)
+        f"triage {against} {pooling}": triage(against, pooling=pooling)
         for against in ("fit", "predictions")
         for pooling in ("none", "partial")
     },
+    "triage predictions covariates": triage("predictions", **COVARIATES),
     **{f"Monitor {against}": monitor(against) for against in ("fit", "predictions")},
     **{f"gate, certify {pooling}": gates(pooling) for pooling in ("none", "partial")},
     "estimate_rates": Subject(rates, weighted=False),
     "estimate_means": Subject(means, weighted=False, pooled=True),
-    **{f"leave_one_out {pooling}": left_out(pooling) for pooling in ("none", "partial")},
+    **{f"leave_one_out {pooling}": left_out(pooling=pooling) for pooling in ("none", "partial")},
+    "leave_one_out covariates": left_out(**COVARIATES),
     "robust_covariance": Subject(robust),
-    **{f"update {pooling}": updated(pooling) for pooling in ("none", "partial")},
+    **{f"update {pooling}": updated(pooling=pooling) for pooling in ("none", "partial")},
+    "update covariates": updated(**COVARIATES),
     "bootstrap": Subject(bootstrapped),
     "prior_from": Subject(prior),
     "estimate_drift": Subject(drift, weighted=False, pooled=True),
@@ -314,4 +329,5 @@ SUBJECTS = {
     "multicalibration_error": Subject(multicalibration),
     "save, load": stored(),
     "save, load isotonic": stored(curve="isotonic"),
+    "save, load covariates": stored(**COVARIATES),
 }

@@ -46,7 +46,9 @@ NOT_EQUAL = {
         for x in (
             *("fit_segments partial", "fit_segments complete", "triage fit partial"),
             *("triage predictions partial", "gate, certify partial", "leave_one_out partial"),
-            *("update partial", "profile_spreads", "estimate_drift"),
+            *("update partial", "profile_spreads", "estimate_drift", "fit_segments covariates"),
+            *("triage predictions covariates", "leave_one_out covariates", "update covariates"),
+            "save, load covariates",
         )
     },
     **{(x, "a segment not finite"): _REFUSED for x in ("choose_curve", "judge_pooling")},
@@ -55,7 +57,10 @@ NOT_EQUAL = {
         for x in ("field_calibration_error", "field_squared_error", "multicalibration_error")
     },
     ("choose_curve", "weight 2 is the row twice"): _FOLDS,
-    **{(f"leave_one_out {x}", "weight 2 is the row twice"): _WHOLE for x in ("none", "partial")},
+    **{
+        (f"leave_one_out {x}", "weight 2 is the row twice"): _WHOLE
+        for x in ("none", "partial", "covariates")
+    },
     ("profile_spreads", "scores + 1e3"): _AT_ZERO,
 }
 REFUSED = {
@@ -69,7 +74,8 @@ SLOW = (
     *("fit_segments temperature", "fit_segments shift", "fit_segments beta", "choose_curve"),
     *("triage fit partial", "triage predictions partial", "leave_one_out partial"),
     *("update partial", "bootstrap", "estimate_means", "estimate_drift", "judge_pooling"),
-    *("profile_spreads", "summarize_centres"),
+    *("profile_spreads", "summarize_centres", "fit_segments covariates", "update covariates"),
+    *("triage predictions covariates", "leave_one_out covariates", "save, load covariates"),
 )
 CELLS = [
     pytest.param(subject, relation, marks=[pytest.mark.slow] if subject in SLOW else [])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from javascript import predicted
 from levelled import levelled
+from scipy.special import logit
 from sql_engines import InDuckDB, InSQLite
-from subjects import CURVES
+from subjects import CURVES, covariate
 
 import platt_jax as pj
 from platt_jax import export
@@ -30,6 +31,11 @@ def calibrator(name):
         return pj.fit_segments(*columns, pooling=name)
     if name in ("nested", "crossed"):
         return levelled(name, "integers")
+    if name == "covariates":  # the last segment is known by its covariate alone
+        few = [column[rows.segments != changes.TARGET] for column in columns]
+        told = covariate(rows)
+        made = pj.fit_segments(*few, pooling="partial", covariates=told)
+        return made.with_segments(told)
     if name == "float32":
         return pj.fit_segments(rows.scores.astype(np.float32), *columns[1:])
     if name == "text ids":
@@ -49,7 +55,7 @@ def calibrator(name):
 
 CALIBRATORS = (
     *("none", "partial", "complete", "nested", "crossed", "float32", "text ids", "shifted"),
-    *("shifted isotonic", "only", "updated", "choose_curve", *CURVES),
+    *("shifted isotonic", "only", "updated", "choose_curve", "covariates", *CURVES),
 )
 
 
@@ -184,6 +190,18 @@ def test_what_is_written_predicts_the_same(name, writer, tmp_path):
     found = np.asarray(WRITERS[writer](made, scores, segments, tmp_path), float)
     assert np.isnan(found[np.isnan(scores)]).all()
     to = 1e-6 if expected.dtype == np.float32 else 1e-11
+    errors = np.full(len(expected), 1e-300)
     if averaged(made) and writer not in ("save, load", "JSON", "platt-jax apply"):
-        to = 4e-3 if "SQL" in writer else 1e-4  # as documented
-    np.testing.assert_allclose(found, expected, rtol=to, atol=1e-300)
+        lower, upper = (logit(p) for p in made.band(scores, segments))
+        errors = documented_errors(writer, (upper - lower) / (2 * 1.959964))
+    known = np.isfinite(expected)
+    assert (np.abs(found - expected)[known] <= (errors + to * expected)[known]).all()
+
+
+def documented_errors(writer, deviations):
+    """Of the mean over curves, by the standard deviation of the log-odds (docs/howto/export.md)."""
+    in_sql = "SQL" in writer
+    of = {1: 2e-6, 2: 5e-4, 3: 4e-3} if in_sql else {2: 1e-7, 3: 6e-6, 5: 5e-4}
+    limits = np.array(list(of))
+    place = np.searchsorted(limits, deviations)
+    return np.array([*of.values(), np.inf])[place]
