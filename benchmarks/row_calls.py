@@ -111,7 +111,7 @@ def _grouped(function: Callable[..., Any]) -> Callable[[Drawn], Any]:
 
 def _means(drawn: Drawn) -> Any:
     scores, labels, segments = drawn.labelled
-    return pj.estimate_means(
+    return pj.inference.estimate_means(
         drawn.earlier,
         scores,
         labels,
@@ -124,7 +124,7 @@ def _means(drawn: Drawn) -> Any:
 
 def _judge(drawn: Drawn) -> Any:
     times = np.arange(len(drawn.rows[0]), dtype=np.float64)
-    return pj.judge_pooling(*drawn.rows, times, times[len(times) // 2])
+    return pj.inference.judge_pooling(*drawn.rows, times, times[len(times) // 2])
 
 
 def _dense(drawn: Drawn) -> Any:
@@ -165,18 +165,22 @@ CALLS: dict[str, Callable[[Drawn], Any]] = {
     'Monitor.update, against="predictions"': _watch("predictions"),
     "gate": lambda drawn: pj.gate(drawn.earlier, drawn.rows[0], drawn.rows[2], precision=0.8),
     "certify": lambda drawn: pj.certify(drawn.gates, *drawn.rows),
-    "leave_one_out": lambda drawn: pj.leave_one_out(drawn.fitted, *drawn.rows),
+    "leave_one_out": lambda drawn: pj.inference.leave_one_out(drawn.fitted, *drawn.rows),
     "robust_covariance": lambda drawn: inference.robust_covariance(drawn.fitted, *drawn.rows),
-    "bootstrap, replicates=10": lambda drawn: pj.bootstrap(
+    "bootstrap, replicates=10": lambda drawn: pj.inference.bootstrap(
         *drawn.rows[:2], segments=drawn.rows[2], replicates=10
     ),
-    "choose_curve": lambda drawn: pj.choose_curve(*drawn.rows, candidates=["sigmoid", "isotonic"]),
-    "profile_spreads": lambda drawn: pj.profile_spreads(*drawn.rows),
-    "estimate_drift": lambda drawn: pj.estimate_drift(drawn.earlier_partial, *drawn.rows),
+    "choose_curve": lambda drawn: pj.inference.choose_curve(
+        *drawn.rows, candidates=["sigmoid", "isotonic"]
+    ),
+    "profile_spreads": lambda drawn: pj.inference.profile_spreads(*drawn.rows),
+    "estimate_drift": lambda drawn: pj.inference.estimate_drift(drawn.earlier_partial, *drawn.rows),
     "judge_pooling": _judge,
     "estimate_means": _means,
-    "estimate_rates": lambda drawn: pj.estimate_rates(drawn.earlier, drawn.rows[0], drawn.rows[2]),
-    "summarize_centres": lambda drawn: pj.summarize_centres(
+    "estimate_rates": lambda drawn: pj.inference.estimate_rates(
+        drawn.earlier, drawn.rows[0], drawn.rows[2]
+    ),
+    "summarize_centres": lambda drawn: pj.metrics.summarize_centres(
         drawn.probabilities, drawn.rows[1], drawn.rows[2]
     ),
     "by_segment, log_loss": _by_segment(metrics.log_loss),

@@ -73,6 +73,7 @@ def _document_where_public(module):
 
 for _module in (
     platt_jax.inference,
+    platt_jax.environment,
     platt_jax,
     platt_jax.metrics,
     platt_jax.plots,

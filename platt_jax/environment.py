@@ -12,6 +12,8 @@ from platt_jax.backend import stored_programs, xla
 from platt_jax.backend.threads import cores
 from platt_jax.passes import shapes
 
+__all__ = ["show_config", "use_compilation_cache"]
+
 _PACKAGES = (
     *("platt-jax", "jax", "jaxlib", "numpy", "scipy"),
     *("pandas", "polars", "pyarrow", "narwhals", "scikit-learn", "matplotlib", "tqdm"),

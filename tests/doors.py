@@ -82,7 +82,7 @@ def cluster(rows, folder, **given):
 
 
 def bootstrap(rows, folder, **given):
-    made = pj.bootstrap(**rows, replicates=2, **given)
+    made = pj.inference.bootstrap(**rows, replicates=2, **given)
     return pj.SegmentCalibrator(made.keys, made.fit, pj.Sigmoid(np.nan, np.nan))
 
 

@@ -177,20 +177,20 @@ def risk_coverage(calibrator, rows, call):
 
 def estimate_rates(calibrator, rows, call):
     rows = _without_labels(rows, call)
-    return _lines(pj.estimate_rates(calibrator, **rows, **call.given), "rate")
+    return _lines(pj.inference.estimate_rates(calibrator, **rows, **call.given), "rate")
 
 
 def estimate_means(calibrator, rows, call):
     pool = world(5)
     pool = {"pool": pool["scores"], "pool_segments": call.ids(pool["segments"])}
     return _lines(
-        pj.estimate_means(calibrator, **rows, **pool, **call.given), "mean", "labels_only"
+        pj.inference.estimate_means(calibrator, **rows, **pool, **call.given), "mean", "labels_only"
     )
 
 
 def leave_one_out(calibrator, rows, call):
     """Two sums over the rows of each segment that have a weight."""
-    found = np.asarray(pj.leave_one_out(calibrator, **rows, **call.given), float)
+    found = np.asarray(pj.inference.leave_one_out(calibrator, **rows, **call.given), float)
     if found.ndim > 1:
         return Answer([None], found.reshape(1, -1))
     used = call.given.get("weights", np.ones(len(found))) > 0
@@ -208,7 +208,7 @@ def update(calibrator, rows, call):
 
 
 def estimate_drift(calibrator, rows, call):
-    return _curves(pj.estimate_drift(calibrator, **rows, **call.given).calibrator)
+    return _curves(pj.inference.estimate_drift(calibrator, **rows, **call.given).calibrator)
 
 
 def judge_pooling(calibrator, rows, call):
@@ -216,7 +216,7 @@ def judge_pooling(calibrator, rows, call):
     number = len(call.rows["scores"])
     rows = {"labels": None, "segments": None} | rows
     times = {"times": np.arange(number), "cuts": number // 2}
-    return _lines(pj.judge_pooling(**rows, **times, **beside, **call.given))
+    return _lines(pj.inference.judge_pooling(**rows, **times, **beside, **call.given))
 
 
 def to_html(calibrator, rows, call):

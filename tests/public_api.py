@@ -8,6 +8,7 @@ from pathlib import Path
 import platt_jax
 import platt_jax.cluster
 import platt_jax.distributed
+import platt_jax.environment
 import platt_jax.export
 import platt_jax.report
 import platt_jax.sklearn
@@ -29,6 +30,7 @@ PACKAGES = (
     platt_jax.streaming,
     platt_jax.export,
     platt_jax.report,
+    platt_jax.environment,
 )
 
 

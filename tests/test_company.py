@@ -149,13 +149,15 @@ def update(rows):
 
 
 def leave_one_out(rows):
-    proba = pj.leave_one_out(fitted(rows, weights=rows.weights), *rows[:3], weights=rows.weights)
+    proba = pj.inference.leave_one_out(
+        fitted(rows, weights=rows.weights), *rows[:3], weights=rows.weights
+    )
     return {name: dict(proba=proba[rows.segments == name]) for name in set(rows.segments.tolist())}
 
 
 def bootstrap(rows):
     given = dict(segments=rows.segments, weights=rows.weights, replicates=20)
-    found = pj.bootstrap(rows.scores, rows.labels, **given)
+    found = pj.inference.bootstrap(rows.scores, rows.labels, **given)
     return by_id(found.keys, A=found.A.T, B=found.B.T)
 
 
@@ -179,7 +181,7 @@ def certify(rows):
 
 
 def rates(rows):
-    return lines_of(pj.estimate_rates(fitted(rows), rows.scores, rows.segments))
+    return lines_of(pj.inference.estimate_rates(fitted(rows), rows.scores, rows.segments))
 
 
 def classes(model):

@@ -64,17 +64,17 @@ def all_metrics(data):
 
 def bootstrap(data, **named):
     scores, labels, ids = data
-    pj.bootstrap(scores, labels, segments=ids, replicates=10, **named).interval()
+    pj.inference.bootstrap(scores, labels, segments=ids, replicates=10, **named).interval()
 
 
 def leave_one_out(data):
     scores, labels, ids = data
-    pj.leave_one_out(fitted(data), scores, labels, ids)
-    pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    pj.inference.leave_one_out(fitted(data), scores, labels, ids)
+    pj.inference.leave_one_out(pj.fit(scores, labels), scores, labels)
 
 
 def judge_pooling(data):
-    pj.judge_pooling(*data, np.arange(len(data[0])) % 30, 20)
+    pj.inference.judge_pooling(*data, np.arange(len(data[0])) % 30, 20)
 
 
 ENTRIES = {
@@ -96,11 +96,11 @@ ENTRIES = {
     "robust_covariance": lambda data: pj.inference.robust_covariance(
         fitted(data), *data[:2], segments=data[2]
     ),
-    "estimate_drift": lambda data: pj.estimate_drift(
+    "estimate_drift": lambda data: pj.inference.estimate_drift(
         fitted(data, "partial"), *made_up(len(np.unique(data[2])), 20, seed=1)
     ),
-    "estimate_rates": lambda data: pj.estimate_rates(fitted(data), data[0], data[2]),
-    "estimate_means": lambda data: pj.estimate_means(
+    "estimate_rates": lambda data: pj.inference.estimate_rates(fitted(data), data[0], data[2]),
+    "estimate_means": lambda data: pj.inference.estimate_means(
         fitted(data, "partial"), *data, pool=data[0], pool_segments=data[2]
     ),
     "gate": lambda data: pj.gate(fitted(data, "partial"), data[0], data[2]),

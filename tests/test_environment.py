@@ -21,7 +21,7 @@ import jax, numpy as np
 import platt_jax as pj
 before = dict(jax.config.values)
 if len(sys.argv) > 1:
-    pj.use_compilation_cache(None if sys.argv[1] == "none" else sys.argv[1])
+    pj.environment.use_compilation_cache(None if sys.argv[1] == "none" else sys.argv[1])
 compiled = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, *_, **named: compiled.append(event) if "backend_compile" in event else None
@@ -207,19 +207,19 @@ def test_two_seconds_of_compiling_are_told_once_and_not_in_a_log(monkeypatch, st
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        pj.use_compilation_cache(tmp_path / "file" / "folder")
+        pj.environment.use_compilation_cache(tmp_path / "file" / "folder")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has other permissions")
 def test_a_folder_in_which_others_may_write_is_refused(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(ValueError, match="path: expected a folder in which only you may write"):
-        pj.use_compilation_cache(tmp_path)
+        pj.environment.use_compilation_cache(tmp_path)
 
 
 def test_the_configuration_names_versions_devices_and_settings(capsys, monkeypatch):
     monkeypatch.setenv("JAX_OF_THIS_TEST", "on")
-    pj.show_config()
+    pj.environment.show_config()
     shown = dict(
         line.split(maxsplit=1)
         for line in capsys.readouterr().out.splitlines()[1:]

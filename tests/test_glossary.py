@@ -59,18 +59,18 @@ def test_columns_of_tables_are_in_the_glossary(words, rng):
         "threshold_table": alone.threshold_table(0.5),
         "gate": pj.gate(alone, scores, ids),
         "certify": pj.certify(pj.gate(alone, scores, ids), *rows, levels=True),
-        "estimate_rates": pj.estimate_rates(alone, scores, ids),
-        "estimate_means": pj.estimate_means(
+        "estimate_rates": pj.inference.estimate_rates(alone, scores, ids),
+        "estimate_means": pj.inference.estimate_means(
             alone, *rows, pool=scores, pool_segments=ids, width=0.1
         ),
-        "compare_means": pj.compare_means(
+        "compare_means": pj.inference.compare_means(
             alone, *rows, pool=scores, pool_segments=ids, first=[0], second=1
         ),
-        "profile_spreads": pj.profile_spreads(*rows),
-        "judge_pooling": pj.judge_pooling(*rows, np.arange(4_000), [2_000]),
+        "profile_spreads": pj.inference.profile_spreads(*rows),
+        "judge_pooling": pj.inference.judge_pooling(*rows, np.arange(4_000), [2_000]),
         "by_segment": metrics.by_segment(metrics.cox_calibration, labels, proba, ids).table(),
-        "centres": pj.summarize_centres(proba, labels, ids),
-        "of all centres": pj.summarize_centres(proba, labels, ids).overall,
+        "centres": pj.metrics.summarize_centres(proba, labels, ids),
+        "of all centres": pj.metrics.summarize_centres(proba, labels, ids).overall,
         "decision_curve": metrics.decision_curve(labels, proba, before=proba).table(),
         "indices": metrics.by_segment(
             metrics.integrated_calibration_index, labels, proba, ids

@@ -97,7 +97,7 @@ def test_a_choice_names_the_candidate_that_does_not_honour_an_option():
     with pytest.raises(
         ValueError, match=r"^Options\(monotone=True\): expected False for quadratic"
     ):
-        pj.choose_curve(f, y, np.zeros(len(f)), options=Options(monotone=True))
+        pj.inference.choose_curve(f, y, np.zeros(len(f)), options=Options(monotone=True))
 
 
 def test_the_page_of_the_reference_is_this_table():

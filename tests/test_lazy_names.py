@@ -68,7 +68,8 @@ def test_the_table_has_what_type_checkers_see():
 
 
 def test_tools_see_all_names():
-    rooms = {"curves", "distributed", "export", "inference", "metrics", "plots", "report"}
+    rooms = {"curves", "distributed", "environment", "export", "inference"}
+    rooms |= {"metrics", "plots", "report"}
     seen = set(dir(platt_jax))
     assert seen > {*platt_jax.__all__, *rooms, "streaming", "__version__"}
     assert seen <= dict(inspect.getmembers(platt_jax)).keys()
@@ -77,6 +78,14 @@ def test_tools_see_all_names():
     assert {x: everything[x] for x in platt_jax.__all__} == {
         x: getattr(platt_jax, x) for x in platt_jax.__all__
     }
+
+
+def test_the_top_is_small_and_a_name_of_a_room_is_found_there_but_not_listed():
+    assert len(platt_jax.__all__) <= 24
+    for name in ("bootstrap", "estimate_rates", "Drift"):
+        assert getattr(platt_jax, name) is getattr(platt_jax.inference, name)
+        assert name not in dir(platt_jax)
+    assert platt_jax.show_config is platt_jax.environment.show_config
 
 
 def test_an_unknown_name_is_refused_as_by_other_modules():

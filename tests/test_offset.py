@@ -355,7 +355,7 @@ def test_solve_of_a_bad_offset(rng):
 def test_leave_one_out_is_the_fit_of_the_others(rng):
     f, y, o = rows_with_offset(rng, 40)
     w = rng.integers(1, 3, 40).astype(float)
-    found = pj.leave_one_out(pj.fit(f, y, weights=w, offset=o), f, y, weights=w, offset=o)
+    found = pj.inference.leave_one_out(pj.fit(f, y, weights=w, offset=o), f, y, weights=w, offset=o)
     for i in (0, 11, 39):
         rest = np.arange(40) != i
         A, B = by_scipy(f[rest], y[rest], o[rest], w[rest], "platt")
@@ -365,7 +365,7 @@ def test_leave_one_out_is_the_fit_of_the_others(rng):
 def test_leave_one_out_where_the_rest_is_fitted(rng):
     f, y = np.array([0.0, 0.1, -0.1, 0.2, 9.0]), np.array([1, 0, 1, 0, 1])
     o = np.array([0.5, -1.0, 0.0, 2.0, -8.0])
-    found = pj.leave_one_out(pj.fit(f, y, offset=o), f, y, offset=o)
+    found = pj.inference.leave_one_out(pj.fit(f, y, offset=o), f, y, offset=o)
     A, B = by_scipy(f[:4], y[:4], o[:4], targets="platt")
     assert abs(np.log(found[4] / (1 - found[4])) - (o[4] - A * f[4] - B)) < 1e-4
 
@@ -375,8 +375,8 @@ def test_doors_that_move_with_a_line(rng):
     f, y, s = population_rows(rng, 6, 200)
     line = 0.7 * f - 2
     one, other = pj.fit_segments(f, y, s), pj.fit_segments(f, y, s, offset=line)
-    a = pj.bootstrap(f, y, segments=s, replicates=20)
-    b = pj.bootstrap(f, y, segments=s, offset=line, replicates=20)
+    a = pj.inference.bootstrap(f, y, segments=s, replicates=20)
+    b = pj.inference.bootstrap(f, y, segments=s, offset=line, replicates=20)
     np.testing.assert_allclose(b.A, a.A + 0.7, atol=1e-6)
     np.testing.assert_allclose(b.B, a.B - 2, atol=1e-6)
     np.testing.assert_allclose(b.interval()[0], a.interval()[0] + [0.7, -2], atol=1e-5)
@@ -384,7 +384,9 @@ def test_doors_that_move_with_a_line(rng):
     for ours, theirs in zip(b.band(new, offset=0.7 * new - 2), a.band(new), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     clustered = (
-        pj.bootstrap(f, y, segments=s, clusters=np.arange(len(f)) // 3, replicates=5, **given)
+        pj.inference.bootstrap(
+            f, y, segments=s, clusters=np.arange(len(f)) // 3, replicates=5, **given
+        )
         for given in ({}, {"offset": line})
     )
     first, second = clustered

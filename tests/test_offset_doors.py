@@ -191,7 +191,7 @@ def test_judge_pooling_and_spreads_move_with_a_line(rng):
     labels = labels_of(rng, scores + rng.normal(0, 0.7, 30)[segments])
     line = 0.5 * scores + 1.5
     given = scores, labels, segments, times, 1
-    one, other = pj.judge_pooling(*given), pj.judge_pooling(*given, offset=line)
+    one, other = pj.inference.judge_pooling(*given), pj.inference.judge_pooling(*given, offset=line)
     np.testing.assert_allclose(other["log_loss"], one["log_loss"], rtol=1e-5)
     before, after = times == 0, times == 1
     drifts = []
@@ -201,7 +201,7 @@ def test_judge_pooling_and_spreads_move_with_a_line(rng):
             scores[before], labels[before], segments[before], offset=early, pooling="partial"
         )
         of_late = scores[after], labels[after], segments[after]
-        drifts.append(pj.estimate_drift(first, *of_late, offset=late))
+        drifts.append(pj.inference.estimate_drift(first, *of_late, offset=late))
     assert abs(drifts[0].lasting - drifts[1].lasting) < 1e-4
 
 
@@ -222,11 +222,11 @@ def test_tiles_as_on_a_gpu(rng, monkeypatch, sizes):
     options = pj.Options(non_finite="omit")
     given = dict(weights=weights, offset=offset, options=options)
     expected = pj.fit_segments(scores, labels, segments, **given)
-    replicates = pj.bootstrap(scores, labels, segments=segments, replicates=2, **given)
+    replicates = pj.inference.bootstrap(scores, labels, segments=segments, replicates=2, **given)
     sizes(problem_rows=1_000, block_rows=8 * 4096)
     monkeypatch.setattr(xla, "fused_cpu_supported", lambda: False)
     found = pj.fit_segments(scores, labels, segments, **given)
     np.testing.assert_allclose(found.fit.A, expected.fit.A, rtol=1e-8)
     np.testing.assert_allclose(found.fit.nll, expected.fit.nll, rtol=1e-8)
-    again = pj.bootstrap(scores, labels, segments=segments, replicates=2, **given)
+    again = pj.inference.bootstrap(scores, labels, segments=segments, replicates=2, **given)
     np.testing.assert_allclose(again.A, replicates.A, rtol=1e-6)

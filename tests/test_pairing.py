@@ -95,7 +95,7 @@ def test_words_of_scikit_learn():
     with pytest.raises(TypeError, match=r"log_loss\(\) .*'y_prob'; its name here is 'proba'"):
         metrics.log_loss([0, 1], y_prob=[0.1, 0.9])
     with pytest.raises(TypeError, match=r"bootstrap\(\) .*'random_state'; its name here is 'seed'"):
-        pj.bootstrap([0.0, 1.0], [0, 1], random_state=0)
+        pj.inference.bootstrap([0.0, 1.0], [0, 1], random_state=0)
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'nonsense'$"):
         pj.fit([0.0, 1.0], [0, 1], nonsense=1)
 
@@ -119,10 +119,10 @@ def test_rows_and_a_pool_are_not_paired(rng):
     calibrator = pj.fit_segments(scores, labels, segments)
     given = calibrator, scores, labels, segments
     pool, of_pool = scores.set_axis(place), segments.set_axis(place)
-    found = pj.estimate_means(*given, pool=pool, pool_segments=of_pool)
+    found = pj.inference.estimate_means(*given, pool=pool, pool_segments=of_pool)
     assert np.isfinite(found["mean"]).all()
     with pytest.raises(ValueError, match="pool, pool_segments: expected pandas objects with one"):
-        pj.estimate_means(*given, pool=pool, pool_segments=segments)
+        pj.inference.estimate_means(*given, pool=pool, pool_segments=segments)
 
 
 def test_deferred_columns_of_every_library():

@@ -30,7 +30,7 @@ def test_a_changed_default_or_method_shows(monkeypatch):
 
 def test_every_public_function_has_an_example():
     # What these do is done to the whole process, or printed.
-    others = {platt_jax.show_config, platt_jax.use_compilation_cache}
+    others = {platt_jax.environment.show_config, platt_jax.environment.use_compilation_cache}
     for package in public_api.PACKAGES:
         for name in package.__all__:
             one = getattr(package, name)

@@ -12,10 +12,12 @@ CLASSES = X.argmax(1)
 ROWS = X[:, 0], CLASSES == 0, CLASSES
 
 NEEDS_SEGMENTS = {
-    "estimate_drift": lambda c: pj.estimate_drift(c, *ROWS),
-    "estimate_rates": lambda c: pj.estimate_rates(c, X[:, 0], CLASSES),
-    "estimate_means": lambda c: pj.estimate_means(c, *ROWS, pool=[0.0], pool_segments=[0]),
-    "compare_means": lambda c: pj.compare_means(
+    "estimate_drift": lambda c: pj.inference.estimate_drift(c, *ROWS),
+    "estimate_rates": lambda c: pj.inference.estimate_rates(c, X[:, 0], CLASSES),
+    "estimate_means": lambda c: pj.inference.estimate_means(
+        c, *ROWS, pool=[0.0], pool_segments=[0]
+    ),
+    "compare_means": lambda c: pj.inference.compare_means(
         c, *ROWS, first=[0], second=1, pool=[0.0], pool_segments=[0]
     ),
     "to_sql": lambda c: export.to_sql(c, "score", "segment"),
@@ -31,7 +33,7 @@ TAKES_CLASSES = {
     "update": lambda c: pj.update(c, X, CLASSES),
     "Monitor.start": lambda c: pj.Monitor.start(c),
     "gate": lambda c: pj.gate(c, X),
-    "leave_one_out": lambda c: pj.leave_one_out(c, X, CLASSES),
+    "leave_one_out": lambda c: pj.inference.leave_one_out(c, X, CLASSES),
     "robust_covariance": lambda c: robust_covariance(c, X, CLASSES),
     "prior_from": lambda c: prior_from(c, [0]),
     "save": lambda c: pj.save("never.npz", c),

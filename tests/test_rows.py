@@ -99,7 +99,7 @@ def html(calibrator):
 
 def compared(rows):
     others = {"pool": SCORES, "pool_segments": SEGMENTS, "first": SEGMENTS[:1]}
-    return pj.compare_means(by_segment(), rows, None, None, second=SEGMENTS[:1], **others)
+    return pj.inference.compare_means(by_segment(), rows, None, None, second=SEGMENTS[:1], **others)
 
 
 def explore(calibrator):
@@ -116,8 +116,11 @@ WITHOUT_CALIBRATOR = {
         (*OF_SEGMENTS, *OF_CLASSES, "RelationRows", "ProcessRows", "SiteRows"),
     ),
     "fit_one_vs_rest": (lambda r, _: pj.fit_one_vs_rest(r), OF_CLASSES),
-    "bootstrap": (lambda r, _: pj.bootstrap(r, replicates=2), (*OF_SEGMENTS, *OF_CLASSES)),
-    "profile_spreads": (lambda r, _: pj.profile_spreads(r), (*OF_SEGMENTS, *OF_CLASSES)),
+    "bootstrap": (
+        lambda r, _: pj.inference.bootstrap(r, replicates=2),
+        (*OF_SEGMENTS, *OF_CLASSES),
+    ),
+    "profile_spreads": (lambda r, _: pj.inference.profile_spreads(r), (*OF_SEGMENTS, *OF_CLASSES)),
     "metrics.by_segment": (
         lambda r, _: metrics.by_segment(metrics.roc_auc, r),
         (*OF_SEGMENTS, *OF_CLASSES),
@@ -132,12 +135,15 @@ WITH_SEGMENTS = {
     "triage": (lambda r, _: pj.triage(by_segment(), r), OF_SEGMENTS),
     "update": (lambda r, _: pj.update(by_segment(), r), OF_SEGMENTS),
     "Monitor.update": (lambda r, _: pj.Monitor.start(by_segment()).update(r), OF_SEGMENTS),
-    "leave_one_out": (lambda r, _: pj.leave_one_out(by_segment(), r), ()),
+    "leave_one_out": (lambda r, _: pj.inference.leave_one_out(by_segment(), r), ()),
     "robust_covariance": (lambda r, _: inference.robust_covariance(by_segment(), r), OF_SEGMENTS),
-    "estimate_rates": (lambda r, _: pj.estimate_rates(by_segment(), r), OF_SEGMENTS),
-    "estimate_means": (lambda r, _: pj.estimate_means(by_segment(), r, pool=r), OF_SEGMENTS),
+    "estimate_rates": (lambda r, _: pj.inference.estimate_rates(by_segment(), r), OF_SEGMENTS),
+    "estimate_means": (
+        lambda r, _: pj.inference.estimate_means(by_segment(), r, pool=r),
+        OF_SEGMENTS,
+    ),
     "compare_means": (lambda r, _: compared(r), ()),
-    "estimate_drift": (lambda r, _: pj.estimate_drift(pooled(), r), OF_SEGMENTS),
+    "estimate_drift": (lambda r, _: pj.inference.estimate_drift(pooled(), r), OF_SEGMENTS),
     "gate": (lambda r, _: pj.gate(by_segment(), r), OF_SEGMENTS),
     "certify": (lambda r, _: pj.certify(gates(by_segment()), r, None), OF_SEGMENTS),
     "plots.explore": (explore(by_segment), OF_SEGMENTS),
@@ -148,7 +154,7 @@ WITH_CLASSES = {
     "triage": (lambda r, _: pj.triage(by_class(), r), OF_CLASSES),
     "update": (lambda r, _: pj.update(by_class(), r), OF_CLASSES),
     "Monitor.update": (lambda r, _: pj.Monitor.start(by_class()).update(r), OF_CLASSES),
-    "leave_one_out": (lambda r, _: pj.leave_one_out(by_class(), r), OF_CLASSES),
+    "leave_one_out": (lambda r, _: pj.inference.leave_one_out(by_class(), r), OF_CLASSES),
     "robust_covariance": (lambda r, _: inference.robust_covariance(by_class(), r), OF_CLASSES),
     "gate": (lambda r, _: pj.gate(by_class(), r), OF_CLASSES),
     "certify": (lambda r, _: pj.certify(gates(by_class()), r, None), OF_CLASSES),
@@ -230,8 +236,8 @@ def test_rows_give_the_results_of_their_arrays(ids, tmp_path):
 
     calibrator, rows = pj.fit_segments(SCORES, LABELS, ids), pj.SegmentRows(SCORES, LABELS, ids)
     found, expected = (
-        pj.estimate_rates(calibrator, rows),
-        pj.estimate_rates(calibrator, SCORES, ids),
+        pj.inference.estimate_rates(calibrator, rows),
+        pj.inference.estimate_rates(calibrator, SCORES, ids),
     )
     assert_close(dict(found), dict(expected))
     report.to_html(tmp_path / "rows.html", calibrator, rows)
@@ -260,7 +266,7 @@ def test_a_missing_label_of_a_class_is_a_row_that_is_not_finite():
     labels = labels_of(RNG, scores).astype(float)
     labels[5, 1] = np.nan
     classes = pj.fit_one_vs_rest(scores, labels, classes=CLASSES)
-    left_out = pj.leave_one_out(classes, scores, labels)
+    left_out = pj.inference.leave_one_out(classes, scores, labels)
     assert np.isnan(left_out[:, 1]).all() and np.isfinite(left_out[:, 0]).all()
     tested = pj.triage(classes, scores, labels, non_finite="omit")
     assert dict(zip(tested["class"], tested["rows"], strict=True)) == {"cat": N, "dog": N - 1}

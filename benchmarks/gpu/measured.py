@@ -194,11 +194,11 @@ def rooms(small: bool, left: float) -> dict[str, float]:
         "robust_covariance": lambda: (
             inference.robust_covariance(calibrator, scores, labels, segments).fit.covariance
         ),
-        "estimate_rates": lambda: pj.estimate_rates(calibrator, scores, segments)["rate"],
-        "estimate_rates, partial pooling": lambda: pj.estimate_rates(
+        "estimate_rates": lambda: pj.inference.estimate_rates(calibrator, scores, segments)["rate"],
+        "estimate_rates, partial pooling": lambda: pj.inference.estimate_rates(
             pooled, scores, segments, from_rate=0.4
         )["rate"],
-        "estimate_means, of a pool": lambda: pj.estimate_means(
+        "estimate_means, of a pool": lambda: pj.inference.estimate_means(
             calibrator, *few, pool=scores, pool_segments=segments, probability=0.4
         )["mean"],
         "Monitor.update, partial pooling": lambda: monitor.update(scores, labels, segments).table()[

@@ -62,7 +62,7 @@ def _times(problems: int, rows: int, dtype: str, kind: str) -> dict[str, Any]:
         pj.fit(scores, labels)
 
     def bootstrap(replicates=_REPLICATES):
-        pj.bootstrap(scores, labels, replicates=replicates, kind=kind)
+        pj.inference.bootstrap(scores, labels, replicates=replicates, kind=kind)
 
     fit(), bootstrap(2)
     ratios = []
@@ -111,7 +111,7 @@ def _memory(problems: str, rows: str, dtype: str) -> dict[str, Any]:
         return fresh._status("VmHWM") - before
 
     of_fit = peak(lambda: pj.fit(scores, labels))
-    of_bootstrap = peak(lambda: pj.bootstrap(scores, labels, replicates=_REPLICATES))
+    of_bootstrap = peak(lambda: pj.inference.bootstrap(scores, labels, replicates=_REPLICATES))
     made = int(problems) * _REPLICATES * (2 * np.dtype(dtype).itemsize + 2)
     rows_bytes = scores.nbytes + labels.nbytes
     return {

@@ -74,7 +74,7 @@ def of_rows(curve: str, rows: int, replicates: int, kind: str, targets: str, pro
     scores = rng.standard_t(3, (problems, rows)) if heavy else rng.normal(size=(problems, rows))
     labels = rng.random(scores.shape) < CURVES[curve](scores)
     start = time.perf_counter()
-    made = pj.bootstrap(
+    made = pj.inference.bootstrap(
         scores, labels, kind=kind, replicates=replicates, options=pj.Options(targets=targets)
     )
     line = {
@@ -107,7 +107,7 @@ def of_clusters(clusters: int, rows: int, problems: int) -> dict:
     options = pj.Options(targets="none")
     line: dict = {"clusters": clusters, "rows of each": rows}
     for name, given in (("clusters", cluster), ("rows", None)):
-        made = pj.bootstrap(scores, labels, clusters=given, options=options)
+        made = pj.inference.bootstrap(scores, labels, clusters=given, options=options)
         line[f"drawn by {name}"] = covered(made, *of_all)
     robust = robust_covariance(made.fit, scores, labels, clusters=cluster, options=options)
     off = 1.96 * robust.standard_errors
@@ -115,7 +115,7 @@ def of_clusters(clusters: int, rows: int, problems: int) -> dict:
     return line
 
 
-def covered(made: pj.Bootstrap, A: float, B: float) -> dict:
+def covered(made: pj.inference.Bootstrap, A: float, B: float) -> dict:
     line: dict = {}
     for kind in INTERVAL_KINDS:
         lower, upper = made.interval(kind=kind)

@@ -116,7 +116,7 @@ def centres_cell(number, rate, spread, samples=40, mean=0.2, tolerance=0.2) -> d
         x = logit(rate) + rng.normal(size=len(segments))
         off = mean + spread * rng.normal(size=number)
         y = rng.random(len(x)) < expit(x + off[segments])
-        overall = pj.summarize_centres(
+        overall = pj.metrics.summarize_centres(
             x, y, segments, from_logits=True, tolerance=tolerance
         ).overall
         i = overall["parameter"].tolist().index("in_the_large")
@@ -165,7 +165,7 @@ def clusters_cell(rate, within, samples=15, number=30, size=5, mean=0.2, spread=
         y = norm.cdf(shared(0.5)) < expit(x + off[centre])
         for given, told in made.items():
             ids = patient if given else None
-            found = pj.summarize_centres(x, y, centre, from_logits=True, clusters=ids)
+            found = pj.metrics.summarize_centres(x, y, centre, from_logits=True, clusters=ids)
             i = found.overall["parameter"].tolist().index("in_the_large")
             line = {name: column[i] for name, column in found.overall.items()}
             ends = norm.cdf([line["new_lower"], line["new_upper"]], mean, spread)

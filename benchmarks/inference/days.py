@@ -158,7 +158,9 @@ def flagged() -> Iterator[dict[str, Any]]:
         plain = pj.fit_segments(scores, labels, owner, pooling="partial")
         nested = pj.fit_segments(scores, labels, np.stack([owner, day], 1), pooling="nested")
         one, two = (night(rng, own, sd, rows=300) for _ in range(2))
-        lasting = pj.estimate_drift(pj.fit_segments(*one, pooling="partial"), *two).calibrator
+        lasting = pj.inference.estimate_drift(
+            pj.fit_segments(*one, pooling="partial"), *two
+        ).calibrator
         f, y, s = night(rng, own, sd, rows=300)
         *several, its_day = days(rng, own, sd, 10, 30)
         new_day = np.stack([s, np.full(len(s), -1)], 1)

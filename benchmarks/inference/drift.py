@@ -51,7 +51,7 @@ def flights(data):
         rows = _flights(data, name)
         found[name] = {}
         for title, cuts in _CUTS.items():
-            judged = pj.judge_pooling(*rows, cuts)
+            judged = pj.inference.judge_pooling(*rows, cuts)
             found[name][title] = [
                 {
                     "first day judged": int(line["cut"]),
@@ -80,7 +80,7 @@ def halves(data):
         far = (middles[2] - middles[1]) / (middles[1] - middles[0])
         found[name] = {}
         for ahead in (1.0, far):
-            drift = pj.estimate_drift(fitted, *second, ahead=ahead)
+            drift = pj.inference.estimate_drift(fitted, *second, ahead=ahead)
             proba = drift.calibrator.predict_proba(scores[later], segments[later])
             found[name][f"log loss, {ahead:.2f} ahead"] = _rounded(
                 metrics.log_loss(labels[later], proba)
@@ -162,7 +162,7 @@ def _world(seed, sizes, mean, spread, lasting, shift):
     fits = [pj.fit_segments(*x[:3], pooling="partial") for x in earlier]
     if not all(x.population.estimated for x in fits):
         return None
-    drift = pj.estimate_drift(fits[0], *earlier[1][:3])
+    drift = pj.inference.estimate_drift(fits[0], *earlier[1][:3])
     calibrators = {x: pj.fit_segments(*both, pooling=x) for x in ("complete", "partial")}
     calibrators["drift"] = drift.calibrator
     weight = (sizes / judged)[which]

@@ -139,7 +139,7 @@ def _rates(
 
     calibrator = pj.fit_segments(*drawn(fitted, 0.5))
     scores, _, which = drawn(fresh, rate)
-    found = pj.estimate_rates(calibrator, scores, which)
+    found = pj.inference.estimate_rates(calibrator, scores, which)
     held = (found["lower"] <= rate) & (rate <= found["upper"])
     return {
         "held": round(float(held.mean()), 3),

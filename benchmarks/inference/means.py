@@ -50,7 +50,7 @@ def estimated(rng, curve: str, pooling: str, segments: int, labels: int, base: f
     rows = f[:, :labels].ravel(), y[:, :labels].ravel(), own
     calibrator = pj.fit_segments(*rows, pooling=pooling)
     scores = f[:, labels:].ravel()
-    return pj.estimate_means(calibrator, *rows, pool=scores, pool_segments=pool), truth
+    return pj.inference.estimate_means(calibrator, *rows, pool=scores, pool_segments=pool), truth
 
 
 def measured(rng, curve: str, pooling: str, segments: int, labels: int, base: float, total: int):
@@ -148,8 +148,8 @@ def compared(rng, items: int, base: float, shared: float, total: int):
         difference = truth[::2] - truth[1::2]
         rare = np.minimum(truth, 1 - truth)
         enough = items * np.minimum(rare[::2], rare[1::2]) >= 3
-        paired = pj.compare_means(calibrator, *rows, **given, **ids)
-        apart = pj.compare_means(calibrator, *rows, **given)
+        paired = pj.inference.compare_means(calibrator, *rows, **given, **ids)
+        apart = pj.inference.compare_means(calibrator, *rows, **given)
         for table, into in ((paired, held), (apart, alone)):
             inside = (table["lower"] <= difference) & (difference <= table["upper"])
             into.extend(inside[enough])

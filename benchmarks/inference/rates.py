@@ -51,7 +51,7 @@ def measured(rng, rows: int, base: float, fresh: int, rate: float) -> dict[str, 
     """Coverage and bias of one case."""
     calibrator = pj.fit_segments(*drawn(rng, rows, base))
     scores, _, segments = drawn(rng, fresh, rate)
-    found = pj.estimate_rates(calibrator, scores, segments)
+    found = pj.inference.estimate_rates(calibrator, scores, segments)
     proba = calibrator.predict_proba(scores, segments)
     at = found["from_rate"][segments]
     positive, negative = proba / at, (1 - proba) / (1 - at)

@@ -104,7 +104,7 @@ def _covered(
     for seed in range(worlds):
         rng = np.random.default_rng(seed)
         data = rows(rng, world.parameters(rng, number), each)
-        table = pj.profile_spreads(*data)
+        table = pj.inference.profile_spreads(*data)
         lower, upper = (table[name][:2] for name in ("lower", "upper"))
         if np.isnan(lower[0]):
             continue
@@ -141,7 +141,7 @@ def rare(_: int) -> list[dict[str, Any]]:
         calibrator = pj.fit_segments(*data, pooling="partial")
         population = calibrator.population
         best, gained = most_probable_by_brute_force(data, 3_000, calibrator)
-        table = pj.profile_spreads(*data)
+        table = pj.inference.profile_spreads(*data)
         lines.append(
             _said(
                 {

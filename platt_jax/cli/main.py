@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             gc.enable()
             if getattr(arguments, "cache", None):
-                platt_jax.use_compilation_cache(arguments.cache)
+                platt_jax.environment.use_compilation_cache(arguments.cache)
             command: Callable[[argparse.Namespace], int] = getattr(commands, arguments.command)
             return command(arguments)
     except KeyboardInterrupt:

@@ -64,7 +64,7 @@ class Bootstrap(ComparedByValue):
         keys: (K,) segment ids, in the order of the batch (K,); None without segments.
 
     Example:
-        >>> from platt_jax import bootstrap
+        >>> from platt_jax.inference import bootstrap
         >>> bootstrap([5.0, -4.0, 1.0, 2.0], [1, 0, 0, 1], replicates=50).A.shape
         (50,)
     """

@@ -26,6 +26,7 @@ class ids (..., N) and probabilities (..., N, C). Common rules:
 
 from typing import Any
 
+from platt_jax.metrics.centres import summarize_centres
 from platt_jax.metrics.curves import IsotonicCurve, SmoothCurve, isotonic_curve, smooth_curve
 from platt_jax.metrics.ece import (
     ECEInterval,
@@ -136,6 +137,7 @@ __all__ = [
     "smooth_curve",
     "smooth_ece",
     "spiegelhalter",
+    "summarize_centres",
     "top_label",
     "top_label_ece",
 ]

@@ -162,7 +162,7 @@ def forest(
 
     Example:
         >>> import numpy as np
-        >>> from platt_jax import summarize_centres
+        >>> from platt_jax.metrics import summarize_centres
         >>> rng = np.random.default_rng(0)
         >>> p = rng.random(400)
         >>> centres = summarize_centres(p, rng.random(400) < p, np.arange(400) % 8)

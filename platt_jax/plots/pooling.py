@@ -160,7 +160,7 @@ def pooling_losses(
 
     Example:
         >>> import numpy as np
-        >>> from platt_jax import judge_pooling
+        >>> from platt_jax.inference import judge_pooling
         >>> rng = np.random.default_rng(0)
         >>> rows = rng.normal(size=600), rng.random(600) < 0.5, np.arange(600) % 20
         >>> ax = pooling_losses(judge_pooling(*rows, np.arange(600), [300, 450]))

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from platt_jax.arrays import Floats
-from platt_jax.execution.progress import Listener, Stage
+from platt_jax.execution.progress import Listener
 from platt_jax.population import places
 from platt_jax.population.gaussians import NormalMoments, Normals, normals
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.population.population_prior import MEAN_PRECISION
-from platt_jax.population.quadrature import COARSE, Total
-from platt_jax.population.search import Estimate, Position, estimated
+from platt_jax.population.quadrature import Total
+from platt_jax.population.search import Estimate, estimated
 from platt_jax.population.standardized import StandardizedSegments
 from platt_jax.results.covariates import (
     LOG_ROWS,
@@ -169,31 +169,26 @@ def searched(
 
     The segments that are returned have (A, B) less the effects of their covariates.
     """
-    stage = Stage.of(progress, "population, covariates", last=False)
-    population = start
-    found: Estimate | None = None
-    own = places.fetched(Position.of(segments, COARSE, start, nodes, stage).likelihoods)
+    found = estimated(segments, center, start, nodes, progress)
     number, z = len(segments.segments.keys), design.standardized
     coefficients = np.zeros((len(design.center), 2))
     for rounds in range(_MOST_ROUNDS + 1):
+        own, population = places.fetched(found.at.likelihoods), found.population
         own = jax.tree.map(lambda x: x[:number], own)
         step = _step(z, own, population, center, coefficients, segments.total)
-        if found is not None and (step.decrement <= _NEAR or rounds == _MOST_ROUNDS):
+        if step.decrement <= _NEAR or rounds == _MOST_ROUNDS:
             break
         coefficients = coefficients + step.by[1:]
         segments = segments._replace(effects=z @ coefficients)
         own = displaced(own, -(z @ step.by[1:]))
         # From a spread near 0 the way up is long.
-        near = found is not None and found.status == Status.CONVERGED
+        near = found.status == Status.CONVERGED
         covariance = population.covariance if near else start.covariance
         begin = normals(population.mean + step.by[0], covariance)
-        nodes = places.placed(own.under(begin))
-        found = estimated(segments, center, begin, nodes, progress)
-        own, population = places.fetched(found.at.likelihoods), found.population
-    last: Any = found
+        found = estimated(segments, center, begin, places.placed(own.under(begin)), progress)
     if step.decrement > _NEAR:
-        last = last._replace(status=Status.MAX_ITERATIONS)
-    return segments, last, Regression(design, coefficients, step.covariance)
+        found = found._replace(status=Status.MAX_ITERATIONS)
+    return segments, found, Regression(design, coefficients, step.covariance)
 
 
 def displaced(own: Likelihoods, by: NDArray[np.float64]) -> Likelihoods:

@@ -30,12 +30,12 @@ def test_rows_of_weight_0_choose_nothing():
     """Before, a segment of such rows gave all kinds a NaN loss, and the first was chosen."""
     (f, y), s = bent(2000), np.arange(2000) % 4
     w = np.where((np.arange(2000) % 5 == 0) | (s == 2), 0.0, 1.0)
-    found, used = pj.choose_curve(f, y, s, candidates=KINDS, weights=w), w > 0
-    assert_same(found, pj.choose_curve(f[used], y[used], s[used], candidates=KINDS))
+    found, used = pj.inference.choose_curve(f, y, s, candidates=KINDS, weights=w), w > 0
+    assert_same(found, pj.inference.choose_curve(f[used], y[used], s[used], candidates=KINDS))
     assert found.chosen == "quadratic"
     # Rows of weight 0 may hold anything.
     bad, labels = np.where(used, f, np.nan), np.where(used, y, np.nan)
-    assert_same(pj.choose_curve(bad, labels, s, candidates=KINDS, weights=w), found)
+    assert_same(pj.inference.choose_curve(bad, labels, s, candidates=KINDS, weights=w), found)
     lines = found.segments
     assert lines["rows"].tolist() == [400, 400, 0, 400]
     assert np.isnan(lines["loss_sigmoid"]).tolist() == [False, False, True, False]
@@ -43,7 +43,7 @@ def test_rows_of_weight_0_choose_nothing():
     assert np.isnan(found.calibrator.predict_proba([0.0], 2)).all()
     assert found.calibrator.table()["status"][2] == "EMPTY"
     with pytest.raises(ValueError, match="expected two or more rows, to hold some out, got 1"):
-        pj.choose_curve(f, y, s, candidates=KINDS, weights=np.arange(2000) == 3)
+        pj.inference.choose_curve(f, y, s, candidates=KINDS, weights=np.arange(2000) == 3)
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,16 @@ def test_a_kind_with_unknown_losses_is_not_chosen(everywhere):
         ("sigmoid", Unknown(everywhere=everywhere)),
         (Unknown(everywhere=everywhere), "sigmoid"),
     ):
-        found = pj.choose_curve(f, y, s, candidates=kinds)
+        found = pj.inference.choose_curve(f, y, s, candidates=kinds)
         assert found.chosen == "sigmoid" and set(found.segments["curve"]) == {"sigmoid"}
     with pytest.raises(ValueError, match="candidates: expected a kind that predicts the rows left"):
-        pj.choose_curve(f, y, s, candidates=(Unknown(), Unknown(everywhere=True)))
+        pj.inference.choose_curve(f, y, s, candidates=(Unknown(), Unknown(everywhere=True)))
 
 
 def test_the_loss_to_expect_is_not_the_least_of_several():
     """Where all folds agree it is the chosen kind's; where chance chooses it is larger."""
     f, y = bent(3000)
-    found = pj.choose_curve(f, y, candidates=KINDS)
+    found = pj.inference.choose_curve(f, y, candidates=KINDS)
     losses = dict(zip(found.candidates["curve"], found.candidates["log_loss"], strict=True))
     assert found.chosen == "quadratic"
     assert found.log_loss == pytest.approx(losses["quadratic"], rel=1e-12)
@@ -95,14 +95,14 @@ def test_a_nan_is_as_bad_as_infinity():
 def test_one_segment_has_the_curve_that_is_chosen():
     """Before, the segment had the first candidate, not the chosen one, and no standard error."""
     f, y = bent(1500)
-    found = pj.choose_curve(f, y, candidates=KINDS)
+    found = pj.inference.choose_curve(f, y, candidates=KINDS)
     assert found.chosen == "quadratic" and found.segments["curve"].tolist() == ["quadratic"]
     expected = pj.fit(f, y, curve="quadratic").predict_proba(f)
     np.testing.assert_allclose(found.calibrator.predict_proba(f, 0), expected, rtol=1e-9)
     np.testing.assert_allclose(found.calibrator.predict_proba(f, 77), expected, rtol=1e-9)
     error = found.candidates["standard_error"]
     assert (error[[0, 2]] > 0).all() and error[1] == 0
-    assert_same(pj.choose_curve(f, y, np.full(1500, "a"), candidates=KINDS), found)
+    assert_same(pj.inference.choose_curve(f, y, np.full(1500, "a"), candidates=KINDS), found)
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
@@ -115,7 +115,7 @@ def test_a_curve_is_chosen_for_classes(multilabel, tmp_path):
         labels = np.array(["cow", "ant", "bee"])[np.argmax(odds + rng.gumbel(size=odds.shape), 1)]
     given = dict(classes=["cow", "ant", "bee"])
     rows = ClassRows(scores, labels, **given)
-    found = pj.choose_curve(rows, candidates=KINDS)
+    found = pj.inference.choose_curve(rows, candidates=KINDS)
     assert found.chosen == "quadratic"
     assert found.segments["class"].tolist() == ["ant", "bee", "cow"]
     assert found.segments["rows"].tolist() == [1500] * 3
@@ -126,10 +126,10 @@ def test_a_curve_is_chosen_for_classes(multilabel, tmp_path):
     assert pj.load(tmp_path / "c") == expected
     # Columns in another order.
     if not multilabel:
-        other = pj.choose_curve(scores[:, [1, 2, 0]], labels, candidates=KINDS)
+        other = pj.inference.choose_curve(scores[:, [1, 2, 0]], labels, candidates=KINDS)
         assert_same(other, found)
     with pytest.raises(ValueError, match="segments: expected none beside ClassRows"):
-        pj.choose_curve(scores, labels == "ant" if multilabel else labels, labels)
+        pj.inference.choose_curve(scores, labels == "ant" if multilabel else labels, labels)
 
 
 def test_classes_may_have_curves_of_several_kinds():
@@ -139,7 +139,7 @@ def test_classes_may_have_curves_of_several_kinds():
     odds = 6 * scores
     odds[:, 0] = 1.2 * scores[:, 0] ** 2 - 1
     labels = rng.random(scores.shape) < 1 / (1 + np.exp(-odds))
-    found = pj.choose_curve(scores, labels, candidates=("sigmoid", "bins"))
+    found = pj.inference.choose_curve(scores, labels, candidates=("sigmoid", "bins"))
     kinds = found.segments["curve"]
     assert kinds[0] == "bins" and set(kinds) == {"bins", "sigmoid"}
     p = found.calibrator.predict_proba(scores)
@@ -154,7 +154,7 @@ def test_few_rows_are_told_once():
     (f, _), s = bent(600), np.arange(600) % 60
     kinds = ("isotonic", "sigmoid", "quadratic", "beta")
     with pytest.warns(RuntimeWarning, match="12 positives, but Platt's targets") as seen:
-        pj.choose_curve(f, np.arange(600) % 50 == 0, s, candidates=kinds)
+        pj.inference.choose_curve(f, np.arange(600) % 50 == 0, s, candidates=kinds)
     assert len(seen) == 1
 
 
@@ -164,7 +164,9 @@ def test_the_choice_depends_on_no_unit_of_far_weights(unit):
     (f, y), s = bent(2000), np.arange(2000) % 4
     without = pj.Options(targets="none")
     found, expected = (
-        pj.choose_curve(f, y, s, candidates=KINDS, weights=np.full(2000, w), options=without)
+        pj.inference.choose_curve(
+            f, y, s, candidates=KINDS, weights=np.full(2000, w), options=without
+        )
         for w in (unit, 1.0)
     )
     assert found.chosen == expected.chosen == "quadratic"

@@ -379,9 +379,9 @@ def test_functions_of_sigmoids_refuse_other_curves_by_name(name, calibrators):
         lambda: pj.update(calibrator, *rows),
         lambda: pj.triage(calibrator, *rows),
         lambda: pj.Monitor.start(calibrator),
-        lambda: pj.estimate_rates(calibrator, f, s),
+        lambda: pj.inference.estimate_rates(calibrator, f, s),
         lambda: inference.robust_covariance(calibrator, *rows),
-        lambda: pj.leave_one_out(calibrator, f, y, segments=s),
+        lambda: pj.inference.leave_one_out(calibrator, f, y, segments=s),
         lambda: plots.parameter_map(calibrator),
         lambda: calibrator[3],
     ]
@@ -403,9 +403,9 @@ def test_what_would_fit_two_parameters_refuses_curves_of_one(name, calibrators):
     calibrator = calibrators[name]
     for call in (
         lambda: pj.update(calibrator, f, y, s),
-        lambda: pj.leave_one_out(calibrator, f, y, s, weights=w),
+        lambda: pj.inference.leave_one_out(calibrator, f, y, s, weights=w),
         lambda: inference.robust_covariance(calibrator, f, y, s, weights=w),
-        lambda: pj.leave_one_out(pj.fit(f, y, curve=name), f, y),
+        lambda: pj.inference.leave_one_out(pj.fit(f, y, curve=name), f, y),
     ):
         with pytest.raises(ValueError, match=f"calibrator: expected .* got {name}s"):
             call()
@@ -414,7 +414,7 @@ def test_what_would_fit_two_parameters_refuses_curves_of_one(name, calibrators):
         updated = pj.update(calibrator, f, y, s, weights=w, options=options)
         assert (updated.fit.B == 0).all()
         with pytest.raises(ValueError, match="from_rate: expected shares of positives"):
-            pj.estimate_rates(calibrator, f, s)
+            pj.inference.estimate_rates(calibrator, f, s)
 
 
 def test_rows_elsewhere_refuse_curves_that_need_them_here():
@@ -543,10 +543,10 @@ def test_a_curve_is_chosen_by_left_out_rows(tmp_path):
     s, f = np.arange(8000) % 8, rng.normal(size=8000)
     for curvature, expected in ((1.0, "quadratic"), (0.0, "sigmoid")):
         y = rng.random(8000) < 1 / (1 + np.exp(1 - f - curvature * f * f))
-        choice = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic", "isotonic"))
+        choice = pj.inference.choose_curve(f, y, s, candidates=("sigmoid", "quadratic", "isotonic"))
         assert choice.chosen == expected
         assert set(choice.segments["curve"]) == {expected}
-        again = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic", "isotonic"))
+        again = pj.inference.choose_curve(f, y, s, candidates=("sigmoid", "quadratic", "isotonic"))
         np.testing.assert_array_equal(again.candidates["log_loss"], choice.candidates["log_loss"])
         pj.save(tmp_path / "c", choice.calibrator)
         assert pj.load(tmp_path / "c") == choice.calibrator
@@ -558,7 +558,7 @@ def test_segments_that_differ_clearly_get_their_own_kind(tmp_path):
     s, f = np.arange(16_000) % 8, rng.normal(size=16_000)
     curvature = np.where(np.arange(8) < 2, 1.5, 0.0)[s]
     y = rng.random(len(f)) < 1 / (1 + np.exp(1 - f - curvature * f * f))
-    choice = pj.choose_curve(f, y, s, candidates=("sigmoid", "quadratic"))
+    choice = pj.inference.choose_curve(f, y, s, candidates=("sigmoid", "quadratic"))
     kinds = choice.segments["curve"]
     assert (kinds[:2] == "quadratic").all()
     part = np.flatnonzero(kinds == "sigmoid")
@@ -600,19 +600,19 @@ def test_the_command_line_fits_and_applies_other_curves(tmp_path):
 def test_rows_are_held_out_of_two_or_more():
     kinds = ("sigmoid", "quadratic")
     with pytest.raises(ValueError, match="scores: expected two or more rows, to hold some out"):
-        pj.choose_curve([0.5], [1], ["a"], candidates=kinds)
-    two = pj.choose_curve([0.5, -0.5], [1, 0], ["a", "a"], candidates=kinds)
+        pj.inference.choose_curve([0.5], [1], ["a"], candidates=kinds)
+    two = pj.inference.choose_curve([0.5, -0.5], [1, 0], ["a", "a"], candidates=kinds)
     assert two.segments["rows"].tolist() == [2]
 
 
 def test_a_choice_does_not_depend_on_the_kind_of_ids(rng):
     codes, f = np.arange(400) % 4, rng.normal(size=400)
     y, kinds = rng.random(400) < 0.5, ("sigmoid", "quadratic")
-    expected = pj.choose_curve(f, y, codes, candidates=kinds)
+    expected = pj.inference.choose_curve(f, y, codes, candidates=kinds)
     pd = pytest.importorskip("pandas")
     texts, pairs = [f"s{x}" for x in codes], [codes // 2, codes % 2]
     for segments in (texts, pd.DataFrame({"a": pairs[0], "b": pairs[1]})):
-        found = pj.choose_curve(f, y, segments, candidates=kinds)
+        found = pj.inference.choose_curve(f, y, segments, candidates=kinds)
         np.testing.assert_array_equal(found.candidates["log_loss"], expected.candidates["log_loss"])
         p = found.calibrator.predict_proba(f, segments)
         np.testing.assert_array_equal(p, expected.calibrator.predict_proba(f, codes))

@@ -60,10 +60,10 @@ def test_what_reads_sigmoids_refuses_other_curves(kind, found):
     for call in (
         lambda: inference.prior_from(calibrator),
         lambda: pj.update(calibrator, f, y, s),
-        lambda: pj.leave_one_out(calibrator, f, y, s),
+        lambda: pj.inference.leave_one_out(calibrator, f, y, s),
         lambda: inference.robust_covariance(calibrator, f, y, segments=s),
-        lambda: pj.estimate_rates(calibrator, f, s),
-        lambda: pj.estimate_drift(calibrator, f, y, s),
+        lambda: pj.inference.estimate_rates(calibrator, f, s),
+        lambda: pj.inference.estimate_drift(calibrator, f, y, s),
         lambda: pj.triage(calibrator, f, y, s),
         lambda: pj.Monitor.start(calibrator),
         lambda: plots.summary(calibrator, f, y, s),

@@ -129,7 +129,7 @@ def test_ids_may_be_numbers_and_text(rng):
     for ids in (codes, mixed):
         calibrator = pj.fit_segments(f, y, ids)
         gate = pj.gate(calibrator, f, ids, precision=0.7)
-        means = pj.estimate_means(calibrator, f, y, ids, pool=f, pool_segments=ids)
+        means = pj.inference.estimate_means(calibrator, f, y, ids, pool=f, pool_segments=ids)
         found.append((pj.certify(gate, f, y, ids), means))
     for plain, other in zip(*found, strict=True):
         assert [str(x) for x in other["segment"]] == [str(x) for x in plain["segment"]]

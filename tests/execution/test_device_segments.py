@@ -243,8 +243,10 @@ def test_rates(monkeypatch, rng, dtype, pooling):
     later[np.flatnonzero(segments == -6)[3]] = np.nan
     later[np.flatnonzero(segments == 8)[:2]] = np.inf, -np.inf
     rate = 0.4 if pooling == "partial" else None
-    found = pj.estimate_rates(before, *map(jnp.asarray, (later, segments)), from_rate=rate)
-    expected = pj.estimate_rates(before, later, segments, from_rate=rate)
+    found = pj.inference.estimate_rates(
+        before, *map(jnp.asarray, (later, segments)), from_rate=rate
+    )
+    expected = pj.inference.estimate_rates(before, later, segments, from_rate=rate)
     assert np.isfinite(expected["expected"]).sum() == 9
     assert found.keys() == expected.keys() and len(set(expected["status"])) == 2
     for name, column in expected.items():
@@ -254,10 +256,10 @@ def test_rates(monkeypatch, rng, dtype, pooling):
             np.testing.assert_array_equal(found[name], column)
     held = pj.SegmentRows(*map(jnp.asarray, (later, labels, segments, weights)))
     with pytest.raises(ValueError, match="without weights"):
-        pj.estimate_rates(before, held)
+        pj.inference.estimate_rates(before, held)
 
     def job(*arrays):
-        return pj.estimate_rates(before, *arrays, from_rate=rate)["rate"]
+        return pj.inference.estimate_rates(before, *arrays, from_rate=rate)["rate"]
 
     assert_rows_stay(monkeypatch, job, list(map(jnp.asarray, (later, segments))), 5_000)
 
@@ -294,23 +296,25 @@ def test_bootstraps(monkeypatch, rng, dtype):
     rows = made(rng, dtype, FEW)
     there = list(map(jnp.asarray, rows))
     beside = dict(segments=rows[2], weights=rows[3], replicates=5)
-    expected = pj.bootstrap(*rows[:2], **beside)
+    expected = pj.inference.bootstrap(*rows[:2], **beside)
     for found in (
-        pj.bootstrap(*there[:2], **beside | dict(segments=there[2], weights=there[3])),
-        pj.bootstrap(pj.SegmentRows(*there), replicates=5),
+        pj.inference.bootstrap(*there[:2], **beside | dict(segments=there[2], weights=there[3])),
+        pj.inference.bootstrap(pj.SegmentRows(*there), replicates=5),
     ):
         np.testing.assert_array_equal(found.A, expected.A)
         np.testing.assert_array_equal(found.status, expected.status)
         np.testing.assert_allclose(found.influence.cubes, expected.influence.cubes, rtol=1e-9)
         assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(found.fit))
     batch = [x[: 7 * 40].reshape(7, 40) for x in rows[:2]]
-    found = pj.bootstrap(*map(jnp.asarray, batch), replicates=5)
-    expected = pj.bootstrap(*batch, replicates=5)
+    found = pj.inference.bootstrap(*map(jnp.asarray, batch), replicates=5)
+    expected = pj.inference.bootstrap(*batch, replicates=5)
     np.testing.assert_array_equal(found.A, expected.A)
     np.testing.assert_allclose(found.influence.squares, expected.influence.squares, rtol=1e-9)
 
     def job(*arrays):
-        return pj.bootstrap(*arrays[:2], segments=arrays[2], weights=arrays[3], replicates=5).A
+        return pj.inference.bootstrap(
+            *arrays[:2], segments=arrays[2], weights=arrays[3], replicates=5
+        ).A
 
     # Each replicate's four numbers have a place in every lane of a chunk.
     assert_rows_stay(monkeypatch, job, there, 4_096)

@@ -22,7 +22,7 @@ def test_a_function_is_told_of_every_chunk(rng):
     scores, labels = (np.resize(x, (problems, size)) for x in problem(rng, size))
     seen = reports_of(pj.fit, scores, labels)
     assert len(seen) >= 2
-    assert all(isinstance(x, pj.ProgressReport) for x in seen)
+    assert all(isinstance(x, pj.execution.progress.ProgressReport) for x in seen)
     assert {(x.stage, x.problems, x.rows) for x in seen} == {("fit", problems, problems * size)}
     done = np.array([x.problems_done for x in seen])
     assert (np.diff(done, prepend=0) > 0).all() and done[-1] == problems
@@ -50,7 +50,7 @@ def test_classes_and_replicates_are_problems(rng):
     scores = rng.normal(size=(60, 3))
     seen = reports_of(pj.fit_one_vs_rest, scores, np.arange(60) % 3)
     assert seen[-1][:5] == ("fit", 3, 3, 180, 180)
-    seen = reports_of(pj.bootstrap, *batch(rng, 4, 30), replicates=5)
+    seen = reports_of(pj.inference.bootstrap, *batch(rng, 4, 30), replicates=5)
     assert list(dict.fromkeys(x.stage for x in seen)) == ["fit", "bootstrap"]
     assert seen[-1][:5] == ("bootstrap", 20, 20, 600, 600)
 
@@ -101,7 +101,7 @@ def test_nothing_is_shown_unasked(rng, capsys, monkeypatch):
 @pytest.mark.parametrize("progress", ["yes", 1.5, [True]])
 def test_what_is_no_progress_is_refused(rng, progress):
     scores, labels = problem(rng, 20)
-    for call in (pj.fit, pj.bootstrap):
+    for call in (pj.fit, pj.inference.bootstrap):
         with pytest.raises(ValueError, match="progress: expected True, False or a function"):
             call(scores, labels, progress=progress)
 

@@ -61,7 +61,7 @@ def made(name):
         "nested": lambda: levelled("nested", "mixed"),
         "crossed": lambda: levelled("crossed", "text"),
         "drift": lambda: (
-            pj.estimate_drift(pj.fit_segments(*rows, pooling="partial"), *rows).calibrator
+            pj.inference.estimate_drift(pj.fit_segments(*rows, pooling="partial"), *rows).calibrator
         ),
     }[name]()
 
@@ -626,7 +626,7 @@ def pooled(request):
     y = labels_of(rng, f - 2.5 + rng.normal(size=40)[shops])
     fitted = pj.fit_segments(f, y, shops, pooling="partial")
     if request.param == "drift":
-        fitted = pj.estimate_drift(fitted, f, y, shops).calibrator
+        fitted = pj.inference.estimate_drift(fitted, f, y, shops).calibrator
     rows = np.r_[f[:90], -3.0, 0.0, 3.0, -800.0, 800.0], np.r_[shops[:90], -1, -1, 7, 7, 7]
     return fitted, *rows
 

@@ -22,12 +22,12 @@ def choice(cell: Cell) -> None:
     data = [x[some] for x in rows.data()]
     if some.sum() < 2:
         with cell.refusing("scores: expected two or more rows"):
-            pj.choose_curve(*data, weights=weights[some], candidates=kinds)
+            pj.inference.choose_curve(*data, weights=weights[some], candidates=kinds)
             cell.want(False, "no row is held out, and a curve is chosen")
         return
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        found = pj.choose_curve(*data, weights=weights[some], candidates=kinds, folds=2)
+        found = pj.inference.choose_curve(*data, weights=weights[some], candidates=kinds, folds=2)
     cell.warned += [str(x.message) for x in heard]
     cell.want(found.chosen in kinds, f"{found.chosen} is no candidate")
     chosen = set(found.segments["curve"].tolist())

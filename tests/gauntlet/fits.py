@@ -509,7 +509,7 @@ def no_rows(cell: Cell) -> None:
             "Monitor.sums": lambda made=made: pj.Monitor.start(made).sums(*nothing.data()),
         }
         if pooling == "none":
-            functions["estimate_rates"] = lambda made=made: pj.estimate_rates(
+            functions["estimate_rates"] = lambda made=made: pj.inference.estimate_rates(
                 made, nothing.scores, nothing.segments, from_rate=0.5
             )
         for name, function in functions.items():

@@ -16,7 +16,7 @@ from .fits import first_of_each
 def leave_one_out(cell: Cell) -> None:
     """The answer of a fit of all other rows of the segment."""
     rows, made = cell.world.fitted, cell.bench.fitted("none")
-    found = pj.leave_one_out(made, *rows.data(), weights=rows.weights, offset=rows.offset)
+    found = pj.inference.leave_one_out(made, *rows.data(), weights=rows.weights, offset=rows.offset)
     found = np.asarray(found, float)
     cell.want(((found >= 0) & (found <= 1) | np.isnan(found)).all(), "outside [0, 1]")
     owner = np.searchsorted(made.keys, rows.segments)
@@ -86,7 +86,7 @@ def _own_clusters(cell: Cell, made, robust, given) -> None:
 
 def bootstrap(cell: Cell) -> None:
     rows = cell.world.fitted
-    made = pj.bootstrap(
+    made = pj.inference.bootstrap(
         *(rows.scores, rows.labels),
         segments=rows.segments,
         weights=rows.weights,
@@ -109,7 +109,7 @@ def rates(cell: Cell) -> None:
     rows = night.where(night.seen)
     if rows.offset is not None or not len(rows) or world.fitted.weights is not None:
         return
-    found = pj.estimate_rates(made, rows.scores, rows.segments, level=1 - chance.NEVER)
+    found = pj.inference.estimate_rates(made, rows.scores, rows.segments, level=1 - chance.NEVER)
     rate, lower, upper = (np.asarray(found[x], float) for x in ("rate", "lower", "upper"))
     cell.want_order(lower, rate, upper, "rate")
     cell.want(((rate >= 0) & (rate <= 1)).all(), "a rate outside [0, 1]")
@@ -135,7 +135,7 @@ def means(cell: Cell) -> None:
     for pooling in ("none", "partial"):
         made = cell.bench.fitted(pooling)
         given = {"pool": night.scores, "pool_segments": night.segments}
-        found = pj.estimate_means(made, *rows.data(), **given, width=0.1)
+        found = pj.inference.estimate_means(made, *rows.data(), **given, width=0.1)
         for mean, prefix in (("mean", ""), ("labels_only", "labels_"), ("model_mean", "model_")):
             lower, upper = found[f"{prefix}lower"], found[f"{prefix}upper"]
             known = np.isfinite(lower) | np.isfinite(upper)
@@ -147,7 +147,7 @@ def means(cell: Cell) -> None:
             cell.want(not np.isnan(found[name][has_labels]).any(), f"{pooling}: {name} is NaN")
         cell.want((found["more_labels"][has_labels] >= 0).all(), f"{pooling}: negative numbers")
         keys = found["segment"]
-        one = pj.compare_means(
+        one = pj.inference.compare_means(
             made, *rows.data(), **given, first=keys, second=keys[:1].repeat(len(keys))
         )
         cell.want_order(one["lower"], one["difference"], one["upper"], f"{pooling}: difference")
@@ -170,7 +170,7 @@ def spreads(cell: Cell) -> None:
     world, rows = cell.world, cell.world.fitted
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        found = pj.profile_spreads(
+        found = pj.inference.profile_spreads(
             *rows.data(), weights=rows.weights, offset=rows.offset, level=1 - chance.NEVER
         )
     heard = [str(x.message) for x in seen]

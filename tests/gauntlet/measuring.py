@@ -163,7 +163,7 @@ def centres(cell: Cell) -> None:
     """Each segment is a centre."""
     rows = cell.world.nights[0]
     labels, truth = _independent(rows)
-    made = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5)
+    made = pj.metrics.summarize_centres(truth, labels, rows.segments, tolerance=0.5)
     cell.want(made["positives"].sum() == labels.sum(), "centres: positives do not add up")
     cell.want(np.isclose(made["expected"].sum(), truth.sum()), "centres: expected do not add up")
     cell.want_order(made["ratio_lower"], made["ratio"], made["ratio_upper"], "O:E")
@@ -177,7 +177,9 @@ def centres(cell: Cell) -> None:
         return
     # Given the shocks rows are independent, in clusters of any kind.
     clusters = np.arange(len(rows)) // 3
-    days = pj.summarize_centres(truth, labels, rows.segments, tolerance=0.5, clusters=clusters)
+    days = pj.metrics.summarize_centres(
+        truth, labels, rows.segments, tolerance=0.5, clusters=clusters
+    )
     more, variance = days.design_effect, (truth * (1 - truth)).sum()
     pairs = np.unique(np.stack([rows.segments, clusters]), axis=1)
     number = min(pairs.shape[1], variance)

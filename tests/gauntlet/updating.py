@@ -87,7 +87,7 @@ def drift(cell: Cell) -> None:
         "curves walk": world.periods[:2],
     }.items():
         with cell.refusing("calibrator", "scores: expected segments of which"):
-            found = pj.estimate_drift(made, *now.data(), offset=now.offset)
+            found = pj.inference.estimate_drift(made, *now.data(), offset=now.offset)
             lasting = float(found.lasting)
             # It leaves [0, 1] by chance only; its error needs some twenty segments. Segments far
             # from a normal population differ by more than their posterior means say: by above 1.
@@ -113,7 +113,7 @@ def judge_pooling(cell: Cell) -> None:
     )
     offset = None if nights[0].offset is None else np.concatenate([x.offset for x in nights])
     times = np.repeat(np.arange(len(nights)), [len(x) for x in nights])
-    judged = pj.judge_pooling(scores, labels, segments, times, [2], offset=offset)
+    judged = pj.inference.judge_pooling(scores, labels, segments, times, [2], offset=offset)
     by_name = dict(zip(judged["pooling"].tolist(), range(len(judged["pooling"])), strict=True))
     cell.want({"complete", "partial", "none"} <= set(by_name), f"methods {sorted(by_name)}")
     for name in ("log_loss", "difference"):
@@ -122,7 +122,9 @@ def judge_pooling(cell: Cell) -> None:
     cell.want((judged["log_loss"] >= 0).all(), "a negative log loss")
     # Labels that are never known are of rows that are not fitted, and those known at once change
     # nothing.
-    at_once = pj.judge_pooling(scores, labels, segments, times, [2], offset=offset, available=times)
+    at_once = pj.inference.judge_pooling(
+        scores, labels, segments, times, [2], offset=offset, available=times
+    )
     for name in ("pooling", "rows", "log_loss", "difference"):
         same = np.array_equal(at_once[name], judged[name])
         cell.want(same, f"labels that are known at once: another {name}")
@@ -130,13 +132,13 @@ def judge_pooling(cell: Cell) -> None:
     never &= np.random.default_rng(world.seed).random(len(times)) < 0.3
     if (never | (times == 2)).all():
         return
-    late = pj.judge_pooling(
+    late = pj.inference.judge_pooling(
         *(scores, labels, segments, times, [2]),
         **dict(offset=offset, available=np.where(never, np.nan, times)),
     )
     kept = ~never
     fewer = None if offset is None else offset[kept]
-    without = pj.judge_pooling(
+    without = pj.inference.judge_pooling(
         scores[kept], labels[kept], segments[kept], times[kept], [2], offset=fewer
     )
     for name in ("pooling", "rows", "log_loss"):

@@ -48,7 +48,7 @@ def test_a_replicate_is_the_fit_with_its_weights(rng, sizes, tile_shapes, size, 
     expected = pj.fit(np.tile(scores, (5, 1, 1)), labels, weights=drawn)
     sizes(tile_shapes=tile_shapes)
     given = own if weighted else None
-    made = pj.bootstrap(scores, labels, weights=given, replicates=5, kind=kind, seed=3)
+    made = pj.inference.bootstrap(scores, labels, weights=given, replicates=5, kind=kind, seed=3)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
     assert made.status.shape == (5, 3) and (made.status == Status.CONVERGED).all()
@@ -57,7 +57,9 @@ def test_a_replicate_is_the_fit_with_its_weights(rng, sizes, tile_shapes, size, 
 @pytest.mark.slow
 def test_replicates_in_single_precision(rng):
     scores, labels = batch(rng, 2, 500)
-    single, double = (pj.bootstrap(scores.astype(x), labels, replicates=5) for x in ("f4", "f8"))
+    single, double = (
+        pj.inference.bootstrap(scores.astype(x), labels, replicates=5) for x in ("f4", "f8")
+    )
     assert single.A.dtype == np.float32
     np.testing.assert_allclose(single.A, double.A, rtol=1e-3)
 
@@ -66,9 +68,9 @@ def test_replicates_in_single_precision(rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_replicates_of_an_oversized_problem(rng, sizes, kind):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
-    expected = pj.bootstrap(scores, labels, replicates=3, kind=kind)
+    expected = pj.inference.bootstrap(scores, labels, replicates=3, kind=kind)
     sizes(problem_rows=32_768, block_rows=32_768)
-    made = pj.bootstrap(scores, labels, replicates=3, kind=kind)
+    made = pj.inference.bootstrap(scores, labels, replicates=3, kind=kind)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
     np.testing.assert_allclose(made.B, expected.B, rtol=1e-9, atol=1e-9)
 
@@ -89,8 +91,8 @@ def test_bits_do_not_depend_on_company_with_a_gpus_arrays(rng, monkeypatch):
 
     monkeypatch.setattr(replicates, "_solve_chunk", seen)
     scores, labels = batch(rng, 120, 250)
-    whole = pj.bootstrap(scores, labels, replicates=5)
-    alone = pj.bootstrap(scores[:2], labels[:2], replicates=4)
+    whole = pj.inference.bootstrap(scores, labels, replicates=5)
+    alone = pj.inference.bootstrap(scores[:2], labels[:2], replicates=4)
     for name in ("A", "B", "status"):
         assert np.array_equal(getattr(alone, name), getattr(whole, name)[:4, :2])
     assert len(programs) == 1
@@ -101,27 +103,29 @@ def test_bits_do_not_depend_on_company_with_a_gpus_arrays(rng, monkeypatch):
 @pytest.mark.parametrize("size", [250, 700])
 def test_bits_depend_neither_on_chunks_nor_on_threads_nor_on_company(rng, monkeypatch, size):
     scores, labels = batch(rng, 30, size)
-    whole = pj.bootstrap(scores, labels, replicates=20)
-    alone = pj.bootstrap(scores[:2], labels[:2], replicates=7)
+    whole = pj.inference.bootstrap(scores, labels, replicates=20)
+    alone = pj.inference.bootstrap(scores[:2], labels[:2], replicates=7)
     for name in ("A", "B", "status"):
         assert np.array_equal(getattr(alone, name), getattr(whole, name)[:7, :2])
     before = [chunk.problems for chunk in planning.chunks(np.full(600, size))]
     monkeypatch.setattr("platt_jax.backend.threads.cores", lambda: 5)
     monkeypatch.setattr(planning, "_WORTH_A_CORE", 1 << 14)
     assert before != [chunk.problems for chunk in planning.chunks(np.full(600, size))]
-    assert pj.bootstrap(scores, labels, replicates=20) == whole
+    assert pj.inference.bootstrap(scores, labels, replicates=20) == whole
 
 
 @pytest.mark.slow
 def test_a_segment_has_its_replicates_whatever_the_other_segments(rng):
     scores, labels = (x.ravel() for x in batch(rng, 4, 300))
     segments = rng.permutation(np.repeat(["a", "bcd", "e", "f"], [500, 300, 300, 100]))
-    whole = pj.bootstrap(scores, labels, segments=segments, replicates=6)
+    whole = pj.inference.bootstrap(scores, labels, segments=segments, replicates=6)
     assert whole.A.shape == (6, 4) and whole.keys.tolist() == ["a", "bcd", "e", "f"]
     rows = pj.SegmentRows(scores, labels, segments)
-    assert pj.bootstrap(rows, replicates=6) == whole
+    assert pj.inference.bootstrap(rows, replicates=6) == whole
     some = segments != "bcd"
-    fewer = pj.bootstrap(scores[some], labels[some], segments=segments[some], replicates=6)
+    fewer = pj.inference.bootstrap(
+        scores[some], labels[some], segments=segments[some], replicates=6
+    )
     assert np.array_equal(fewer.A, whole.A[:, [0, 2, 3]])
     # The rows of a segment keep their order, and start from the segment's own fit.
     mine = segments == "f"
@@ -132,7 +136,9 @@ def test_a_segment_has_its_replicates_whatever_the_other_segments(rng):
 
 def test_the_seed_decides(rng):
     scores, labels = batch(rng, 1, 200)
-    one, same, other = (pj.bootstrap(scores, labels, replicates=4, seed=s) for s in (1, 1, 2))
+    one, same, other = (
+        pj.inference.bootstrap(scores, labels, replicates=4, seed=s) for s in (1, 1, 2)
+    )
     assert one == same and not np.isin(one.A, other.A).any()
 
 
@@ -172,7 +178,7 @@ def test_the_counts_of_poisson_weights():
 @pytest.mark.parametrize("kind", KINDS)
 def test_standard_errors_are_those_of_the_hessian(rng, kind):
     scores, labels = batch(rng, 10, 2000)
-    made = pj.bootstrap(scores, labels, replicates=400, kind=kind)
+    made = pj.inference.bootstrap(scores, labels, replicates=400, kind=kind)
     ratio = made.standard_errors / made.fit.standard_errors
     assert abs(ratio.mean() - 1) < 0.03 and abs(ratio - 1).max() < 0.2
 
@@ -183,7 +189,7 @@ def test_intervals_cover_the_parameters(rng):
     scores = rng.normal(size=(600, 600))
     labels = labels_of(rng, scores + 0.3)
     options = pj.Options(targets="none")
-    made = pj.bootstrap(scores, labels, replicates=200, options=options)
+    made = pj.inference.bootstrap(scores, labels, replicates=200, options=options)
     truth = np.array([-1.0, -0.3])
     for kind in ("bca", "percentile", "basic"):
         lower, upper = made.interval(kind=kind)
@@ -196,7 +202,7 @@ def test_intervals_cover_the_parameters(rng):
 
 def test_quantiles_and_bands_are_those_of_the_replicates(rng):
     scores, labels = batch(rng, 6, 12)
-    made = pj.bootstrap(scores.reshape(2, 3, 12), labels.reshape(2, 3, 12), replicates=50)
+    made = pj.inference.bootstrap(scores.reshape(2, 3, 12), labels.reshape(2, 3, 12), replicates=50)
     assert made.failed.any()
     A, B = (np.where(made.failed, np.nan, x) for x in (made.A, made.B))
     lower, upper = made.interval(0.9, "percentile")
@@ -217,7 +223,7 @@ def test_quantiles_and_bands_are_those_of_the_replicates(rng):
 def test_bands_of_many_scores_are_those_of_each(rng, monkeypatch):
     module = importlib.import_module("platt_jax.inference.bootstrap")
     scores, labels = batch(rng, 3, 60)
-    made = pj.bootstrap(scores, labels, replicates=20)
+    made = pj.inference.bootstrap(scores, labels, replicates=20)
     whole = made.band(scores)
     monkeypatch.setattr(module, "_AT_ONCE", 20 * 7)
     assert np.array_equal(made.band(scores), whole)
@@ -227,7 +233,9 @@ def test_bands_of_many_scores_are_those_of_each(rng, monkeypatch):
 def test_a_prior_holds_for_every_replicate(rng):
     scores, labels = batch(rng, 2, 30)
     mean = np.array([[-1.0, 0.2], [-3.0, 0.0]])
-    made = pj.bootstrap(scores, labels, prior=pj.GaussianPrior(mean, 1e8 * np.eye(2)), replicates=5)
+    made = pj.inference.bootstrap(
+        scores, labels, prior=pj.GaussianPrior(mean, 1e8 * np.eye(2)), replicates=5
+    )
     np.testing.assert_allclose(made.A, np.tile(mean[:, 0], (5, 1)), atol=1e-5)
 
 
@@ -235,7 +243,7 @@ def test_replicates_that_fail_are_left_out(rng):
     scores = np.array([[1.0, 2.0, 3.0, np.nan], [2.0, 1.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
     labels = np.array([[0, 1, 0, 1], [0, 1, 0, 1], [1, 1, 1, 1]])
     with pytest.warns(RuntimeWarning, match="1 of 3 problems"):
-        made = pj.bootstrap(scores, labels, replicates=1000)
+        made = pj.inference.bootstrap(scores, labels, replicates=1000)
     assert (made.status[:, 0] == Status.NON_FINITE).all() and np.isnan(made.A[:, 0]).all()
     drawn = weights("poisson", 1000, range(3), 4)
     empty = drawn.sum(-1) == 0
@@ -255,9 +263,11 @@ def test_replicates_that_fail_are_left_out(rng):
 @pytest.mark.slow
 def test_rows_that_are_not_finite_are_omitted_where_asked(rng):
     scores, labels = batch(rng, 1, 300)
-    without = pj.bootstrap(scores[:, :299], labels[:, :299], replicates=5)
+    without = pj.inference.bootstrap(scores[:, :299], labels[:, :299], replicates=5)
     scores[0, 299] = np.inf
-    made = pj.bootstrap(scores, labels, replicates=5, options=pj.Options(non_finite="omit"))
+    made = pj.inference.bootstrap(
+        scores, labels, replicates=5, options=pj.Options(non_finite="omit")
+    )
     np.testing.assert_allclose(made.A, without.A, rtol=1e-9)
 
 
@@ -278,11 +288,11 @@ def test_rows_that_are_not_finite_are_omitted_where_asked(rng):
 def test_what_is_no_bootstrap_is_refused(changed, message):
     arguments = {"scores": [1.0, 2.0], "labels": [0, 1]} | changed
     with pytest.raises(ValueError, match=message):
-        pj.bootstrap(**arguments)
+        pj.inference.bootstrap(**arguments)
 
 
 def test_what_is_no_interval_is_refused(rng):
-    made = pj.bootstrap(*batch(rng, 2, 30), replicates=2)
+    made = pj.inference.bootstrap(*batch(rng, 2, 30), replicates=2)
     for level in (0, 1, "a", np.nan):
         with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\)"):
             made.interval(level)

@@ -41,7 +41,9 @@ def test_a_replicate_is_the_fit_with_its_clusters_weights(rng, sizes, tile_shape
     own = rng.integers(1, 3, scores.shape)
     expected = pj.fit(np.tile(scores, (5, 1, 1)), labels, weights=drawn * own)
     sizes(tile_shapes=tile_shapes)
-    made = pj.bootstrap(scores, labels, weights=own, clusters=users, replicates=5, kind=kind)
+    made = pj.inference.bootstrap(
+        scores, labels, weights=own, clusters=users, replicates=5, kind=kind
+    )
     np.testing.assert_array_equal(made.status, expected.status)
     used = ~made.failed
     np.testing.assert_allclose(made.A[used], expected.A[used], rtol=1e-7, atol=1e-9)
@@ -52,16 +54,16 @@ def test_a_replicate_is_the_fit_with_its_clusters_weights(rng, sizes, tile_shape
 def test_rows_that_are_their_own_clusters_are_drawn_as_rows(rng, monkeypatch):
     """By the same scheme: with their numbers for hashes, the replicates are the same."""
     scores, labels = batch(rng, 4, 300)
-    by_rows = pj.bootstrap(scores, labels, replicates=8)
+    by_rows = pj.inference.bootstrap(scores, labels, replicates=8)
     monkeypatch.setattr(replicates, "hashes", lambda keys: keys.astype(np.uint64))
-    by_clusters = pj.bootstrap(scores, labels, clusters=np.arange(300), replicates=8)
+    by_clusters = pj.inference.bootstrap(scores, labels, clusters=np.arange(300), replicates=8)
     np.testing.assert_allclose(by_clusters.A, by_rows.A, rtol=1e-9)
     np.testing.assert_allclose(by_clusters.influence.cubes, by_rows.influence.cubes, rtol=1e-6)
     flat = scores.ravel(), labels.ravel()
     segments = np.repeat(np.arange(4), 300)
-    by_rows = pj.bootstrap(*flat, segments=segments, replicates=8)
+    by_rows = pj.inference.bootstrap(*flat, segments=segments, replicates=8)
     number = np.tile(np.arange(300), 4)
-    by_clusters = pj.bootstrap(*flat, segments=segments, clusters=number, replicates=8)
+    by_clusters = pj.inference.bootstrap(*flat, segments=segments, clusters=number, replicates=8)
     np.testing.assert_allclose(by_clusters.A, by_rows.A, rtol=1e-9)
 
 
@@ -71,18 +73,18 @@ def test_neither_order_nor_company_nor_the_kind_of_ids_matters(rng):
     segments = np.repeat(["a", "b", "c"], [60, 300, 60])
     users = rng.integers(0, 60, 420)
     given = {"segments": segments, "clusters": users, "replicates": 20}
-    made = pj.bootstrap(scores, labels, **given)
+    made = pj.inference.bootstrap(scores, labels, **given)
     order = rng.permutation(420)
     given = {"segments": segments[order], "clusters": users[order], "replicates": 20}
-    other = pj.bootstrap(scores[order], labels[order], **given)
+    other = pj.inference.bootstrap(scores[order], labels[order], **given)
     np.testing.assert_allclose(other.A, made.A, rtol=1e-7, atol=1e-9)
     for one, another in zip(other.interval(), made.interval(), strict=True):
         np.testing.assert_allclose(one, another, rtol=1e-6, atol=1e-9)
     some = segments != "b"
     given = {"segments": segments[some], "clusters": users[some].tolist(), "replicates": 10}
-    fewer = pj.bootstrap(scores[some], labels[some], **given)
+    fewer = pj.inference.bootstrap(scores[some], labels[some], **given)
     np.testing.assert_allclose(fewer.A, made.A[:10, [0, 2]], rtol=1e-7)
-    again = pj.bootstrap(scores, labels, segments=segments, clusters=users, replicates=20)
+    again = pj.inference.bootstrap(scores, labels, segments=segments, clusters=users, replicates=20)
     assert again == made
 
 
@@ -90,9 +92,9 @@ def test_neither_order_nor_company_nor_the_kind_of_ids_matters(rng):
 def test_replicates_of_an_oversized_problem(rng, sizes):
     scores, labels = (x.ravel() for x in batch(rng, 1, 40_000))
     users = rng.integers(0, 5000, 40_000)
-    expected = pj.bootstrap(scores, labels, clusters=users, replicates=3)
+    expected = pj.inference.bootstrap(scores, labels, clusters=users, replicates=3)
     sizes(problem_rows=32_768, block_rows=32_768)
-    made = pj.bootstrap(scores, labels, clusters=users, replicates=3)
+    made = pj.inference.bootstrap(scores, labels, clusters=users, replicates=3)
     np.testing.assert_allclose(made.A, expected.A, rtol=1e-9)
 
 
@@ -100,13 +102,13 @@ def test_replicates_of_an_oversized_problem(rng, sizes):
 def test_bca_intervals_know_of_clusters(rng):
     """Each cluster's rows as one: a row four times in a cluster is a row of weight 4."""
     scores, labels = batch(rng, 2, 50)
-    four = pj.bootstrap(
+    four = pj.inference.bootstrap(
         np.repeat(scores, 4, axis=1),
         np.repeat(labels, 4, axis=1),
         clusters=np.repeat(np.arange(50), 4),
         replicates=30,
     )
-    once = pj.bootstrap(scores, labels, weights=4, clusters=np.arange(50), replicates=30)
+    once = pj.inference.bootstrap(scores, labels, weights=4, clusters=np.arange(50), replicates=30)
     np.testing.assert_allclose(four.influence.cubes, once.influence.cubes, rtol=1e-6)
     for one, other in zip(four.interval(), once.interval(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
@@ -116,7 +118,7 @@ def test_clusters_beside_segment_rows_are_refused(rng):
     scores, labels = (x.ravel() for x in batch(rng, 2, 20))
     rows = pj.SegmentRows(scores, labels, np.repeat([0, 1], 20))
     with pytest.raises(ValueError, match="clusters: expected None beside SegmentRows"):
-        pj.bootstrap(rows, clusters=np.arange(40))
+        pj.inference.bootstrap(rows, clusters=np.arange(40))
 
 
 @pytest.mark.slow
@@ -136,7 +138,7 @@ def test_errors_are_those_of_clustered_rows(rng):
     truth = np.stack([truth.A, truth.B])
 
     def covered(**given):
-        made = pj.bootstrap(scores, labels, options=options, **given)
+        made = pj.inference.bootstrap(scores, labels, options=options, **given)
         lower, upper = made.interval()
         return ((lower <= truth) & (truth <= upper)).mean(0), made
 

@@ -41,7 +41,7 @@ def test_bca_intervals_against_a_loop(rng, weighted, smooth):
     weights = rng.integers(0, 3, scores.shape).astype(float) if weighted else np.ones(scores.shape)
     options = pj.Options(targets="platt" if smooth else "none")
     given = weights if weighted else None
-    made = pj.bootstrap(scores, labels, weights=given, options=options)
+    made = pj.inference.bootstrap(scores, labels, weights=given, options=options)
     at = np.array([-1.0, 0.5, 30.0])
     lower, upper = made.interval()
     lower_p, upper_p = made.band(at)
@@ -66,7 +66,7 @@ def test_the_acceleration_is_that_of_the_jackknife(rng):
     left_in = 1 - np.eye(60)
     every = np.tile(scores, (60, 1))
     each = pj.fit(every, labels, weights=left_in, options=options)
-    made = pj.bootstrap(scores, labels, replicates=2, options=options)
+    made = pj.inference.bootstrap(scores, labels, replicates=2, options=options)
     for i, x in enumerate((each.A, each.B)):
         u = x.mean() - x
         expected = np.sum(u**3) / (6 * np.sum(u**2) ** 1.5)
@@ -76,12 +76,12 @@ def test_the_acceleration_is_that_of_the_jackknife(rng):
 
 def test_moments_do_not_depend_on_pieces_nor_on_where_scores_lie(rng, monkeypatch):
     scores, labels = batch(rng, 6, 500)
-    whole = pj.bootstrap(scores, labels, replicates=2).influence
+    whole = pj.inference.bootstrap(scores, labels, replicates=2).influence
     monkeypatch.setattr("platt_jax.inference.influence._AT_ONCE", 170)
-    parts = pj.bootstrap(scores, labels, replicates=2).influence
+    parts = pj.inference.bootstrap(scores, labels, replicates=2).influence
     np.testing.assert_allclose(parts.squares, whole.squares, rtol=1e-9)
     np.testing.assert_allclose(parts.cubes, whole.cubes, rtol=1e-9, atol=1e-12)
-    far = pj.bootstrap(1e6 + 1e-3 * scores, labels, replicates=2).influence
+    far = pj.inference.bootstrap(1e6 + 1e-3 * scores, labels, replicates=2).influence
     np.testing.assert_allclose(
         far.parameter_accelerations()[:, 0], whole.parameter_accelerations()[:, 0], rtol=1e-4
     )
@@ -91,13 +91,15 @@ def test_moments_do_not_depend_on_pieces_nor_on_where_scores_lie(rng, monkeypatc
 
 def test_segments_and_batches_give_the_same_intervals(rng):
     scores, labels = batch(rng, 3, 60)
-    made = pj.bootstrap(scores, labels, replicates=50)
+    made = pj.inference.bootstrap(scores, labels, replicates=50)
     segments = np.repeat(["b", "a", "c"], 60)
-    by_segment = pj.bootstrap(scores.ravel(), labels.ravel(), segments=segments, replicates=50)
+    by_segment = pj.inference.bootstrap(
+        scores.ravel(), labels.ravel(), segments=segments, replicates=50
+    )
     for name in ("squares", "cubes"):
         one, other = (getattr(x.influence, name) for x in (made, by_segment))
         np.testing.assert_allclose(other, one[[1, 0, 2]], rtol=1e-9, atol=1e-12)
-    shaped = pj.bootstrap(scores[None], labels[None], replicates=50)
+    shaped = pj.inference.bootstrap(scores[None], labels[None], replicates=50)
     assert np.array_equal(shaped.interval()[0], made.interval()[0][None])
     assert np.array_equal(shaped.band(scores[None])[1], made.band(scores)[1][None])
 
@@ -108,13 +110,13 @@ def test_kinds_and_types(rng, name):
     scores, labels = batch(rng, 2, 60)
     kind = "bayesian" if name == "bayesian" else "poisson"
     dtype = np.float32 if name == "float32" else np.float64
-    made = pj.bootstrap(scores.astype(dtype), labels, kind=kind)
+    made = pj.inference.bootstrap(scores.astype(dtype), labels, kind=kind)
     for ends in (*made.interval(), *made.band([0.0])):
         assert ends.dtype == dtype and np.isfinite(ends).all()
 
 
 def test_constant_scores_have_intervals_of_the_intercept(rng):
-    made = pj.bootstrap(np.ones(100), rng.random(100) < 0.4)
+    made = pj.inference.bootstrap(np.ones(100), rng.random(100) < 0.4)
     lower, upper = made.interval()
     assert lower[1] < made.fit.B < upper[1] and lower[0] == upper[0] == 0
 
@@ -132,7 +134,9 @@ def test_intervals_hold_the_sigmoid_nearest_to_another_curve(rng):
     options = pj.Options(targets="none")
     nearest = pj.fit(np.tile(f, 2), np.repeat([1, 0], 2001), weights=weights, options=options)
     scores = rng.normal(size=(1000, 100))
-    made = pj.bootstrap(scores, rng.random(scores.shape) < plateaus(scores), options=options)
+    made = pj.inference.bootstrap(
+        scores, rng.random(scores.shape) < plateaus(scores), options=options
+    )
     truth = np.stack([nearest.A, nearest.B])
     lower, upper = made.interval()
     covered = ((lower <= truth) & (truth <= upper)).mean(0)

@@ -157,9 +157,9 @@ def test_rows_that_were_fitted_are_those_of_segments(fitted):
     found = inference.robust_covariance(classes, *rows, clusters=days)
     expected = inference.robust_covariance(segments, *pairs(*rows), clusters=np.repeat(days, 4))
     close([found[x].covariance for x in NAMES], [expected[x].covariance for x in NAMES])
-    left_out = pj.leave_one_out(classes, *rows)
-    close(left_out, pj.leave_one_out(segments, *pairs(*rows)).reshape(-1, 4), rtol=1e-6)
-    made = pj.bootstrap(ClassRows(*rows, NAMES), replicates=20, seed=1)
+    left_out = pj.inference.leave_one_out(classes, *rows)
+    close(left_out, pj.inference.leave_one_out(segments, *pairs(*rows)).reshape(-1, 4), rtol=1e-6)
+    made = pj.inference.bootstrap(ClassRows(*rows, NAMES), replicates=20, seed=1)
     assert made.keys.tolist() == sorted(NAMES) and made.A.shape == (20, 4)
 
 
@@ -271,7 +271,7 @@ def test_what_classes_cannot_do_is_named():
         with pytest.raises(ValueError, match="segments: expected None for a OneVsRestCalibrator"):
             call()
     with pytest.raises(ValueError, match="by_class"):
-        pj.estimate_rates(classes, scores, labels)
+        pj.inference.estimate_rates(classes, scores, labels)
     with pytest.raises(ValueError, match="by_class"):
         export.to_sql(classes, "score", "class")
 

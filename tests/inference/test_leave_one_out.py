@@ -32,7 +32,9 @@ def logit(p):
 
 def assert_exact(scores, labels, weights=None, prior=None, options=Options(), atol=1e-6):  # noqa: B008
     fit = pj.fit(scores, labels, weights=weights, prior=prior, options=options)
-    found = pj.leave_one_out(fit, scores, labels, weights=weights, prior=prior, options=options)
+    found = pj.inference.leave_one_out(
+        fit, scores, labels, weights=weights, prior=prior, options=options
+    )
     assert found.shape == scores.shape and found.dtype == scores.dtype
     for k, f in enumerate(scores):
         w = None if weights is None else weights[k]
@@ -81,14 +83,14 @@ def test_rows_at_the_ends_of_tiles_and_calls(rng, monkeypatch, at_once, length):
     scores = rng.normal(size=len(ids))
     labels = rng.random(len(ids)) < expit(scores)
     fitted = pj.fit_segments(scores, labels, ids)
-    found = pj.leave_one_out(fitted, scores, labels, ids)
+    found = pj.inference.leave_one_out(fitted, scores, labels, ids)
     expected = [one_by_one(scores[ids == k], labels[ids == k]) for k in range(6)]
     np.testing.assert_allclose(logit(found), np.concatenate(expected), rtol=0, atol=1e-6)
 
 
 def test_to_50_digits(rng):
     scores, labels = (x[0] for x in batch(rng, 1, 40))
-    found = pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    found = pj.inference.leave_one_out(pj.fit(scores, labels), scores, labels)
     for i in (0, 17, 39):
         A, B, *_ = optimum(np.delete(scores, i), np.delete(labels, i))
         expected = 1 / (1 + np.exp(float(A) * scores[i] + float(B)))
@@ -144,7 +146,7 @@ def test_saturated_scores_cost_no_refits(rng, refits):
     """Most of these rows are far off, and have no curvature left."""
     scores = rng.normal(size=(2, 1000)) * 30
     labels = labels_of(rng, scores)
-    pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    pj.inference.leave_one_out(pj.fit(scores, labels), scores, labels)
     assert refits[0] < 0.05 * scores.size
 
 
@@ -174,14 +176,16 @@ def test_errors_that_one_cluster_leaves_unknown_hold_no_slope(rng):
     whole, segments = pj.fit(scores, labels), pj.fit_segments(scores, labels, day)
     for fitted, ids, clusters in ((whole, {}, np.zeros(200)), (segments, {"segments": day}, day)):
         robust = pj.inference.robust_covariance(fitted, scores, labels, **ids, clusters=clusters)
-        found, expected = (pj.leave_one_out(x, scores, labels, **ids) for x in (robust, fitted))
+        found, expected = (
+            pj.inference.leave_one_out(x, scores, labels, **ids) for x in (robust, fitted)
+        )
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows(rows):
     scores, labels = np.arange(1.0, rows + 1), np.arange(rows) % 2
-    found = pj.leave_one_out(pj.fit(scores, labels), scores, labels)
+    found = pj.inference.leave_one_out(pj.fit(scores, labels), scores, labels)
     if rows == 1:
         assert np.isnan(found).all()
     else:
@@ -200,7 +204,7 @@ def test_segments_of_all_sizes(rng):
     scores, labels, segments = scores[shuffled], labels[shuffled], segments[shuffled]
     prior = GaussianPrior(rng.normal(size=(8, 2)), np.eye(2) * np.arange(1, 9)[:, None, None])
     made = pj.fit_segments(scores, labels, segments, weights=weights, prior=prior)
-    found = pj.leave_one_out(made, scores, labels, segments, weights=weights, prior=prior)
+    found = pj.inference.leave_one_out(made, scores, labels, segments, weights=weights, prior=prior)
     for k, name in enumerate("abcdefgh"):
         mine = segments == name
         if mine.sum() == 1:
@@ -217,9 +221,9 @@ def test_a_problem_of_several_calls(rng, monkeypatch, weighted):
     scores, labels = (x[0] for x in batch(rng, 1, 3000))
     weights = rng.integers(0, 3, len(scores)).astype(float) if weighted else None
     fit = pj.fit(scores, labels, weights=weights)
-    whole = pj.leave_one_out(fit, scores, labels, weights=weights)
+    whole = pj.inference.leave_one_out(fit, scores, labels, weights=weights)
     monkeypatch.setattr(row_tiles, "_AT_ONCE", 1024)
-    parts = pj.leave_one_out(fit, scores, labels, weights=weights)
+    parts = pj.inference.leave_one_out(fit, scores, labels, weights=weights)
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
 
 
@@ -237,13 +241,13 @@ def test_bad_rows_cost_only_their_problem(rng):
     with pytest.warns(RuntimeWarning, match="NaN"):
         flagged = pj.fit(scores, labels)
     assert flagged.status.tolist() == [0, Status.NON_FINITE, Status.NON_FINITE]
-    found = pj.leave_one_out(flagged, scores, labels)
+    found = pj.inference.leave_one_out(flagged, scores, labels)
     assert np.isnan(found[1:]).all()
     np.testing.assert_allclose(logit(found[0]), one_by_one(scores[0], labels[0]), atol=1e-6)
 
     options = Options(non_finite="omit")
     fit = pj.fit(scores, labels, options=options)
-    found = pj.leave_one_out(fit, scores, labels, options=options)
+    found = pj.inference.leave_one_out(fit, scores, labels, options=options)
     assert np.isnan(found[1, 7]) and np.isnan(found[2, 9]) and np.isnan(found).sum() == 2
     good = np.arange(60) != 7
     expected = one_by_one(scores[1, good], labels[1, good])
@@ -254,8 +258,8 @@ def test_batches_of_any_shape_and_broadcast_labels(rng):
     scores = rng.normal(size=(2, 3, 40))
     labels = rng.random(40) < 0.5
     fit = pj.fit(scores, labels)
-    found = pj.leave_one_out(fit, scores, labels)
-    one = pj.leave_one_out(pj.fit(scores[1, 2], labels), scores[1, 2], labels)
+    found = pj.inference.leave_one_out(fit, scores, labels)
+    one = pj.inference.leave_one_out(pj.fit(scores[1, 2], labels), scores[1, 2], labels)
     np.testing.assert_allclose(found[1, 2], one, rtol=1e-12)
 
 
@@ -268,7 +272,7 @@ def test_it_is_honest_where_the_fit_flatters_itself(rng):
         return -np.mean(np.log(np.where(labels, p, 1 - p)))
 
     assert log_loss(fit.predict_proba(scores)) < np.log(2)
-    assert log_loss(pj.leave_one_out(fit, scores, labels)) > np.log(2)
+    assert log_loss(pj.inference.leave_one_out(fit, scores, labels)) > np.log(2)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +298,7 @@ def test_what_is_refused(change, message):
     scores, labels = np.array([1.0, 2.0, 3.0, 4.0]), [0, 1, 0, 1]
     given = {"calibrator": pj.fit(scores, labels), "scores": scores, "labels": labels} | change
     with pytest.raises(ValueError, match=message):
-        pj.leave_one_out(**given)
+        pj.inference.leave_one_out(**given)
 
 
 def test_rows_of_other_segments_than_the_fitted_ones_are_refused():
@@ -307,9 +311,11 @@ def test_rows_of_other_segments_than_the_fitted_ones_are_refused():
     ):
         message = f"segments: expected the rows of the 2 fitted segments, got rows of {found}$"
         with pytest.raises(ValueError, match=message):
-            pj.leave_one_out(calibrator, scores, labels, segments)
+            pj.inference.leave_one_out(calibrator, scores, labels, segments)
         with pytest.raises(ValueError, match=message):
-            pj.estimate_means(calibrator, scores, labels, segments, pool=[0.0], pool_segments="a")
+            pj.inference.estimate_means(
+                calibrator, scores, labels, segments, pool=[0.0], pool_segments="a"
+            )
 
 
 def test_rows_of_other_labels_than_the_fitted_ones_are_refused(rng):
@@ -317,23 +323,23 @@ def test_rows_of_other_labels_than_the_fitted_ones_are_refused(rng):
     labels, weights = rng.random(40) < 0.4, rng.integers(1, 4, 40)
     message = "expected the rows that were fitted, with n_pos"
     calibrator = pj.fit_segments(scores, labels, segments, weights=weights)
-    pj.leave_one_out(calibrator, scores, labels, segments, weights=weights)
+    pj.inference.leave_one_out(calibrator, scores, labels, segments, weights=weights)
     for rows, given in (
         ((scores, ~labels, segments), dict(weights=weights)),
         ((scores, labels, segments), {}),
         ((scores[:20], labels[:20], segments[:20]), dict(weights=weights[:20])),
     ):
         with pytest.raises(ValueError, match=message):
-            pj.leave_one_out(calibrator, *rows, **given)
+            pj.inference.leave_one_out(calibrator, *rows, **given)
     with pytest.raises(ValueError, match=message):
-        pj.leave_one_out(pj.fit(scores, labels), scores, ~labels)
+        pj.inference.leave_one_out(pj.fit(scores, labels), scores, ~labels)
 
 
 @pytest.mark.slow
 def test_of_segments_shrunk_to_their_population(rng):
     scores, labels, segments = rows_of(rng, rng.integers(0, 5, 200), rng.normal(-1.5, 1, 5))
     calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
-    found = pj.leave_one_out(calibrator, scores, labels, segments)
+    found = pj.inference.leave_one_out(calibrator, scores, labels, segments)
     given = {"prior": calibrator.population.prior, "options": Options(targets="none")}
     for i in rng.integers(0, 200, 5):
         others = (segments == segments[i]) & (np.arange(200) != i)
@@ -358,7 +364,7 @@ def test_of_few_rows_by_segment_as_many_positives_are_predicted(rng):
     labels = (rng.random(6000) < 1 / (1 + np.exp(-level - 0.8 * scores))).astype(int)
     rows = scores, labels, segments
     calibrator = pj.fit_segments(*rows, pooling="partial")
-    found = pj.leave_one_out(calibrator, *rows)
+    found = pj.inference.leave_one_out(calibrator, *rows)
     assert found.sum() == pytest.approx(labels.sum(), rel=0.02)
     folds, left = rng.integers(0, 5, 6000), np.empty(6000)
     for fold in range(5):
@@ -379,7 +385,7 @@ def test_sure_rows_of_wide_posteriors_in_float32(rng):
 
     def left_out(dtype):
         rows = scores.astype(dtype), labels, segments
-        return pj.leave_one_out(pj.fit_segments(*rows, pooling="partial"), *rows)
+        return pj.inference.leave_one_out(pj.fit_segments(*rows, pooling="partial"), *rows)
 
     precise = left_out(np.float64)
     assert precise[::97].max() < 1 - 1e-7
@@ -393,7 +399,7 @@ def test_a_row_that_says_nothing_has_the_prediction(rng, offset):
     weights = np.where(np.arange(200) % 4 == 0, 1e-9, 1.0)
     rows = scores, labels, segments
     calibrator = pj.fit_segments(*rows, weights=weights, pooling="partial", **given)
-    found = pj.leave_one_out(calibrator, *rows, weights=weights, **given)
+    found = pj.inference.leave_one_out(calibrator, *rows, weights=weights, **given)
     expected = calibrator.predict_proba(scores, segments, **given)
     np.testing.assert_allclose(found[::4], expected[::4], rtol=1e-6)
     assert np.abs(found - expected).max() > 0.01
@@ -419,7 +425,7 @@ def test_of_segments_with_one_curve_for_all(rng, options, prior):
     given = {"weights": weights, "prior": prior, "options": options}
     with pytest.warns(RuntimeWarning, match="the curve of all rows is fitted without"):
         made = pj.fit_segments(scores, labels, segments, pooling="complete", **given)
-    found = pj.leave_one_out(made, scores, labels, segments, **given)
+    found = pj.inference.leave_one_out(made, scores, labels, segments, **given)
     assert np.isnan(found).tolist() == np.isnan(scores).tolist()
     good = np.isfinite(scores)
     given["weights"] = weights[good]
@@ -431,14 +437,14 @@ def test_segments_of_equal_rows_are_not_taken_for_pooled_ones(rng):
     scores, labels = (x[0] for x in batch(rng, 1, 30))
     twice, segments = np.tile([scores, labels], 2), np.repeat(["a", "b"], 30)
     fit = pj.fit_segments(*twice, segments).fit
-    found = pj.leave_one_out(fit, *twice, segments=segments)
+    found = pj.inference.leave_one_out(fit, *twice, segments=segments)
     np.testing.assert_allclose(logit(found), np.tile(one_by_one(scores, labels), 2), atol=1e-6)
 
 
 def test_of_classes_each_class_alone(rng):
     scores = rng.normal(size=(60, 3))
     labels = (scores + rng.logistic(size=(60, 3))).argmax(1)
-    found = pj.leave_one_out(pj.fit_one_vs_rest(scores, labels), scores, labels)
+    found = pj.inference.leave_one_out(pj.fit_one_vs_rest(scores, labels), scores, labels)
     for k in range(3):
         expected = one_by_one(scores[:, k], labels == k)
         np.testing.assert_allclose(logit(found[:, k]), expected, atol=1e-6)
@@ -449,13 +455,13 @@ def test_what_was_not_fitted_by_its_rows_is_refused(rng):
     both = np.stack([segments // 4, segments], 1)
     nested = pj.fit_segments(scores, labels, both, pooling="nested")
     with pytest.raises(ValueError, match="calibrator: expected pooling="):
-        pj.leave_one_out(nested, scores, labels, both)
+        pj.inference.leave_one_out(nested, scores, labels, both)
     shifted = pj.fit_segments(scores, labels, segments).shift_prior(0.5, 0.1)
     with pytest.raises(ValueError, match="calibrator: expected one as fitted, got one after"):
-        pj.leave_one_out(shifted, scores, labels, segments)
+        pj.inference.leave_one_out(shifted, scores, labels, segments)
     with pytest.raises(ValueError, match="segments: expected None for a OneVsRestCalibrator"):
         columns = scores[:, None] * [1.0, -1.0]
-        pj.leave_one_out(pj.fit_one_vs_rest(columns, labels), columns, labels, segments)
+        pj.inference.leave_one_out(pj.fit_one_vs_rest(columns, labels), columns, labels, segments)
 
 
 @pytest.mark.parametrize("rows", [2, 20, 100])
@@ -468,5 +474,5 @@ def test_a_row_whose_others_have_one_score_is_fitted_again(rows, dtype, rng):
     n_pos = labels[:, 1:].sum(1)
     n_neg = rows - 1 - n_pos
     targets = n_pos * (n_pos + 1) / (n_pos + 2) + n_neg / (n_neg + 2)
-    found = pj.leave_one_out(pj.fit(scores, labels), scores, labels)[:, 0]
+    found = pj.inference.leave_one_out(pj.fit(scores, labels), scores, labels)[:, 0]
     np.testing.assert_allclose(found, targets / (rows - 1), atol=1e-5)

@@ -76,9 +76,9 @@ def test_means_are_those_of_a_loop(rng, how):
     rows = drawn(rng, [20, 30, 45, 80, 25])
     scores, _, segments = drawn(rng, [300, 100, 40, 900, 25])
     calibrator = pj.fit_segments(*rows, **how)
-    found = pj.estimate_means(calibrator, *rows, pool=scores, pool_segments=segments)
+    found = pj.inference.estimate_means(calibrator, *rows, pool=scores, pool_segments=segments)
     assert set(found["status"]) == {"OK"}
-    left_out = pj.leave_one_out(calibrator, *rows, options=calibrator.options)
+    left_out = pj.inference.leave_one_out(calibrator, *rows, options=calibrator.options)
     proba = calibrator.predict_proba(scores, segments)
     expected = by_loop(rows[1], left_out, rows[2], proba, segments)[:5]
     for name, column in zip(
@@ -92,7 +92,7 @@ def test_means_are_those_of_a_loop(rng, how):
         ends = found["labels_lower"][i], found["labels_upper"][i]
         np.testing.assert_allclose(ends, wilson(mine.mean(), len(mine)), rtol=1e-12)
         np.testing.assert_allclose(found["model_mean"][i], proba[segments == i].mean())
-    given = pj.estimate_means(
+    given = pj.inference.estimate_means(
         calibrator, *rows, pool=scores, pool_segments=segments, probability=left_out
     )
     np.testing.assert_array_equal(given["lower"], found["lower"])
@@ -101,8 +101,10 @@ def test_means_are_those_of_a_loop(rng, how):
 def test_rows_objects_are_their_arrays(rng):
     rows, pool = drawn(rng, [30, 40]), drawn(rng, [100, 200])
     calibrator = pj.fit_segments(*rows)
-    held = pj.estimate_means(calibrator, pj.SegmentRows(*rows), pool=pj.SegmentRows(*pool))
-    given = pj.estimate_means(calibrator, *rows, pool=pool[0], pool_segments=pool[2])
+    held = pj.inference.estimate_means(
+        calibrator, pj.SegmentRows(*rows), pool=pj.SegmentRows(*pool)
+    )
+    given = pj.inference.estimate_means(calibrator, *rows, pool=pool[0], pool_segments=pool[2])
     for name in given:
         if name != "status":
             np.testing.assert_allclose(held[name], given[name], rtol=1e-9)
@@ -114,7 +116,7 @@ def test_a_missing_label_of_a_rows_object_is_not_a_negative_one(rng):
     rows = pj.SegmentRows(f, np.where(np.arange(70) == 3, np.nan, y), s)
     with pytest.warns(RuntimeWarning, match="NaN"):
         calibrator = pj.fit_segments(rows)
-    found = pj.estimate_means(calibrator, rows, pool=pool[0], pool_segments=pool[2])
+    found = pj.inference.estimate_means(calibrator, rows, pool=pool[0], pool_segments=pool[2])
     assert np.isnan(found["labels_only"]).tolist() == [True, False]
     assert found["status"].tolist() == ["NON_FINITE", "OK"]
 
@@ -125,10 +127,10 @@ def test_more_labels_reach_the_width(rng):
     calibrator = pj.fit_segments(*rows)
     given = dict(pool=pool[0], pool_segments=pool[2])
     width = 0.15
-    found = pj.estimate_means(calibrator, *rows, **given, width=width)
-    assert "more_labels" not in pj.estimate_means(calibrator, *rows, **given)
+    found = pj.inference.estimate_means(calibrator, *rows, **given, width=width)
+    assert "more_labels" not in pj.inference.estimate_means(calibrator, *rows, **given)
     p = calibrator.predict_proba(pool[0], pool[2])
-    left_out = pj.leave_one_out(calibrator, *rows)
+    left_out = pj.inference.leave_one_out(calibrator, *rows)
     variances = by_loop(rows[1], left_out, rows[2], p, pool[2])[5]
     for i in range(2):
         n, more = found["rows"][i], found["more_labels"][i]
@@ -140,10 +142,12 @@ def test_more_labels_reach_the_width(rng):
             for k in (more - 1, more)
         ]
         assert more > 0 and widths[1] <= width < widths[0]
-    narrow = pj.estimate_means(calibrator, *rows, **given, width=0.005)["more_labels"]
+    narrow = pj.inference.estimate_means(calibrator, *rows, **given, width=0.005)["more_labels"]
     # The third segment's pool of 20 rows is too small for any number of labels.
     assert narrow[2] == np.inf and np.isfinite(narrow[0])
-    assert (pj.estimate_means(calibrator, *rows, **given, width=0.9)["more_labels"] == 0).all()
+    assert (
+        pj.inference.estimate_means(calibrator, *rows, **given, width=0.9)["more_labels"] == 0
+    ).all()
 
 
 def test_statuses(rng):
@@ -152,7 +156,7 @@ def test_statuses(rng):
     scores[(segments == 3).argmax()] = np.nan
     calibrator = pj.fit_segments(scores, labels, segments, options=pj.Options(non_finite="omit"))
     pool, _, pool_segments = drawn(rng, [50, 50, 50, 50, 0, 50])
-    found = pj.estimate_means(
+    found = pj.inference.estimate_means(
         *(calibrator, scores, labels, segments),
         pool=pool,
         pool_segments=pool_segments,
@@ -180,8 +184,10 @@ def test_other_curves_and_several_columns(rng):
     calibrator = pj.fit_segments(scores, labels, two, curve="isotonic")
     pool = dict(pool=[0.0, 1.0], pool_segments=(0, 5))
     with pytest.raises(ValueError, match="expected sigmoids, got a calibrator with isotonic"):
-        pj.estimate_means(calibrator, scores, labels, two, **pool)
-    found = pj.estimate_means(calibrator, scores, labels, two, **pool, probability=expit(scores))
+        pj.inference.estimate_means(calibrator, scores, labels, two, **pool)
+    found = pj.inference.estimate_means(
+        calibrator, scores, labels, two, **pool, probability=expit(scores)
+    )
     assert list(found)[:3] == ["segment_0", "segment_1", "rows"]
     assert found["status"].tolist() == ["OK", "NO_POOL"]
     assert np.isnan(found["model_lower"]).all() and np.isfinite(found["lower"]).all()
@@ -190,11 +196,11 @@ def test_other_curves_and_several_columns(rng):
 def test_no_rows_at_all(rng):
     rows = drawn(rng, [60, 60])
     calibrator = pj.fit_segments(*rows)
-    some = pj.estimate_means(calibrator, *rows, pool=[0.5], pool_segments=[1])
-    nothing = pj.estimate_means(calibrator, [], [], [], pool=[], pool_segments=[])
+    some = pj.inference.estimate_means(calibrator, *rows, pool=[0.5], pool_segments=[1])
+    nothing = pj.inference.estimate_means(calibrator, [], [], [], pool=[], pool_segments=[])
     assert list(nothing) == list(some)
     assert {len(x) for x in nothing.values()} == {0}
-    found = pj.estimate_means(calibrator, [], [], [], pool=[0.5], pool_segments=[1])
+    found = pj.inference.estimate_means(calibrator, [], [], [], pool=[0.5], pool_segments=[1])
     assert found["status"].tolist() == ["NO_LABELS"]
 
 
@@ -213,11 +219,11 @@ def test_arguments(rng):
         (dict(pool=[[0.5, 1.0]]), "pool: expected a flat array"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            pj.estimate_means(calibrator, *rows, **(pool | bad))
+            pj.inference.estimate_means(calibrator, *rows, **(pool | bad))
     with pytest.raises(ValueError, match=r"^segments: expected ids of the kind of int64 keys"):
-        pj.estimate_means(calibrator, *rows[:2], rows[2].astype(str), **pool)
+        pj.inference.estimate_means(calibrator, *rows[:2], rows[2].astype(str), **pool)
     with pytest.raises(ValueError, match="scores: expected SegmentRows without weights"):
-        pj.estimate_means(calibrator, pj.SegmentRows(*rows, np.ones(120)), **pool)
+        pj.inference.estimate_means(calibrator, pj.SegmentRows(*rows, np.ones(120)), **pool)
 
 
 def shared_items(rng, segments=6, items=40, pool=300):
@@ -241,15 +247,15 @@ def test_differences_are_those_of_a_loop(rng):
     calibrator = pj.fit_segments(f, y, s, pooling="partial")
     given = dict(pool=pool, pool_segments=pool_s)
     first, second = np.array([1, 2, 5, 0]), np.array([0, 0, 4, 0])
-    found = pj.compare_means(
+    found = pj.inference.compare_means(
         *(calibrator, f, y, s),
         **given,
         **dict(first=first, second=second, items=item, pool_items=pool_item),
     )
-    means = pj.estimate_means(calibrator, f, y, s, **given)
+    means = pj.inference.estimate_means(calibrator, f, y, s, **given)
     assert (means["status"] == "OK").all()
     power = means["power"][0]
-    left_out = pj.leave_one_out(calibrator, f, y, s)
+    left_out = pj.inference.leave_one_out(calibrator, f, y, s)
     e = y - power * left_out
     p = calibrator.predict_proba(pool, pool_s)
 
@@ -283,7 +289,7 @@ def test_differences_are_those_of_a_loop(rng):
     lower = difference - np.sqrt(a * a - 2 * correlation * a * b + b * b)
     np.testing.assert_allclose(found["lower"], lower, rtol=1e-9)
     assert (correlation[:3] > 0.05).all() and (found["upper"] > found["difference"]).all()
-    alone = pj.compare_means(calibrator, f, y, s, **given, first=first, second=second)
+    alone = pj.inference.compare_means(calibrator, f, y, s, **given, first=first, second=second)
     assert (alone["correlation"] == 0).all() and (alone["items"] == 0).all()
     assert (alone["upper"] - alone["lower"] > found["upper"] - found["lower"]).all()
 
@@ -299,10 +305,10 @@ def test_arguments_of_differences(rng):
         (dict(items=item[:3]), "items: expected one id per row"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            pj.compare_means(calibrator, f, y, s, **(given | bad))
+            pj.inference.compare_means(calibrator, f, y, s, **(given | bad))
     with pytest.raises(ValueError, match=r"^scores: expected an array, got SegmentRows"):
-        pj.compare_means(calibrator, pj.SegmentRows(f, y, s), None, None, **given)
-    none = pj.compare_means(calibrator, f, y, s, **(given | dict(first=np.zeros(0, int))))
+        pj.inference.compare_means(calibrator, pj.SegmentRows(f, y, s), None, None, **given)
+    none = pj.inference.compare_means(calibrator, f, y, s, **(given | dict(first=np.zeros(0, int))))
     assert len(none["difference"]) == 0
 
 
@@ -314,7 +320,7 @@ def test_an_infinite_score_is_not_finite(rng):
         dict(scores=scores, pool=far),
         dict(scores=far, pool=scores, probability=np.full(60, 0.3)),
     ):
-        found = pj.estimate_means(
+        found = pj.inference.estimate_means(
             calibrator, labels=labels, segments=segments, pool_segments=segments, **given
         )
         assert found["status"].tolist() == ["NON_FINITE", "OK"]
@@ -329,7 +335,7 @@ def useless(rng, labels):
     rows = dict(scores=np.zeros(labels.size), labels=labels.ravel(), segments=own)
     rest = dict(pool=rng.normal(size=len(pool)), pool_segments=pool)
     rest["probability"] = rng.random(labels.size)
-    return pj.estimate_means(calibrator, **rows, **rest), (calibrator, rows, rest)
+    return pj.inference.estimate_means(calibrator, **rows, **rest), (calibrator, rows, rest)
 
 
 def test_labels_that_are_all_equal_are_worth_their_number(rng):
@@ -341,7 +347,7 @@ def test_labels_that_are_all_equal_are_worth_their_number(rng):
     found, (calibrator, rows, rest) = useless(rng, one_wrong)
     np.testing.assert_allclose(found["labels_worth"], 20, rtol=0.03)
     np.testing.assert_allclose(found["lower"], found["labels_lower"], atol=0.01)
-    pairs = pj.compare_means(calibrator, **rows, **rest, first=[0, 1], second=[1, 2])
+    pairs = pj.inference.compare_means(calibrator, **rows, **rest, first=[0, 1], second=[1, 2])
     # Newcombe's interval of the two by labels only, as correlations are 0.
     down, up = found["mean"] - found["labels_lower"], found["labels_upper"] - found["mean"]
     assert (pairs["correlation"] == 0).all()
@@ -362,7 +368,7 @@ def test_few_rows_without_an_error_do_not_prove_predictions(rng):
         y = np.where(rng.random(50) < 0.03, ~sure, sure)
         rows = np.where(sure, 1.0, -1.0), y, 0
         given = dict(pool=pool, pool_segments=0, probability=np.where(sure, *high))
-        found = pj.estimate_means(calibrator, *rows, **given)
+        found = pj.inference.estimate_means(calibrator, *rows, **given)
         held.append(found["lower"][0] <= 0.1 * 0.97 + 0.9 * 0.03 <= found["upper"][0])
     assert np.mean(held) > 0.93
 

@@ -12,7 +12,7 @@ from platt_jax import GaussianPrior, Options
 from platt_jax.inference import robust_covariance
 
 PRIOR = GaussianPrior(np.array([-1.0, 0.5]), np.array([[30.0, 4], [4, 70]]))
-ROOMS = pj.leave_one_out, robust_covariance
+ROOMS = pj.inference.leave_one_out, robust_covariance
 FITS = {
     "problem": pj.fit,
     "segments": pj.fit_segments,
@@ -121,7 +121,7 @@ def test_segments_that_a_population_leaves_out_are_taken(rng):
     scores[segments == 3] *= 1e4
     with pytest.warns(RuntimeWarning, match="are fitted alone"):
         calibrator = pj.fit_segments(scores, labels, segments, pooling="partial")
-    assert np.isfinite(pj.leave_one_out(calibrator, scores, labels, segments)).all()
+    assert np.isfinite(pj.inference.leave_one_out(calibrator, scores, labels, segments)).all()
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -34,7 +34,7 @@ def test_rates_are_those_of_em(rng, pooling):
     calibrator = pj.fit_segments(*fitted, pooling=pooling)
     scores, _, segments = drawn(rng, 6, 200, np.linspace(0.05, 0.7, 6)[:, None])
     given = {"from_rate": 0.3} if pooling == "partial" else {}
-    found = pj.estimate_rates(calibrator, scores, segments, **given)
+    found = pj.inference.estimate_rates(calibrator, scores, segments, **given)
     assert set(found["status"]) == {"CONVERGED"}
     for place, segment in enumerate(found["segment"]):
         mine = segments == segment
@@ -51,7 +51,7 @@ def test_the_base_rate_is_the_mean_probability_of_the_rows_fitted(rng):
     for pooling, targets in product(("none", "complete"), ("platt", "none")):
         options = pj.Options(targets=targets)
         calibrator = pj.fit_segments(*fitted, pooling=pooling, options=options)
-        found = pj.estimate_rates(calibrator, fitted[0], fitted[2])
+        found = pj.inference.estimate_rates(calibrator, fitted[0], fitted[2])
         proba = calibrator.predict_proba(fitted[0], fitted[2])
         mean = np.bincount(fitted[2], proba) / 60
         expected = mean if pooling == "none" else np.full(5, proba.mean())
@@ -68,7 +68,7 @@ def test_of_100_intervals_95_hold_the_rate(rng):
     ):
         calibrator = pj.fit_segments(*drawn(rng, 500, rows, base))
         scores, _, segments = drawn(rng, 500, fresh, rate)
-        found = pj.estimate_rates(calibrator, scores, segments)
+        found = pj.inference.estimate_rates(calibrator, scores, segments)
         held = np.mean((found["lower"] <= rate) & (rate <= found["upper"]))
         assert 0.92 < held < 0.995, (rows, base, held)
         off = found["rate"].mean() - rate
@@ -79,7 +79,7 @@ def test_ends_of_intervals_and_edges(rng):
     """The likelihood at both ends is equal; without positives the rate is 0."""
     calibrator = pj.fit_segments(*drawn(rng, 3, 1_000, 0.3, distance=4))
     scores, _, segments = drawn(rng, 3, 300, np.array([[0.0], [0.2], [1.0]]), distance=4)
-    found = pj.estimate_rates(calibrator, scores, segments, level=0.9)
+    found = pj.inference.estimate_rates(calibrator, scores, segments, level=0.9)
     assert found["rate"][0] == found["lower"][0] == 0
     assert found["rate"][2] == found["upper"][2] == 1
     assert 0 < found["upper"][0] < 0.05
@@ -100,7 +100,7 @@ def test_what_cannot_be_known(rng):
     scores[segments == 1] = 0.0  # one score: says nothing of the rate
     calibrator = pj.fit_segments(scores, labels, segments)
     fresh = np.array([0.0, 0.0, np.nan, 1.0, 1.0, -1.0])
-    found = pj.estimate_rates(calibrator, fresh, np.array([1, 1, 0, 2, 7, 7]))
+    found = pj.inference.estimate_rates(calibrator, fresh, np.array([1, 1, 0, 2, 7, 7]))
     assert found["segment"].tolist() == [0, 1, 2, 7]
     assert found["status"].tolist() == ["NON_FINITE", "CONVERGED", "CONVERGED", "CONVERGED"]
     assert np.isnan(found["rate"]).tolist() == [True, False, False, False]
@@ -115,7 +115,7 @@ def test_float32_scores_far_from_0_have_errors(rng):
     scores, labels, segments = drawn(rng, 40, 10, 0.9)
     scores = (1e-4 + 1e-6 * scores).astype(np.float32)
     calibrator = pj.fit_segments(scores, labels, segments)
-    found = pj.estimate_rates(calibrator, scores, segments)
+    found = pj.inference.estimate_rates(calibrator, scores, segments)
     assert (found["se_rate"] > 0).all() and (found["lower"] < found["upper"]).all()
 
 
@@ -138,12 +138,12 @@ def test_a_base_rate_that_the_calibrator_cannot_know_is_asked_for(tmp_path, rng)
         loaded = pj.load(tmp_path / "made")
         assert loaded == made
         with pytest.raises(ValueError, match=f"from_rate: .* with '{why}' in its events"):
-            pj.estimate_rates(loaded.only(np.arange(4) < 2), rows[0], rows[2])
-        pj.estimate_rates(made, rows[0], rows[2], from_rate=0.2)
+            pj.inference.estimate_rates(loaded.only(np.arange(4) < 2), rows[0], rows[2])
+        pj.inference.estimate_rates(made, rows[0], rows[2], from_rate=0.2)
     assert pj.update(calibrator, *later).events == ()
     with pytest.raises(ValueError, match="calibrator without numbers of rows"):
         table = pj.SegmentCalibrator.from_table([0], [-1.0], [0.5])
-        pj.estimate_rates(table, rows[0], rows[2] * 0)
+        pj.inference.estimate_rates(table, rows[0], rows[2] * 0)
     classes = pj.fit_one_vs_rest(
         rows[0].reshape(-1, 2), rows[1][::2], prior=prior, offset=np.zeros((len(rows[0]) // 2, 2))
     )
@@ -154,9 +154,9 @@ def test_one_curve_with_a_shift_for_each_segment_has_a_base_rate_for_each(rng):
     rows = drawn(rng, 2, 400, 0.2)
     scores, _, segments = drawn(rng, 2, 3000, 0.5)
     one = pj.fit_segments(*rows, pooling="complete")
-    both = pj.estimate_rates(one.shift_prior(0.2, [0.02, 0.8]), scores, segments)
+    both = pj.inference.estimate_rates(one.shift_prior(0.2, [0.02, 0.8]), scores, segments)
     for segment, rate in enumerate([0.02, 0.8]):
-        alone = pj.estimate_rates(one.shift_prior(0.2, rate), scores, segments)
+        alone = pj.inference.estimate_rates(one.shift_prior(0.2, rate), scores, segments)
         for name in ("from_rate", "rate", "se_rate", "lower", "upper"):
             assert both[name][segment] == pytest.approx(alone[name][segment], rel=1e-9)
 
@@ -168,11 +168,11 @@ def test_the_base_rate_of_all_rows_is_not_that_of_some_segments(pooling, rng):
     assert some.events == ("only",) and some.only(np.ones(2, bool)) == some
     unseen = np.full(len(rows[0]), 9)
     with pytest.raises(ValueError, match=r"from_rate: .* with .only. in its events"):
-        pj.estimate_rates(some, rows[0], unseen)
-    pj.estimate_rates(some, rows[0], unseen, from_rate=0.2)
+        pj.inference.estimate_rates(some, rows[0], unseen)
+    pj.inference.estimate_rates(some, rows[0], unseen, from_rate=0.2)
     if pooling == "none":  # a segment that is left has its own
         here = rows[2] < 2
-        pj.estimate_rates(some, rows[0][here], rows[2][here])
+        pj.inference.estimate_rates(some, rows[0][here], rows[2][here])
 
 
 def test_arguments(rng):
@@ -182,12 +182,12 @@ def test_arguments(rng):
         ValueError,
         match=r"expected shares of positives for .*'partial': one number, or .*mean probability",
     ):
-        pj.estimate_rates(calibrator, rows[0], rows[2])
+        pj.inference.estimate_rates(calibrator, rows[0], rows[2])
     for bad in (0.0, [0.1, 0.2], 1.5):
         with pytest.raises(ValueError, match="from_rate: expected a number between 0 and 1"):
-            pj.estimate_rates(calibrator, rows[0], rows[2], from_rate=bad)
+            pj.inference.estimate_rates(calibrator, rows[0], rows[2], from_rate=bad)
     with pytest.raises(ValueError, match="calibrator"):
-        pj.estimate_rates(GaussianPrior, rows[0], rows[2])
+        pj.inference.estimate_rates(GaussianPrior, rows[0], rows[2])
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -199,7 +199,7 @@ def test_no_rows_are_an_empty_table(columns, as_list):
     shops = shops if columns == 2 else shops[:, 0]
     calibrator = pj.fit_segments(rng.normal(size=400), rng.random(400) < 0.4, shops)
     none = [] if as_list else shops[:0]
-    table = pj.estimate_rates(calibrator, [], none)
+    table = pj.inference.estimate_rates(calibrator, [], none)
     assert len(table["rate"]) == len(table["status"]) == 0
-    some = pj.estimate_rates(calibrator, [0.5], shops[:1])
+    some = pj.inference.estimate_rates(calibrator, [0.5], shops[:1])
     assert list(table) == list(some)

@@ -52,14 +52,14 @@ def test_means(monkeypatch, rng, rows, pooling):
         np.tile(np.where(rows[2] > 10, 3, rows[2]), 5),
     )
     pool[np.flatnonzero(ids == 5)[0]] = np.nan
-    expected = pj.estimate_means(calibrator, *rows, pool=pool, pool_segments=ids)
+    expected = pj.inference.estimate_means(calibrator, *rows, pool=pool, pool_segments=ids)
     assert {"NON_FINITE", "NO_POOL"} < set(expected["status"])
     there = dict(pool=jnp.asarray(pool), pool_segments=jnp.asarray(ids))
-    assert_same(pj.estimate_means(calibrator, *rows, **there), expected)
+    assert_same(pj.inference.estimate_means(calibrator, *rows, **there), expected)
 
     def job(pool, ids):
         given = dict(pool=pool, pool_segments=ids, probability=0.5)
-        return pj.estimate_means(calibrator, *rows, **given)["mean"]
+        return pj.inference.estimate_means(calibrator, *rows, **given)["mean"]
 
     assert_rows_stay(monkeypatch, job, many((pool, ids), 2), KEYS)
 
@@ -120,10 +120,10 @@ def weighted(rng, shape, dtype):
 
 def assert_left_out_alike(calibrator, rows, given, prior=None):
     settings = dict(prior=prior, options=OMIT)
-    expected = pj.leave_one_out(calibrator, *rows, **given, **settings)
+    expected = pj.inference.leave_one_out(calibrator, *rows, **given, **settings)
     with jax.enable_x64(rows[0].dtype == np.float64):
         there, beside = jax.tree.map(jnp.asarray, (rows, given))
-        found = pj.leave_one_out(calibrator, *there, **beside, **settings)
+        found = pj.inference.leave_one_out(calibrator, *there, **beside, **settings)
         assert isinstance(found, jax.Array) and found.dtype == expected.dtype
         atol = 1e-9 if found.dtype == np.float64 else 1e-3
         np.testing.assert_allclose(jax.device_get(found), expected, rtol=0, atol=atol)
@@ -148,7 +148,7 @@ def test_rows_left_out(monkeypatch, rng, dtype, pooling):
 
         def job(*arrays):
             rows, beside = arrays[:3], dict(zip(names, arrays[3:], strict=True))
-            return pj.leave_one_out(calibrator, *rows, **beside, **settings)
+            return pj.inference.leave_one_out(calibrator, *rows, **beside, **settings)
 
         arrays = [jnp.asarray(x) for x in (*rows, *given.values())]
         assert_rows_stay(monkeypatch, job, arrays, KEYS)
@@ -159,7 +159,7 @@ def test_rows_left_out_are_of_the_fitted_segments(rng):
     calibrator = pj.fit_segments(scores, labels, np.repeat([3, 5], 30), options=OMIT)
     there = jnp.asarray(scores), jnp.asarray(labels), jnp.asarray(np.repeat([5, 7], 30))
     with pytest.raises(ValueError, match="2 fitted segments, got rows of 1 of them and of others"):
-        pj.leave_one_out(calibrator, *there, options=OMIT)
+        pj.inference.leave_one_out(calibrator, *there, options=OMIT)
 
 
 @pytest.mark.parametrize("pooling", ["none", "complete"])
@@ -169,7 +169,7 @@ def test_rows_left_out_are_those_that_were_fitted(rng, pooling):
     calibrator = pj.fit_segments(scores, labels, segments, **given, **settings, pooling=pooling)
     there, beside = jax.tree.map(jnp.asarray, ((scores, ~labels, segments), given))
     with pytest.raises(ValueError, match="expected the rows that were fitted, with n_pos"):
-        pj.leave_one_out(calibrator, *there, **beside, **settings)
+        pj.inference.leave_one_out(calibrator, *there, **beside, **settings)
 
 
 def test_rows_of_segments_that_the_population_left_out_are_told(rng):
@@ -181,7 +181,7 @@ def test_rows_of_segments_that_the_population_left_out_are_told(rng):
     with jax.enable_x64(True):
         there = [jnp.asarray(x) for x in (scores, labels, segments)]
         with pytest.warns(RuntimeWarning, match="segments: some were left out of the population"):
-            found = np.asarray(pj.leave_one_out(calibrator, *there))
+            found = np.asarray(pj.inference.leave_one_out(calibrator, *there))
     assert (np.isnan(found) == (segments == 3)).all()
 
 
@@ -210,11 +210,11 @@ def test_levels(monkeypatch, rng, rows):
         assert_same_proba(x, y)
     one = calibrator.predict_proba(there, (0, 77))
     assert_same_proba(one, calibrator.predict_proba(scores, (0, 77)))
-    expected = pj.estimate_rates(calibrator, scores, ids, from_rate=0.4)
-    assert_same(pj.estimate_rates(calibrator, there, ids, from_rate=0.4), expected)
+    expected = pj.inference.estimate_rates(calibrator, scores, ids, from_rate=0.4)
+    assert_same(pj.inference.estimate_rates(calibrator, there, ids, from_rate=0.4), expected)
 
     def job(scores):
-        rates = pj.estimate_rates(calibrator, scores, ids, from_rate=0.4)["rate"]
+        rates = pj.inference.estimate_rates(calibrator, scores, ids, from_rate=0.4)["rate"]
         return calibrator.band(scores, ids), rates
 
     assert_rows_stay(monkeypatch, job, [there], 5_000)

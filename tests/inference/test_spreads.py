@@ -89,7 +89,7 @@ def test_the_statistics_are_those_of_brute_force(seed, number, rows, mean, sprea
     brute = BruteForce(*data)
     largest = brute.largest(ALL)
     expected = [2 * (largest - brute.largest(free)) for free in (NO_A, NO_B, NEITHER)]
-    found = pj.profile_spreads(*data)["statistic"]
+    found = pj.inference.profile_spreads(*data)["statistic"]
     np.testing.assert_allclose(found, expected, rtol=0.01, atol=0.05)
 
 
@@ -100,7 +100,7 @@ def test_the_statistics_are_those_of_brute_force(seed, number, rows, mean, sprea
 )
 def test_at_the_ends_of_an_interval_the_deviance_is_chi_squares_quantile(seed, number, rows, mean):
     data = segments(seed, number, rows, mean, (0.6, 1.2))
-    brute, table = BruteForce(*data), pj.profile_spreads(*data)
+    brute, table = BruteForce(*data), pj.inference.profile_spreads(*data)
     largest = brute.largest(ALL)
     held = [True, True, False, True, True]
     ends = [table["lower"][0], table["upper"][0]]
@@ -117,7 +117,7 @@ def test_at_the_ends_of_an_interval_the_deviance_is_chi_squares_quantile(seed, n
 def test_maxima_at_wide_spreads_are_found():
     """At an end of 20 positives a spread is 4.5; searches from a spread of 0.5 stopped short."""
     data = segments(3, 30, 20, (-1.0, 4.0), (0.6, 1.2))
-    end = pj.profile_spreads(*data, level=1 - 1e-6)["upper"][0]
+    end = pj.inference.profile_spreads(*data, level=1 - 1e-6)["upper"][0]
     brute, held = BruteForce(*data, per_side=71), [True, True, False, True, True]
     deviance = 2 * (brute.largest(ALL) - brute.largest(held, end))
     assert deviance == pytest.approx(chi2.isf(1e-6, 1), abs=1.0)
@@ -126,7 +126,7 @@ def test_maxima_at_wide_spreads_are_found():
 @pytest.mark.slow
 def test_an_interval_begins_at_0_exactly_where_no_spread_is_within():
     for seed in range(3):
-        table = pj.profile_spreads(*segments(seed, 10, 20, spread=(0.3, 0.3)))
+        table = pj.inference.profile_spreads(*segments(seed, 10, 20, spread=(0.3, 0.3)))
         within = table["statistic"][:2] <= CUT
         np.testing.assert_array_equal(table["lower"][:2] == 0, within)
         assert (table["lower"][:2] <= table["standard_deviation"][:2]).all()
@@ -136,7 +136,7 @@ def test_an_interval_begins_at_0_exactly_where_no_spread_is_within():
 @pytest.mark.slow
 def test_a_higher_level_is_a_wider_interval():
     data = segments(1, 20, 50)
-    narrow, wide = (pj.profile_spreads(*data, level=x) for x in (0.5, 0.99))
+    narrow, wide = (pj.inference.profile_spreads(*data, level=x) for x in (0.5, 0.99))
     assert (wide["lower"][:2] <= narrow["lower"][:2]).all()
     assert (narrow["upper"][:2] < wide["upper"][:2]).all()
 
@@ -225,7 +225,7 @@ def _filled(some, free):
 @pytest.mark.slow
 def test_another_scale_of_scores_is_another_unit_of_A():
     scores, labels, which = segments(1, 20, 30)
-    found, scaled = (pj.profile_spreads(x, labels, which) for x in (scores, 10 * scores))
+    found, scaled = (pj.inference.profile_spreads(x, labels, which) for x in (scores, 10 * scores))
     for name in ("standard_deviation", "lower", "upper"):
         np.testing.assert_allclose(scaled[name][:2], found[name][:2] / [10, 1], rtol=2e-3)
     np.testing.assert_allclose(scaled["p_value"], found["p_value"], rtol=0.01)
@@ -235,7 +235,9 @@ def test_another_scale_of_scores_is_another_unit_of_A():
 @pytest.mark.parametrize("shift", [5.0, 1000.0])
 def test_a_shift_of_the_scores_changes_only_what_is_at_score_0(shift):
     scores, labels, which = segments(1, 20, 30)
-    found, moved = (pj.profile_spreads(x, labels, which) for x in (scores, scores + shift))
+    found, moved = (
+        pj.inference.profile_spreads(x, labels, which) for x in (scores, scores + shift)
+    )
     for name in ("standard_deviation", "lower", "upper", "statistic"):
         np.testing.assert_allclose(moved[name][0], found[name][0], rtol=2e-3)
     np.testing.assert_allclose(moved["p_value"][2], found["p_value"][2], rtol=0.01)
@@ -249,9 +251,9 @@ def test_a_shift_of_the_scores_changes_only_what_is_at_score_0(shift):
 def test_weights_count_rows_and_rows_may_lie_by_segment():
     scores, labels, which = segments(2, 10, 20)
     twice = [np.concatenate([x, x]) for x in (scores, labels, which)]
-    expected = pj.profile_spreads(*twice)
-    found = pj.profile_spreads(scores, labels, which, weights=np.full(len(scores), 2.0))
-    again = pj.profile_spreads(pj.SegmentRows(*twice))
+    expected = pj.inference.profile_spreads(*twice)
+    found = pj.inference.profile_spreads(scores, labels, which, weights=np.full(len(scores), 2.0))
+    again = pj.inference.profile_spreads(pj.SegmentRows(*twice))
     for name in ("standard_deviation", "lower", "upper", "statistic"):
         np.testing.assert_allclose(found[name], expected[name], rtol=5e-3, atol=5e-3)
         np.testing.assert_array_equal(again[name], expected[name])
@@ -260,13 +262,13 @@ def test_weights_count_rows_and_rows_may_lie_by_segment():
 @pytest.mark.slow
 def test_float32_rows_tell_the_same():
     scores, labels, which = segments(2, 10, 20)
-    found = pj.profile_spreads(scores.astype(np.float32), labels, which)
-    expected = pj.profile_spreads(scores, labels, which)
+    found = pj.inference.profile_spreads(scores.astype(np.float32), labels, which)
+    expected = pj.inference.profile_spreads(scores, labels, which)
     np.testing.assert_allclose(found["statistic"], expected["statistic"], rtol=0.01, atol=0.02)
 
 
 def test_where_no_population_is_estimated_all_is_nan():
-    table = pj.profile_spreads([1.0, 2.0, 0.5], [1, 1, 1], ["a", "b", "b"])
+    table = pj.inference.profile_spreads([1.0, 2.0, 0.5], [1, 1, 1], ["a", "b", "b"])
     assert table["parameter"].tolist() == ["A", "B", "both"]
     assert np.isnan([x for name, x in table.items() if name != "parameter"]).all()
 
@@ -276,7 +278,7 @@ def test_segments_of_one_class_each_have_no_widest_spread():
     scores = np.tile([-1.0, 0.0, 1.0, 0.5], 6)
     which, labels = np.repeat(np.arange(6), 4), np.repeat([0, 1, 0, 1, 0, 1], 4)
     with pytest.warns(RuntimeWarning, match="segments of one class each have no largest one"):
-        table = pj.profile_spreads(scores, labels, which)
+        table = pj.inference.profile_spreads(scores, labels, which)
     assert np.isinf(table["upper"][1])
     assert table["p_value"][1] < 0.05
 
@@ -284,14 +286,14 @@ def test_segments_of_one_class_each_have_no_widest_spread():
 @pytest.mark.parametrize("level", [0, 1, 95, "0.95"])
 def test_a_level_is_between_0_and_1(level):
     with pytest.raises(ValueError, match=r"level: expected a number in \(0, 1\)"):
-        pj.profile_spreads([1.0], [1], ["a"], level=level)
+        pj.inference.profile_spreads([1.0], [1], ["a"], level=level)
 
 
 @pytest.mark.slow
 def test_an_end_that_is_not_found_is_nan(monkeypatch):
     monkeypatch.setattr(spreads, "_MOST_TRIALS", 1)
     with pytest.warns(RuntimeWarning, match="ends of intervals NaN"):
-        table = pj.profile_spreads(*segments(1, 20, 50))
+        table = pj.inference.profile_spreads(*segments(1, 20, 50))
     assert np.isnan(table["upper"][:2]).all()
     assert np.isfinite(table["statistic"]).all()
 
@@ -300,7 +302,7 @@ def test_a_maximum_that_is_not_found_is_heard(monkeypatch):
     data = segments(1, 20, 50)
     monkeypatch.setattr(profile, "_MOST_STEPS", 1)
     with pytest.warns(RuntimeWarning, match="segments: a search .* did not converge"):
-        pj.profile_spreads(*data)
+        pj.inference.profile_spreads(*data)
 
 
 def test_a_covariance_says_whether_it_is_the_likeliest(rng, monkeypatch):
@@ -314,4 +316,4 @@ def test_a_covariance_says_whether_it_is_the_likeliest(rng, monkeypatch):
 @pytest.mark.parametrize("options", [pj.Options(monotone=True), pj.Options(intercept=False)])
 def test_a_population_of_normal_parameters_holds_none(options):
     with pytest.raises(ValueError, match=r"Options\((monotone|intercept)=.*pooling=\"partial\""):
-        pj.profile_spreads([0.0, 1.0], [0, 1], [0, 0], options=options)
+        pj.inference.profile_spreads([0.0, 1.0], [0, 1], [0, 0], options=options)

@@ -43,7 +43,7 @@ def line(centres, parameter):
 def large():
     rng = np.random.default_rng(1)
     rows = rows_of(rng, 12, (2_000, 5_000))
-    return rows, pj.summarize_centres(*rows[:3], from_logits=True)
+    return rows, pj.metrics.summarize_centres(*rows[:3], from_logits=True)
 
 
 def test_each_centre(large):
@@ -98,7 +98,7 @@ def test_published_validations():
     n, deaths, expected = EUROSCORE.T
     p, labels = np.repeat(expected / n, 2), np.tile([1, 0], len(n))
     weights = np.stack([deaths, n - deaths], 1).ravel()
-    centres = pj.summarize_centres(p, labels, np.repeat(np.arange(23), 2), weights=weights)
+    centres = pj.metrics.summarize_centres(p, labels, np.repeat(np.arange(23), 2), weights=weights)
     # metamisc's error of the log of O:E.
     np.testing.assert_allclose(centres["se_log_ratio"], np.sqrt(1 / deaths - 1 / n), rtol=1e-9)
     found = line(centres, "ratio")
@@ -116,14 +116,16 @@ def test_statuses_and_centres_that_do_not_count(rng):
     labels[few] = False
     logits[np.flatnonzero(segments == 4)[0]] = np.nan
     weights = np.where(segments == 5, 0.0, 1.0)
-    made = pj.summarize_centres(logits, labels, segments, weights=weights, from_logits=True)
+    made = pj.metrics.summarize_centres(logits, labels, segments, weights=weights, from_logits=True)
     expected = ["OK", "ONE_CLASS", "SEPARABLE", "FEW_EVENTS", "NON_FINITE", "EMPTY", "OK"]
     assert made["status"].tolist() == expected
     assert made["ratio"][1] == 0 and np.isnan(made["in_the_large"][1])
     assert np.isnan(made["slope"][[1, 2, 4, 5]]).all() and np.isnan(made["rows"][[4, 5]]).all()
     assert made.overall["segments"].tolist() == [5] * 4
     kept = ~np.isin(segments, [4, 5])
-    alone = pj.summarize_centres(*(x[kept] for x in (logits, labels, segments)), from_logits=True)
+    alone = pj.metrics.summarize_centres(
+        *(x[kept] for x in (logits, labels, segments)), from_logits=True
+    )
     for name, column in alone.overall.items():
         np.testing.assert_array_equal(column, made.overall[name])
 
@@ -131,9 +133,9 @@ def test_statuses_and_centres_that_do_not_count(rng):
 def test_a_centre_without_positives_says_that_it_has_few(rng):
     logits, labels, segments, _ = rows_of(rng, 12, 100, rate=0.05)
     labels[segments == 3] = False
-    with_it = pj.summarize_centres(logits, labels, segments, from_logits=True)
+    with_it = pj.metrics.summarize_centres(logits, labels, segments, from_logits=True)
     others = segments != 3
-    without = pj.summarize_centres(
+    without = pj.metrics.summarize_centres(
         *(x[others] for x in (logits, labels, segments)), from_logits=True
     )
     for parameter in ("ratio", "in_the_large"):
@@ -142,7 +144,7 @@ def test_a_centre_without_positives_says_that_it_has_few(rng):
 
 def test_one_centre_and_ids_of_several_columns(rng):
     logits, labels, segments, _ = rows_of(rng, 4, 100)
-    one = pj.summarize_centres(logits, labels, np.zeros(400, int), from_logits=True)
+    one = pj.metrics.summarize_centres(logits, labels, np.zeros(400, int), from_logits=True)
     assert one["status"].tolist() == ["OK"] and one.overall["segments"].tolist() == [1] * 4
     for name in ("ratio", "in_the_large", "intercept", "slope"):
         own = line(one, name)
@@ -153,7 +155,7 @@ def test_one_centre_and_ids_of_several_columns(rng):
         np.testing.assert_allclose([own["lower"], own["upper"]], ends, rtol=1e-6)
         assert np.isnan([own[x] for x in ("standard_deviation", "new_lower", "within")]).all()
     ids = np.stack([segments // 2, segments % 2], 1)
-    several = pj.summarize_centres(1 / (1 + np.exp(-logits)), labels, ids)
+    several = pj.metrics.summarize_centres(1 / (1 + np.exp(-logits)), labels, ids)
     assert list(several)[2] == "rows" and isinstance(several, Centres)
     assert len(several.to_pandas()) == 4 and "in_the_large" in repr(several.overall)
 
@@ -161,9 +163,9 @@ def test_one_centre_and_ids_of_several_columns(rng):
 def test_weights_count_rows(rng):
     logits, labels, segments, _ = rows_of(rng, 5, 80)
     w = rng.integers(0, 3, 400)
-    weighted = pj.summarize_centres(logits, labels, segments, weights=w, from_logits=True)
+    weighted = pj.metrics.summarize_centres(logits, labels, segments, weights=w, from_logits=True)
     rows = (np.repeat(x, w) for x in (logits, labels, segments))
-    repeated = pj.summarize_centres(*rows, from_logits=True)
+    repeated = pj.metrics.summarize_centres(*rows, from_logits=True)
     for name in set(weighted) - {"status"}:
         np.testing.assert_allclose(weighted[name], repeated[name], rtol=1e-5)
     for name in set(weighted.overall) - {"parameter"}:
@@ -175,8 +177,8 @@ def test_errors_allow_for_clusters(rng):
     visits = np.arange(480) // 3 % 20  # patients of three rows, numbered in each centre
     labels = labels[visits * 3 + 60 * segments]  # who have one label
     given = dict(from_logits=True)
-    plain = pj.summarize_centres(logits, labels, segments, **given)
-    found = pj.summarize_centres(logits, labels, segments, clusters=visits, **given)
+    plain = pj.metrics.summarize_centres(logits, labels, segments, **given)
+    found = pj.metrics.summarize_centres(logits, labels, segments, clusters=visits, **given)
     squares, independent = 0.0, 0.0
     for k in range(8):
         own = segments == k
@@ -191,13 +193,13 @@ def test_errors_allow_for_clusters(rng):
         np.testing.assert_allclose(found[name], root * plain[name], rtol=1e-12)
     for name in ("rows", "positives", "ratio", "in_the_large", "slope"):
         np.testing.assert_array_equal(found[name], plain[name])
-    fewer = pj.summarize_centres(
+    fewer = pj.metrics.summarize_centres(
         logits, labels, segments, weights=np.full(480, 1 / found.design_effect), **given
     )
     for name in list(found.overall)[1:]:
         np.testing.assert_allclose(found.overall[name], fewer.overall[name], rtol=1e-6)
     # Ids in each centre, or of all centres; single rows are no clusters.
-    everywhere = pj.summarize_centres(
+    everywhere = pj.metrics.summarize_centres(
         logits,
         labels,
         segments,
@@ -205,16 +207,21 @@ def test_errors_allow_for_clusters(rng):
         **given,
     )
     np.testing.assert_allclose(everywhere.design_effect, found.design_effect, rtol=1e-12)
-    assert pj.summarize_centres([0.2, 0.7], [0, 1], ["a", "b"], clusters=[1, 1]).design_effect == 1
+    assert (
+        pj.metrics.summarize_centres([0.2, 0.7], [0, 1], ["a", "b"], clusters=[1, 1]).design_effect
+        == 1
+    )
 
 
 @pytest.mark.parametrize("ids", ["one", "segments"])
 def test_a_single_cluster_of_a_centre_leaves_errors_unknown(rng, ids):
     logits, labels, segments, _ = rows_of(rng, 3, 60)
     clusters = np.zeros(180, int) if ids == "one" else segments
-    plain = pj.summarize_centres(logits, labels, segments, from_logits=True)
+    plain = pj.metrics.summarize_centres(logits, labels, segments, from_logits=True)
     with pytest.warns(RuntimeWarning, match="clusters: expected several in a centre"):
-        found = pj.summarize_centres(logits, labels, segments, clusters=clusters, from_logits=True)
+        found = pj.metrics.summarize_centres(
+            logits, labels, segments, clusters=clusters, from_logits=True
+        )
     assert np.isnan(found.design_effect)
     for name in ("se_log_ratio", "se_in_the_large", "se_slope", "ratio_lower"):
         assert np.isnan(found[name]).all()
@@ -225,15 +232,30 @@ def test_a_single_cluster_of_a_centre_leaves_errors_unknown(rng, ids):
 def test_what_is_refused():
     rows = [0.1, 0.4], [0, 1], [1, 2]
     for call, message in (
-        (lambda: pj.summarize_centres(rows[0], rows[1], None), "segments: expected one per row"),
-        (lambda: pj.summarize_centres(pj.SegmentRows(*rows), None, None), "^proba: expected an"),
-        (lambda: pj.summarize_centres(*rows, tolerance=-1), "tolerance: expected a number >= 0"),
-        (lambda: pj.summarize_centres(*rows, level=0), "level: expected"),
-        (lambda: pj.summarize_centres([2.0, 0.1], *rows[1:]), "proba: expected probabilities"),
-        (lambda: pj.summarize_centres([[0.1, 0.4]], *rows[1:]), "proba: expected"),
-        (lambda: pj.summarize_centres([0.1, 0.4], [0, 2], [1, 2]), "labels: expected"),
-        (lambda: pj.summarize_centres([], [], []), "proba: expected rows, got none"),
-        (lambda: pj.summarize_centres(*rows, clusters=[1]), "clusters: expected one id per row"),
+        (
+            lambda: pj.metrics.summarize_centres(rows[0], rows[1], None),
+            "segments: expected one per row",
+        ),
+        (
+            lambda: pj.metrics.summarize_centres(pj.SegmentRows(*rows), None, None),
+            "^proba: expected an",
+        ),
+        (
+            lambda: pj.metrics.summarize_centres(*rows, tolerance=-1),
+            "tolerance: expected a number >= 0",
+        ),
+        (lambda: pj.metrics.summarize_centres(*rows, level=0), "level: expected"),
+        (
+            lambda: pj.metrics.summarize_centres([2.0, 0.1], *rows[1:]),
+            "proba: expected probabilities",
+        ),
+        (lambda: pj.metrics.summarize_centres([[0.1, 0.4]], *rows[1:]), "proba: expected"),
+        (lambda: pj.metrics.summarize_centres([0.1, 0.4], [0, 2], [1, 2]), "labels: expected"),
+        (lambda: pj.metrics.summarize_centres([], [], []), "proba: expected rows, got none"),
+        (
+            lambda: pj.metrics.summarize_centres(*rows, clusters=[1]),
+            "clusters: expected one id per row",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()
@@ -246,7 +268,7 @@ def test_prediction_intervals_hold_new_centres(number, rate, spread):
     held, of_means = [], []
     for _ in range(40):
         *rows, _ = rows_of(rng, number, (50, 501), rate, spread)
-        found = line(pj.summarize_centres(*rows, from_logits=True), "in_the_large")
+        found = line(pj.metrics.summarize_centres(*rows, from_logits=True), "in_the_large")
         new = 0.2 + spread * rng.normal(size=500)
         held.append(((found["new_lower"] <= new) & (new <= found["new_upper"])).mean())
         of_means.append(found["lower"] <= 0.2 <= found["upper"])
@@ -269,11 +291,13 @@ def test_the_error_of_the_mean_is_without_that_of_a_new_centre():
 @pytest.mark.parametrize("label", [0, 1])
 def test_centres_of_one_class_have_no_slope_and_say_no_word_of_pooling(rng, label):
     proba, centres = rng.uniform(0.01, 0.1, 300), np.repeat(np.arange(10), 30)
-    overall = pj.summarize_centres(proba, np.full(300, label), centres).overall
+    overall = pj.metrics.summarize_centres(proba, np.full(300, label), centres).overall
     assert np.isnan(overall["value"][2:]).all()
 
 
 def test_centres_of_one_probability_have_no_slope(rng):
     centres = np.repeat(np.arange(10), 30)
-    overall = pj.summarize_centres(np.full(300, 0.3), rng.random(300) < 0.3, centres).overall
+    overall = pj.metrics.summarize_centres(
+        np.full(300, 0.3), rng.random(300) < 0.3, centres
+    ).overall
     assert np.isfinite(overall["value"][:2]).all() and np.isnan(overall["value"][2:]).all()

@@ -49,7 +49,7 @@ def test_of_many_centres_the_surest_are_drawn(rng):
     segments = np.repeat(np.arange(60), n)
     logits = rng.normal(size=len(segments))
     labels = rng.random(len(segments)) < 1 / (1 + np.exp(-logits))
-    centres = pj.summarize_centres(logits, labels, segments, from_logits=True)
+    centres = pj.metrics.summarize_centres(logits, labels, segments, from_logits=True)
     ax = plots.forest(centres, "slope", most=10)
     shown = np.sort([int(x.get_text()) for x in ax.get_yticklabels()[:-2]])
     np.testing.assert_array_equal(shown, np.sort(np.argsort(centres["se_slope"])[:10]))
@@ -128,7 +128,7 @@ def test_curves_of_the_average_and_of_a_new_centre_are_those_of_the_table(rng):
     ax = plots.centre_curves(1 / (1 + np.exp(-x)), y, segments)
     drawn = labelled(ax)
     assert list(drawn) == ["a new centre", "the average centre", "centres", "right"]
-    overall = pj.summarize_centres(x, y, segments, from_logits=True).overall
+    overall = pj.metrics.summarize_centres(x, y, segments, from_logits=True).overall
     i = overall["parameter"].tolist().index("intercept")
     for label, ends in (("average", ("lower", "upper")), ("new", ("new_lower", "new_upper"))):
         (band,) = (z for text, z in drawn.items() if label in text)

@@ -348,7 +348,7 @@ def test_ids_that_no_font_has_stay_different(rng):
             plots.rate_funnel(labels, p**3, segments),
             plots.nights(tables),
             plots.nights(tables, UNKNOWN),
-            plots.forest(pj.summarize_centres(p, labels, segments)),
+            plots.forest(pj.metrics.summarize_centres(p, labels, segments)),
             plots.reliability_diagram(labels, dict.fromkeys(UNKNOWN, p), title=UNKNOWN[0]),
         ]
         for ax in made:

@@ -192,7 +192,7 @@ def test_rows_are_the_logarithm_of_their_number(known):
 def test_left_out_rows_are_predicted_by_fits_of_the_others(known):
     """Each under the prior of its own segment, whose mean follows the covariates."""
     _, (scores, labels, which), calibrator = known
-    found = pj.leave_one_out(calibrator, scores, labels, which)
+    found = pj.inference.leave_one_out(calibrator, scores, labels, which)
     population = calibrator.population
     precision = np.linalg.inv(population.covariance)
     for row in (0, 400, 1200):
@@ -273,7 +273,7 @@ def test_new_rows_are_learnt_with_the_coefficients(known):
     with pytest.raises(ValueError, match="drift"):
         pj.update(half, scores, labels, which, drift=0.1)
     with pytest.raises(ValueError, match="without covariates"):
-        pj.estimate_drift(half, scores, labels, which)
+        pj.inference.estimate_drift(half, scores, labels, which)
 
 
 def test_tables_of_any_kind(known):
@@ -471,3 +471,14 @@ def test_an_index_of_segments_is_none_of_rows():
     assert fitted((rows["f"], rows["y"], rows["s"]), table) == made
     with pytest.raises(ValueError, match="pandas objects with one index"):
         fitted((rows["f"], rows["y"], rows["s"]), table | {"x": frame["x"]})
+
+
+def test_covariates_that_are_all_equal_leave_the_population_as_it_is():
+    rng = np.random.default_rng(3)
+    which = np.repeat(np.arange(100), 3)
+    scores = rng.integers(98, 103, 300).astype(float)
+    labels = rng.random(300) < expit(15 * (scores - 100) + rng.normal(0, 5, 100)[which])
+    plain = pj.fit_segments(scores, labels, which, pooling="partial")
+    found = fitted((scores, labels, which), "rows")
+    np.testing.assert_allclose(found.population.covariance, plain.population.covariance, rtol=1e-9)
+    np.testing.assert_allclose(found.fit.B, plain.fit.B, rtol=1e-9)

@@ -150,7 +150,7 @@ def test_fits_within_other_functions_are_silent():
     scores, labels, ids = few(segments=40, rows=20)
     assert warned(lambda: pj.fit_segments(scores, labels, ids))
     months = np.tile(np.arange(4).repeat(5), 40)
-    assert not warned(lambda: pj.judge_pooling(scores, labels, ids, months, cuts=1))
+    assert not warned(lambda: pj.inference.judge_pooling(scores, labels, ids, months, cuts=1))
     linear = pytest.importorskip("sklearn.linear_model").LogisticRegression()
     inputs = np.random.default_rng(0).normal(size=(120, 3))
     classes = np.arange(120) % 8  # 8 classes of 5 folds: 40 curves of 24 rows

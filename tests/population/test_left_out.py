@@ -81,7 +81,7 @@ def test_its_tests_are_those_of_its_own_curve(rows, pooled, alone):
 def test_its_rows_are_left_out_of_its_own_fit(rows, pooled):
     """As averages over its posterior without the row, as its predictions are."""
     there = np.flatnonzero(rows[2] == FAR)
-    found = pj.leave_one_out(pooled, *rows)
+    found = pj.inference.leave_one_out(pooled, *rows)
     assert np.isfinite(found).all()
     for row in there[:3]:
         rest = np.setdiff1d(there, row)
@@ -97,5 +97,5 @@ def test_its_rows_are_left_out_of_its_own_fit(rows, pooled):
 def test_a_drift_needs_a_population_of_all(rows, pooled):
     there = rows[2] == FAR
     with pytest.raises(ValueError, match="calibrator: expected segments of the population"):
-        pj.estimate_drift(pooled, *(x[~there] for x in rows))
-    pj.estimate_drift(pooled.only(pooled.shrinkage > 0), *(x[~there] for x in rows))
+        pj.inference.estimate_drift(pooled, *(x[~there] for x in rows))
+    pj.inference.estimate_drift(pooled.only(pooled.shrinkage > 0), *(x[~there] for x in rows))

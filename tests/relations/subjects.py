@@ -81,7 +81,7 @@ def fit(weights=True, sure=False, **given):
 
 
 def chosen(rows):
-    made = pj.choose_curve(
+    made = pj.inference.choose_curve(
         rows.scores, rows.labels, rows.segments, weights=rows.weights, candidates=CANDIDATES
     )
     proba = made.calibrator.predict_proba(rows.scores, rows.segments)
@@ -128,14 +128,14 @@ def gates(pooling):
 
 
 def rates(rows):
-    made = pj.estimate_rates(fitted(rows), rows.scores, rows.segments)
+    made = pj.inference.estimate_rates(fitted(rows), rows.scores, rows.segments)
     kinds = {"rows": "fixed", "from_rate": "probability", "rate": "probability"}
     return of_table(made, kinds | {"se_rate": "fixed", "status": "fixed"})
 
 
 def means(rows):
     few = rows.where(rows.origin % 2 == 0)
-    made = pj.estimate_means(
+    made = pj.inference.estimate_means(
         fitted(few),
         *(few.scores, few.labels, few.segments),
         pool=rows.scores,
@@ -148,7 +148,7 @@ def means(rows):
 def left_out(**given):
     def answer(rows):
         data = rows.scores, rows.labels, rows.segments
-        made = pj.leave_one_out(fitted(rows, **given), *data, weights=rows.weights)
+        made = pj.inference.leave_one_out(fitted(rows, **given), *data, weights=rows.weights)
         return {"proba": Quantity(made, kind="probability")}
 
     return Subject(answer, pooled=given["pooling"] != "none")
@@ -177,7 +177,7 @@ def updated(**given):
 
 def bootstrapped(rows):
     data = {"segments": rows.segments, "weights": rows.weights, "replicates": 20}
-    made = pj.bootstrap(rows.scores, rows.labels, **data)
+    made = pj.inference.bootstrap(rows.scores, rows.labels, **data)
     errors = made.standard_errors
     return {"slope error": Quantity(errors[:, 0] * abs(rows.scale), "segment", "drawn", made.keys)}
 
@@ -190,13 +190,13 @@ def prior(rows):
 
 def drift(rows):
     earlier = fitted(rows, pooling="partial")
-    made = pj.estimate_drift(earlier, rows.scores, 1 - rows.labels, rows.segments)
+    made = pj.inference.estimate_drift(earlier, rows.scores, 1 - rows.labels, rows.segments)
     proba = made.calibrator.predict_proba(rows.scores, rows.segments)
     return {"proba": Quantity(proba, kind="probability")}
 
 
 def judged(rows):
-    made = pj.judge_pooling(
+    made = pj.inference.judge_pooling(
         rows.scores, rows.labels, rows.segments, rows.origin, [len(rows.scores) // 2]
     )
     return {"log loss": Quantity(np.asarray(made["log_loss"]), "all")}
@@ -204,13 +204,13 @@ def judged(rows):
 
 def spreads(rows):
     data = rows.scores, rows.labels, rows.segments
-    made = pj.profile_spreads(*data, weights=rows.weights)
+    made = pj.inference.profile_spreads(*data, weights=rows.weights)
     return {name: Quantity(np.asarray(made[name]), "all") for name in ("p_value", "statistic")}
 
 
 def centres(rows):
     proba = _forecast(rows)
-    made = pj.summarize_centres(proba, rows.labels, rows.segments, weights=rows.weights)
+    made = pj.metrics.summarize_centres(proba, rows.labels, rows.segments, weights=rows.weights)
     kinds = {"rows": "fixed", "positives": "sided", "expected": "sided", "slope": "fixed"}
     return of_table(made, kinds | {"in_the_large": "sided", "status": "fixed"})
 

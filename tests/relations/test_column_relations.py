@@ -36,9 +36,9 @@ def of_calibrator(function, *names, **given):
 
 def values(answer):
     """The numbers of an answer."""
-    if isinstance(answer, pj.CurveChoice):
+    if isinstance(answer, pj.inference.CurveChoice):
         answer = answer.calibrator
-    if isinstance(answer, pj.Bootstrap):
+    if isinstance(answer, pj.inference.Bootstrap):
         answer = answer.fit
     if isinstance(answer, metrics.MulticalibrationError):
         answer = answer.groups
@@ -62,10 +62,13 @@ FUNCTIONS = {
     "fit": (("scores", "labels", "weights", "offset"), pj.fit),
     "fit_segments": ((*_ROWS, "weights", "offset"), pj.fit_segments),
     "SegmentRows": ((*_ROWS, "weights"), lambda **x: pj.fit_segments(pj.SegmentRows(**x))),
-    "choose_curve": ((*_ROWS, "weights"), pj.choose_curve),
-    "judge_pooling": ((*_ROWS, "times"), lambda **x: pj.judge_pooling(**x, cuts=[60])),
-    "profile_spreads": ((*_ROWS, "weights"), pj.profile_spreads),
-    "bootstrap": ((*_ROWS, "weights", "clusters"), lambda **x: pj.bootstrap(**x, replicates=2)),
+    "choose_curve": ((*_ROWS, "weights"), pj.inference.choose_curve),
+    "judge_pooling": ((*_ROWS, "times"), lambda **x: pj.inference.judge_pooling(**x, cuts=[60])),
+    "profile_spreads": ((*_ROWS, "weights"), pj.inference.profile_spreads),
+    "bootstrap": (
+        (*_ROWS, "weights", "clusters"),
+        lambda **x: pj.inference.bootstrap(**x, replicates=2),
+    ),
     "predict_proba": of_calibrator(
         pj.SegmentCalibrator.predict_proba, "scores", "segments", "offset"
     ),
@@ -75,13 +78,13 @@ FUNCTIONS = {
     "Monitor": (_ROWS, lambda **x: pj.Monitor.start(fitted()).update(**x)),
     "gate": of_calibrator(pj.gate, "scores", "segments", "weights"),
     "certify": (_ROWS, lambda **x: pj.certify(pj.gate(fitted(), SCORES, COLUMNS["segments"]), **x)),
-    "estimate_rates": of_calibrator(pj.estimate_rates, "scores", "segments"),
+    "estimate_rates": of_calibrator(pj.inference.estimate_rates, "scores", "segments"),
     "estimate_means": of_calibrator(
-        pj.estimate_means, *_ROWS, pool=SCORES, pool_segments=COLUMNS["segments"]
+        pj.inference.estimate_means, *_ROWS, pool=SCORES, pool_segments=COLUMNS["segments"]
     ),
-    "leave_one_out": of_calibrator(pj.leave_one_out, *_ROWS),
+    "leave_one_out": of_calibrator(pj.inference.leave_one_out, *_ROWS),
     "robust_covariance": of_calibrator(inference.robust_covariance, *_ROWS, "clusters"),
-    "summarize_centres": (("proba", "labels", "segments", "weights"), pj.summarize_centres),
+    "summarize_centres": (("proba", "labels", "segments", "weights"), pj.metrics.summarize_centres),
     "by_segment": (
         ("labels", "proba", "segments", "weights"),
         lambda **x: metrics.by_segment(metrics.log_loss, **x),

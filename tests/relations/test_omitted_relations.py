@@ -49,17 +49,17 @@ def curve(name):
 
 
 def spreads(columns, places, pairs):
-    found = pj.profile_spreads(**columns, segments=places, options=OMIT)
+    found = pj.inference.profile_spreads(**columns, segments=places, options=OMIT)
     return [x for x in found.values() if np.asarray(x).dtype.kind == "f"]
 
 
 def drift(columns, places, pairs):
     first = pj.fit_segments(SCORES[:GOOD] / 2, LABELS[:GOOD], PLACE[:GOOD], pooling="partial")
-    return pj.estimate_drift(first, **columns, segments=places, options=OMIT).shift
+    return pj.inference.estimate_drift(first, **columns, segments=places, options=OMIT).shift
 
 
 def intervals(columns, places, pairs):
-    made = pj.bootstrap(**columns, replicates=40, kind="bayesian", seed=0, options=OMIT)
+    made = pj.inference.bootstrap(**columns, replicates=40, kind="bayesian", seed=0, options=OMIT)
     return made.interval()
 
 
@@ -70,7 +70,7 @@ def sandwich(columns, places, pairs):
 
 def left_out(columns, places, pairs):
     fit = pj.fit(**columns, options=OMIT)
-    return pj.leave_one_out(fit, **columns, options=OMIT)[:GOOD]
+    return pj.inference.leave_one_out(fit, **columns, options=OMIT)[:GOOD]
 
 
 FUNCTIONS = {
@@ -121,5 +121,7 @@ def test_a_row_of_trials_is_bad_in_both_halves(spoilt, bad, rng):
 def test_a_weight_that_is_no_number_spoils_its_centre(rng):
     centres, weights = np.arange(90) % 3, np.ones(90)
     weights[1] = np.nan
-    table = pj.summarize_centres(rng.random(90), rng.random(90) < 0.5, centres, weights=weights)
+    table = pj.metrics.summarize_centres(
+        rng.random(90), rng.random(90) < 0.5, centres, weights=weights
+    )
     assert (table["status"] == "NON_FINITE").tolist() == [False, True, False]

@@ -49,7 +49,9 @@ def calibrator(name):
     if name == "updated":
         return pj.update(calibrator("partial"), *columns)
     if name == "choose_curve":
-        return pj.choose_curve(*columns, candidates=("sigmoid", "quadratic", "bins")).calibrator
+        return pj.inference.choose_curve(
+            *columns, candidates=("sigmoid", "quadratic", "bins")
+        ).calibrator
     return pj.fit_segments(*columns, curve=CURVES[name])
 
 

@@ -42,7 +42,7 @@ def test_the_table_of_a_calibrator_makes_it_again(rng, targets):
     np.testing.assert_allclose(*updated, rtol=1e-7)
     tested = [pj.triage(x, f, y, s)["p_value"] for x in (again, fitted)]
     np.testing.assert_allclose(*tested, rtol=1e-7)
-    rates = [pj.estimate_rates(x, f, s)["rate"] for x in (again, fitted)]
+    rates = [pj.inference.estimate_rates(x, f, s)["rate"] for x in (again, fitted)]
     np.testing.assert_allclose(*rates, rtol=1e-7)
 
 

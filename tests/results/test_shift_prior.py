@@ -160,7 +160,7 @@ def test_an_update_of_temperatures_keeps_no_shift():
     with pytest.raises(ValueError, match="expected sigmoids, got temperatures"):
         pj.update(shifted, *fresh)
     with pytest.raises(ValueError, match="from_rate: expected shares of positives"):
-        pj.estimate_rates(shifted, fresh[0], fresh[2])
+        pj.inference.estimate_rates(shifted, fresh[0], fresh[2])
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -195,7 +195,9 @@ def test_rates_of_rows_without_labels_are_what_they_were(pooling, each):
     old = np.linspace(0.2, 0.8, len(calibrator)) if each else 0.5
     new = old / (old + 99 * (1 - old))
     shifted = calibrator.shift_prior(from_rate=old, to_rate=new)
-    found, expected = (pj.estimate_rates(x, scores, segments) for x in (shifted, calibrator))
+    found, expected = (
+        pj.inference.estimate_rates(x, scores, segments) for x in (shifted, calibrator)
+    )
     for name in ("rate", "se_rate", "lower", "upper"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-9)
     odds, before = (x["from_rate"] / (1 - x["from_rate"]) for x in (found, expected))

@@ -285,7 +285,7 @@ def test_curves_of_sorted_scores(rng, curve, offset):
 @pytest.mark.slow
 def test_curves_of_several_kinds(rng):
     scores, labels, ids = rows(rng, segments=20, each=100)
-    chosen = pj.choose_curve(scores, labels, ids).calibrator
+    chosen = pj.inference.choose_curve(scores, labels, ids).calibrator
     at = chosen.threshold(0.4)
     known = np.isfinite(at)
     assert known.mean() > 0.8

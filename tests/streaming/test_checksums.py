@@ -77,7 +77,7 @@ def test_each_fit_checks_anew(cache):
         with pytest.raises(ValueError, match="scores is damaged: block 4"):
             pj.fit_segments(rows)
     with pytest.raises(ValueError, match="scores is damaged"):
-        pj.bootstrap(rows, replicates=2)
+        pj.inference.bootstrap(rows, replicates=2)
     with pytest.raises(ValueError, match="scores is damaged"):
         rows.sampled_scores(100)
     flip(cache / "scores", 5000, bit=6)

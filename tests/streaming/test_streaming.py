@@ -143,7 +143,7 @@ def test_stored_rows_are_taken_wherever_segment_rows_are(small, tmp_path):
     columns = made_up(6000, 20)
     rows, stored = pj.SegmentRows(*columns), streaming.rows(columns, tmp_path / "rows")
     assert len(stored) == 6000 and "6,000 rows of 20 segments, float32" in repr(stored)
-    one, other = (pj.bootstrap(x, replicates=3) for x in (rows, stored))
+    one, other = (pj.inference.bootstrap(x, replicates=3) for x in (rows, stored))
     np.testing.assert_array_equal(one.A, other.A)
     calibrator = pj.fit_segments(rows)
     assert_same(pj.update(calibrator, stored), pj.update(calibrator, rows))

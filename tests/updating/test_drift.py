@@ -38,7 +38,9 @@ def periods(seed, sizes, lasting, mean=(-1.5, 0.5), spread=(0.7, 0.5), number=2,
 
 
 def drift_of(first, second, **options):
-    return pj.estimate_drift(pj.fit_segments(*first, pooling="partial"), *second, **options)
+    return pj.inference.estimate_drift(
+        pj.fit_segments(*first, pooling="partial"), *second, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +260,7 @@ def test_flights_of_a_quarter_judged_by_the_next():
     """Partial pooling loses to one curve, and what lasts of it does not."""
     flights = load_flights()
     scores = flights.score.astype(float)
-    judged = pj.judge_pooling(scores, flights.outcome, flights.route, flights.day, 273)
+    judged = pj.inference.judge_pooling(scores, flights.outcome, flights.route, flights.day, 273)
     loss = dict(zip(judged["pooling"], judged["log_loss"], strict=True))
     error = dict(zip(judged["pooling"], judged["standard_error"], strict=True))
     assert loss["partial"] - loss["complete"] > 3 * error["partial"] > 0.002
@@ -268,7 +270,7 @@ def test_flights_of_a_quarter_judged_by_the_next():
 def test_a_stationary_world_loses_little():
     made = periods(8, np.full(500, 50), 1.0, number=3)
     rows = [np.concatenate(x) for x in zip(*made, strict=True)]
-    judged = pj.judge_pooling(*rows, np.repeat([0, 1, 2], 500 * 50), 2)
+    judged = pj.inference.judge_pooling(*rows, np.repeat([0, 1, 2], 500 * 50), 2)
     loss = dict(zip(judged["pooling"], judged["log_loss"], strict=True))
     assert loss["drift"] < loss["partial"] + 0.0003 < loss["complete"] - 0.02
 
@@ -289,7 +291,8 @@ def test_labels_that_come_late_are_not_fitted(dates, rng):
     else:
         cut, came = 2, np.where(came == 5, np.nan, came)
     first, second = (
-        pj.judge_pooling(scores, y, shops, months, cut, available=came) for y in (labels, late)
+        pj.inference.judge_pooling(scores, y, shops, months, cut, available=came)
+        for y in (labels, late)
     )
     np.testing.assert_array_equal(first["log_loss"], second["log_loss"])
     fitted = pj.fit_segments(scores[known], labels[known], shops[known], pooling="partial")
@@ -298,13 +301,13 @@ def test_labels_that_come_late_are_not_fitted(dates, rng):
     np.testing.assert_allclose(partial, pj.metrics.log_loss(labels[evaluated], proba), rtol=1e-6)
     with pytest.raises(ValueError, match="cuts: expected rows with labels before"):
         never = np.full(3_000, np.nan) if not dates else np.full(3_000, "NaT", "M8[M]")
-        pj.judge_pooling(scores, labels, shops, months, cut, available=never)
+        pj.inference.judge_pooling(scores, labels, shops, months, cut, available=never)
     with pytest.raises(ValueError, match=r"available: expected shape \(3000,\)"):
-        pj.judge_pooling(scores, labels, shops, months, cut, available=came[:9])
+        pj.inference.judge_pooling(scores, labels, shops, months, cut, available=came[:9])
     others = np.zeros(3_000) if dates else np.full(3_000, "2100-01-01", "M8[D]")
     told = "dates" if dates else "numbers"
     with pytest.raises(ValueError, match=f"available: expected {told}, as times are, got"):
-        pj.judge_pooling(scores, labels, shops, months, cut, available=others)
+        pj.inference.judge_pooling(scores, labels, shops, months, cut, available=others)
 
 
 @pytest.mark.filterwarnings("ignore:pooling. There is no population:RuntimeWarning")
@@ -314,19 +317,25 @@ def test_what_cannot_be_estimated_is_refused(two):
     ids = np.stack([first[2] % 3, first[2]], 1)
     nested = pj.fit_segments(*first[:2], ids, pooling="nested")
     for call, message in (
-        (lambda: pj.estimate_drift(first, f, y, g), "calibrator: expected a SegmentCalibrator"),
         (
-            lambda: pj.estimate_drift(pj.fit_segments(*first), f, y, g),
+            lambda: pj.inference.estimate_drift(first, f, y, g),
+            "calibrator: expected a SegmentCalibrator",
+        ),
+        (
+            lambda: pj.inference.estimate_drift(pj.fit_segments(*first), f, y, g),
             'calibrator: expected a calibrator with pooling="partial"',
         ),
         (
-            lambda: pj.estimate_drift(nested, f, y, np.stack([g % 3, g], 1)),
+            lambda: pj.inference.estimate_drift(nested, f, y, np.stack([g % 3, g], 1)),
             r"calibrator: expected pooling=.partial., got pooling=.nested.",
         ),
-        (lambda: pj.estimate_drift(fitted, f, y, g, ahead=0), "ahead: expected a number above 0"),
-        (lambda: pj.estimate_drift(fitted, f, y, g + 500), "segments: expected some of"),
-        (lambda: pj.estimate_drift(fitted, f, 0 * y, g), "scores: .* NOT_ESTIMATED"),
-        (lambda: pj.estimate_drift(fitted, f, y[1:], g), "labels: expected a shape"),
+        (
+            lambda: pj.inference.estimate_drift(fitted, f, y, g, ahead=0),
+            "ahead: expected a number above 0",
+        ),
+        (lambda: pj.inference.estimate_drift(fitted, f, y, g + 500), "segments: expected some of"),
+        (lambda: pj.inference.estimate_drift(fitted, f, 0 * y, g), "scores: .* NOT_ESTIMATED"),
+        (lambda: pj.inference.estimate_drift(fitted, f, y[1:], g), "labels: expected a shape"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
@@ -341,7 +350,7 @@ def later():
 
 def test_losses_are_those_of_fits_of_earlier_rows(later):
     scores, labels, segments, times = later
-    judged = pj.judge_pooling(*later, [2, 3])
+    judged = pj.inference.judge_pooling(*later, [2, 3])
     assert judged["cut"].tolist() == [2] * 4 + [3] * 4
     place = 0
     for cut in (2, 3):
@@ -372,19 +381,19 @@ def test_losses_are_those_of_fits_of_earlier_rows(later):
 def test_dates_are_times(later):
     *rows, times = later
     dates = np.datetime64("2013-01-01") + times * np.timedelta64(7, "D")
-    by_date = pj.judge_pooling(*rows, dates, ["2013-01-15", "2013-01-22"])
-    by_number = pj.judge_pooling(*rows, times, [2, 3])
+    by_date = pj.inference.judge_pooling(*rows, dates, ["2013-01-15", "2013-01-22"])
+    by_number = pj.inference.judge_pooling(*rows, times, [2, 3])
     np.testing.assert_allclose(by_date["log_loss"], by_number["log_loss"], rtol=1e-9)
     assert by_date["cut"].dtype.kind == "M"
     # A time of day lies after the date alone: rows of that date are earlier.
-    within = pj.judge_pooling(*rows, dates, ["2013-01-08T12:00", "2013-01-15T12:00"])
+    within = pj.inference.judge_pooling(*rows, dates, ["2013-01-08T12:00", "2013-01-15T12:00"])
     np.testing.assert_allclose(within["log_loss"], by_number["log_loss"], rtol=1e-9)
     assert within["cut"][0] == np.datetime64("2013-01-08T12:00")
 
 
 def test_without_a_drift_to_estimate_there_is_no_such_line(later):
     scores, labels, segments, _ = later
-    alone = pj.judge_pooling(scores, labels, segments, np.arange(len(scores)) % 2, 1)
+    alone = pj.inference.judge_pooling(scores, labels, segments, np.arange(len(scores)) % 2, 1)
     assert alone["pooling"].tolist() == ["complete", "partial", "none"]
 
 
@@ -416,7 +425,7 @@ def test_rows_that_cannot_be_judged_are_refused(later):
             "cuts": 2,
         } | change
         with pytest.raises(ValueError, match=message):
-            pj.judge_pooling(**given)
+            pj.inference.judge_pooling(**given)
 
 
 def test_bands_hold_the_later_curves_where_half_lasts():
@@ -444,7 +453,7 @@ def test_a_few_positives_leave_a_large_error(seed):
     which, scores = np.repeat(np.arange(700), 3), rng.normal(size=(2, 2_100))
     labels = rng.random(scores.shape) < expit(scores - 5.3)
     calibrator = pj.fit_segments(scores[0], labels[0], which, pooling="partial")
-    drift = pj.estimate_drift(calibrator, scores[1], labels[1], which)
+    drift = pj.inference.estimate_drift(calibrator, scores[1], labels[1], which)
     assert max(-drift.lasting, drift.lasting - 1) < 2 * drift.lasting_error
 
 
@@ -453,7 +462,7 @@ def test_a_search_for_the_share_that_does_not_converge_is_heard(two, monkeypatch
     monkeypatch.setattr(searches, "_MOST_ASCENTS", 0)
     monkeypatch.setattr(drift_model, "_START", 5.0)
     with pytest.warns(RuntimeWarning, match="pooling: the search for the population did not conv"):
-        drift = pj.estimate_drift(earlier, *two[1])
+        drift = pj.inference.estimate_drift(earlier, *two[1])
     assert drift.calibrator.population.status == Status.MAX_ITERATIONS
 
 

@@ -516,7 +516,7 @@ def test_temperatures_stay_temperatures_after_a_shift(rng, unknown):
         fitted = robust_covariance(fitted, *rows, clusters=days, options=options)
     shifted = fitted.shift_prior(from_rate=0.5, to_rate=0.3)
     with pytest.raises(ValueError, match=r"from_rate: .* of temperatures"):
-        pj.estimate_rates(shifted, scores, segments)
+        pj.inference.estimate_rates(shifted, scores, segments)
     with pytest.raises(ValueError, match="calibrator: expected sigmoids, got temperatures"):
         update(shifted, scores, labels, segments)
     with pytest.raises(ValueError, match=r"drift: .* for temperatures, which have no B, got 0.3"):
@@ -707,7 +707,7 @@ def test_bands_hold_curves_that_move(pooling, rows):
 def test_the_drift_of_two_periods():
     first, second, third = ((f, y, which) for f, y, which in NIGHTS)
     calibrator = pj.fit_segments(*first, pooling="partial")
-    drift = pj.estimate_drift(calibrator, *second)
+    drift = pj.inference.estimate_drift(calibrator, *second)
     nothing = replace(drift, lasting=0.0)
     alone = update(calibrator, *third, drift=nothing).population.likelihood_precision
     np.testing.assert_allclose(
