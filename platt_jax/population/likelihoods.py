@@ -38,6 +38,13 @@ class Likelihoods(NamedTuple):
         return _from_moments(posteriors.segments, population)
 
     @classmethod
+    def of_normals(cls, posteriors: Normals, population: Normals) -> "Likelihoods":
+        """The likelihoods that give these posteriors (K,) under one population."""
+        inverse = np.linalg.inv(population.factor)
+        moments = NormalMoments(posteriors.mean - population.mean, posteriors.covariance)
+        return _from_moments(moments.transformed(inverse), population)
+
+    @classmethod
     def from_arrays(cls, precision: NDArray[Any], pull: NDArray[Any]) -> Self:
         """From the precisions (K, 2, 2), and the precisions times the means (K, 2)."""
         return cls(Symmetric.of(precision.astype(float)), *pull.astype(float).T)

@@ -169,26 +169,34 @@ def searched(
 
     The segments that are returned have (A, B) less the effects of their covariates.
     """
-    found = estimated(segments, center, start, nodes, progress)
     number, z = len(segments.segments.keys), design.standardized
     coefficients = np.zeros((len(design.center), 2))
+    # The search begins where it does without covariates: with some that say nothing it is the same.
+    population, begin = start, start
+    own = Likelihoods.of_normals(_first(number, nodes), start)
+    found: Any = None
     for rounds in range(_MOST_ROUNDS + 1):
-        own, population = places.fetched(found.at.likelihoods), found.population
-        own = jax.tree.map(lambda x: x[:number], own)
         step = _step(z, own, population, center, coefficients, segments.total)
-        if step.decrement <= _NEAR or rounds == _MOST_ROUNDS:
-            break
+        if found is not None:
+            if step.decrement <= _NEAR or rounds == _MOST_ROUNDS:
+                break
+            # From a spread near 0 the way up is long.
+            near = found.status == Status.CONVERGED
+            covariance = population.covariance if near else start.covariance
+            begin = normals(population.mean + step.by[0], covariance)
         coefficients = coefficients + step.by[1:]
         segments = segments._replace(effects=z @ coefficients)
         own = displaced(own, -(z @ step.by[1:]))
-        # From a spread near 0 the way up is long.
-        near = found.status == Status.CONVERGED
-        covariance = population.covariance if near else start.covariance
-        begin = normals(population.mean + step.by[0], covariance)
         found = estimated(segments, center, begin, places.placed(own.under(begin)), progress)
+        own, population = _first(number, found.at.likelihoods), found.population
     if step.decrement > _NEAR:
         found = found._replace(status=Status.MAX_ITERATIONS)
     return segments, found, Regression(design, coefficients, step.covariance)
+
+
+def _first(number: int, tree: Any) -> Any:
+    """On the host, without the segments that are added on a device."""
+    return jax.tree.map(lambda x: x[:number], places.fetched(tree))
 
 
 def displaced(own: Likelihoods, by: NDArray[np.float64]) -> Likelihoods:
