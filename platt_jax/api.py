@@ -237,6 +237,8 @@ def fit_segments(
             a line for each segment: its id in a column "segment" or in the index, else columns of
             numbers and of categories; or (K, P) numbers in the order of the distinct ids. "rows" is
             the logarithm of a segment's number of rows. `population.coefficients` has the result.
+            A code for a missing number, such as -9999, leaves little of its column's coefficient:
+            a column of categories has room for what is not known.
         curve: the kind of curve. "sigmoid" is Platt scaling. Two kinds are for scores that are
             log-odds, and are sigmoids too: "shift" fits B alone with A = -1, and "temperature" A
             alone with B = 0, to labels without Platt's targets. Others are "quadratic", "beta" (for

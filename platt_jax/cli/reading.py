@@ -7,6 +7,7 @@ and clusters. The scores of classes are several columns, which are stacked to an
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -306,11 +307,21 @@ def read_rows(
 
 
 def _numbers_or_text(texts: Any) -> Any:
-    """Numbers, with NaN for what is missing, if all others are numbers; else the texts."""
-    missing = csvio.are_missing(np.char.strip(texts))
+    """A column of covariates by segment: numbers, NaN where missing, or else categories.
+
+    Digits after a leading 0, as in postal codes, are a category.
+    """
+    words, code = np.unique(np.char.strip(texts), return_inverse=True)
+    missing = csvio.are_missing(words)
     try:
-        return np.where(missing, "nan", texts).astype(float)
+        if any(re.match(r"[+-]?0\d", word) for word in words.tolist()):
+            raise ValueError
+        return np.array([csvio.number(x) for x in np.where(missing, "nan", words).tolist()])[code]
     except ValueError:
+        if missing.any():
+            raise ValueError(
+                f"--covariate: expected a category in each row, got {str(words[missing][0])!r}"
+            ) from None
         return texts
 
 
@@ -328,7 +339,8 @@ def covariates(arguments: argparse.Namespace, rows: dict[str, Any]) -> Any:
         if name in table:
             raise ValueError(f"--covariate: expected another name than {name!r}, which is taken")
         values = np.asarray(column)
-        differs = values != values[first][codes]
+        # A missing number, which is no number equal to itself, is refused by `fit_segments`.
+        differs = (values != values[first][codes]) & (values == values)
         if differs.any():
             segment = tables.name(keys, codes[np.argmax(differs)])
             raise ValueError(

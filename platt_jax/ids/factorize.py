@@ -65,13 +65,13 @@ def factorize(segments: Ids) -> Factorized:
     if 0 <= low <= few - length:
         return Factorized(segments, 0, int(low) + length, None)
     as_they_are = Factorized(segments, low, length, None)
-    return as_they_are if length <= few else _compact(as_they_are)
+    return as_they_are if length <= few else compact(as_they_are)
 
 
 def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """Distinct ids, ascending if they can be sorted, and the place of each value among them."""
     if values.dtype.names is not None:
-        rows = factorize(split_columns(values))
+        rows = compact(factorize(split_columns(values)))
         return rows.named(np.arange(rows.numbers)), rows.of(slice(None))
     if values.dtype != object:
         return np.unique(values, return_inverse=True)
@@ -111,13 +111,13 @@ def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Int
     list(ordered_map(pair, row_slices(len(pairs))))
     numbers = left.numbers * right.numbers
     if numbers <= max(_TABLE, 4 * len(pairs)):
-        closed_up = _compact(Factorized(pairs, 0, numbers, None))
+        closed_up = compact(Factorized(pairs, 0, numbers, None))
         return closed_up, closed_up.named(np.arange(closed_up.numbers))
     distinct, codes = np.unique(pairs, return_inverse=True)
     return Factorized(codes, 0, len(distinct), None), distinct
 
 
-def _compact(wide: Factorized) -> Factorized:
+def compact(wide: Factorized) -> Factorized:
     """The same rows without unused numbers."""
     present = np.zeros(wide.numbers, bool)
     for piece in row_slices(len(wide.ids)):

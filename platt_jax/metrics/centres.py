@@ -10,7 +10,7 @@ from platt_jax.arrays import Floats, Integers
 from platt_jax.caller import Caller
 from platt_jax.columns import Column, takes_columns
 from platt_jax.groups import Groups
-from platt_jax.ids.factorize import factorize
+from platt_jax.ids.factorize import compact, factorize
 from platt_jax.metrics.centre_population import (
     UNKNOWN,
     CentreRows,
@@ -142,7 +142,7 @@ def summarize_centres(
         raise ValueError("proba: expected rows, got none")
     if not from_logits:
         validation.require_probabilities(values, "proba", validation.IF_LOGITS)
-    numbered = factorize(ids.read_rows(segments, len(values)))
+    numbered = compact(factorize(ids.read_rows(segments, len(values))))
     number = numbered.of(slice(None))
     given = validation.labelled_rows(values, labels, weights, "proba")
     y, w, spoilt = (x.reshape(-1) for x in given.flat())

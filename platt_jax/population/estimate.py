@@ -86,7 +86,7 @@ def estimate_population(
     if covariates is None:
         found = estimated(standardized, mean, start, nodes, progress)
     else:
-        design = Design.of(covariates, segments.keys, fit, segments.total)
+        design = Design.of(covariates, segments.keys, fit, standardized.left_out, segments.total)
         standardized, found, regression = searched(
             standardized, design, mean, start, nodes, progress
         )

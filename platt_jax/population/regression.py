@@ -41,23 +41,32 @@ _NEAR = 0.05  # length of a step that is not worth taking, in standard errors
 class Design(NamedTuple):
     """The covariates of K segments in units of their standard deviations, or larger ones.
 
-    Segments without rows say nothing of these, nor of the spread of the covariates.
+    Segments without rows, and those that are left out of the population, say nothing of these, nor
+    of the spread of the covariates.
     """
 
     columns: tuple[CovariateColumn, ...]
     values: NDArray[np.float64]  # (K, P), as given
     center: NDArray[np.float64]  # (P,)
     scale: NDArray[np.float64]  # (P,)
-    used: NDArray[np.bool_]  # (K,), whether a segment has rows
+    used: NDArray[np.bool_]  # (K,), whether a segment says something of the population
 
     @classmethod
-    def of(cls, given: GivenCovariates, keys: NDArray[Any], fit: Fit, total: Total) -> "Design":
+    def of(
+        cls,
+        given: GivenCovariates,
+        keys: NDArray[Any],
+        fit: Fit,
+        left_out: NDArray[np.bool_] | None,
+        total: Total,
+    ) -> "Design":
         """The lines of these segments, or the logarithms of their numbers of rows."""
         rows = np.asarray(fit.n_pos + fit.n_neg, float)
-        used = rows > 0
+        has_rows = rows > 0
+        used = has_rows if left_out is None else has_rows & ~left_out
         if isinstance(given, str):
             columns: tuple[CovariateColumn, ...] = (LOG_ROWS,)
-            values = np.log(np.where(used, rows, 1))[:, None]
+            values = np.log(np.where(has_rows, rows, 1))[:, None]
         else:
             columns, values = given.of(keys, total)
         x = values[used]
@@ -65,7 +74,7 @@ class Design(NamedTuple):
         center = np.array(sums) / max(number, 1)
         scale = np.sqrt(total(((x - center) ** 2).sum(0)) / max(number, 1))
         if isinstance(given, str):
-            values = np.where(used[:, None], values, center)
+            values = np.where(has_rows[:, None], values, center)
         differ = scale > _ALIKE * np.abs(center)  # the mean of equal numbers is off by rounding
         scale = np.where(differ, scale, 1)
         # A segment far from all others, or the only one of a category, has no free coefficient.

@@ -206,7 +206,7 @@ def _column(name: str, values: Column, number: int) -> NDArray[Any]:
     what = f"covariates, column {name!r}"
     numbers = None if _are_categories(values) else floats(values)
     if numbers is None:
-        numbers = np.asarray(values)
+        numbers = np.asarray(validation.plain(values))
     text = [isinstance(x, str) for x in numbers.ravel()] if numbers.dtype.kind == "O" else []
     if not _are_categories(values) and not any(text) and numbers.dtype.kind not in "US":
         read: NDArray[Any] = validation.numbers(numbers, what).astype(float)

@@ -24,7 +24,11 @@ from platt_jax.results.equality import ComparedByValue
 from platt_jax.results.fit import Fit
 from platt_jax.results.population import Population
 from platt_jax.results.probabilities import variance_of_logit
-from platt_jax.results.segment_calibrator import SegmentCalibrator, require_segment_calibrator
+from platt_jax.results.segment_calibrator import (
+    SIZES,
+    SegmentCalibrator,
+    require_segment_calibrator,
+)
 from platt_jax.results.sigmoid import Sigmoid
 from platt_jax.results.tables import counted
 from platt_jax.status import Flag, Status
@@ -167,6 +171,9 @@ def drift_between(
         uncertainty(weight, pooled, [x.fallback_covariance for x in both]),
         "partial",
         population,
+        nights=tuple(dict.fromkeys((*first.nights, *second.nights))),
+        events=tuple(dict.fromkeys(x for of in both for x in of.events if x != SIZES)),
+        options=second.options,
     )
     shift = _population(second).mean - _population(first).mean
     return Drift(lasting, error, population.covariance, shift, calibrator)

@@ -114,7 +114,8 @@ def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | 
         (Flag.OUTLIER, far | (new_far & outweighed)),
     ):
         flags = raised(flags, flag, up)
-    return replace(new, n_pos=n_pos, n_neg=n_neg, flags=np.where(known, flags, new.flags))
+    had_rows = known & (earlier.n_pos + earlier.n_neg > 0)
+    return replace(new, n_pos=n_pos, n_neg=n_neg, flags=np.where(had_rows, flags, new.flags))
 
 
 def raised(flags: Array, flag: Flag, up: Any) -> NDArray[Any]:

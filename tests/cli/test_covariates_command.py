@@ -70,3 +70,42 @@ def test_refused(shops, capsys, words, told):
         status = error.code
     assert status == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "values, categories",
+    [(["1_0", "1_1"], ("1_0", "1_1")), (["01234", "1234"], ("01234", "1234")), (["1e0", "2"], ())],
+)
+def test_texts_that_python_would_read_as_equal_numbers_are_categories(
+    values, categories, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    _write(values)
+    assert run("rows.csv --covariate kind") == 0
+    (column,) = pj.load("c.npz").population.covariates.columns
+    assert column.categories == categories
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [
+        (["own", ""], "--covariate: expected a category in each row, got ''"),
+        (["1", ""], "column 'kind': expected finite numbers below 1e100, got nan for segment 's1'"),
+    ],
+)
+def test_what_is_missing_is_no_category(values, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _write(values)
+    assert run("rows.csv --covariate kind") == 2
+    assert told in capsys.readouterr().err
+
+
+def _write(kinds):
+    """rows.csv, with the kinds in turn."""
+    rng = np.random.default_rng(0)
+    lines = ["f,y,shop,kind"]
+    for i in range(600):
+        shop = i % 30
+        lines.append(f"{rng.normal():.3f},{i // 30 % 2},s{shop},{kinds[shop % 2]}")
+    with open("rows.csv", "w") as file:
+        file.write("\n".join(lines))

@@ -301,3 +301,15 @@ def test_centres_of_one_probability_have_no_slope(rng):
         np.full(300, 0.3), rng.random(300) < 0.3, centres
     ).overall
     assert np.isfinite(overall["value"][:2]).all() and np.isnan(overall["value"][2:]).all()
+
+
+def test_ids_that_no_row_has_are_no_centres(rng):
+    pd = pytest.importorskip("pandas")
+    proba, labels, which = rng.uniform(0.1, 0.9, 300), rng.random(300) < 0.5, np.arange(300) % 3
+    expected = pj.metrics.summarize_centres(proba, labels, which)
+    few = pd.Categorical.from_codes(which * 2, ["a", "b", "c", "d", "e"])
+    for ids, keys in ((10 * which, [0, 10, 20]), (few, ["a", "c", "e"])):
+        found = pj.metrics.summarize_centres(proba, labels, ids)
+        assert found["segment"].tolist() == keys
+        assert found["status"].tolist() == expected["status"].tolist()
+        np.testing.assert_allclose(found["slope"], expected["slope"])

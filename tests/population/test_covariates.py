@@ -482,3 +482,35 @@ def test_covariates_that_are_all_equal_leave_the_population_as_it_is():
     found = fitted((scores, labels, which), "rows")
     np.testing.assert_allclose(found.population.covariance, plain.population.covariance, rtol=1e-9)
     np.testing.assert_allclose(found.fit.B, plain.fit.B, rtol=1e-9)
+
+
+def test_a_masked_number_is_missing(known):
+    z, rows, _ = known
+    hidden = np.where(np.arange(SEGMENTS) == 3, -999.0, z[:, 0])
+    masked = np.ma.masked_array(hidden, hidden == -999)
+    table = {"segment": np.arange(SEGMENTS), "x0": masked, "x1": z[:, 1]}
+    with pytest.raises(ValueError, match=r"column 'x0': expected finite.* for segment 3"):
+        fitted(rows, table)
+
+
+def test_a_segment_that_is_left_out_says_nothing_of_the_covariates():
+    z, (scores, labels, which) = drawn(1)
+    coded = np.where(which == 5, 1e4 * scores, scores)  # in another unit
+    others = which != 5
+    answers = []
+    for value in (z[5, 0], -9999.0):
+        given = np.where(np.arange(SEGMENTS)[:, None] == 5, [value, z[5, 1]], z)
+        with pytest.warns(RuntimeWarning, match="scores lie over 100 times as far out"):
+            made = fitted((coded, labels, which), given)
+        assert made.population.left_out(made.fit.flags).tolist() == (np.arange(80) == 5).tolist()
+        answers.append(made.predict_proba(scores[others], which[others]))
+    np.testing.assert_allclose(*answers, rtol=1e-4)  # the searches end within their tolerance
+
+
+def test_flags_of_segments_that_had_no_rows_are_of_the_new_ones(known):
+    _, _, calibrator = known
+    names = [x.name for x in calibrator.population.covariates.columns]
+    table = {"segment": [900, 901], **{name: [0.0, 1.0] for name in names}}
+    rows = [1.0, 2, 3, -1, -2, 5, 5, 5], [1, 1, 1, 0, 0, 1, 0, 1], [900] * 5 + [901] * 3
+    updated = pj.update(calibrator.with_segments(table), *rows)
+    assert updated.table()["flags"][-2:].tolist() == ["SEPARABLE", "CONSTANT_SCORES"]

@@ -28,6 +28,7 @@ ROUNDING = 2e-7
 RELATIONS = {
     "rows permuted": Relation(changes.permuted, to=ROUNDING),
     "segments renamed": Relation(changes.renamed, to=ROUNDING),
+    "ids with gaps": Relation(changes.with_gaps, to=ROUNDING),
     "a segment dropped": Relation(changes.dropped, alone=True),
     "half of the segments": Relation(changes.halved, alone=True),
     "weights of a segment x 1e300": Relation(changes.heavy, alone=True),

@@ -492,3 +492,19 @@ def test_the_mean_of_sigmoids_is_the_pooled_curve(two, variance, B):
     scores = center + spread * np.array([-1, 1])
     made = mean_probability(scores, np.tile([*mean, variance, 0, variance], (2, 1)))
     np.testing.assert_allclose(made, calibrator.fallback.predict_proba(scores), rtol=1e-9)
+
+
+def test_what_lasts_has_the_nights_and_the_options_of_both():
+    first, second = periods(0, np.full(40, 30), 0.5)
+    options = pj.Options(non_finite="omit")
+    known = pj.update(
+        pj.fit_segments(*first, pooling="partial", options=options), *second, night="Monday"
+    )
+    lasting = pj.inference.estimate_drift(known, *first, options=options).calibrator
+    assert lasting.nights == ("Monday",) and lasting.options == options
+    with pytest.raises(ValueError, match="Monday"):
+        pj.update(lasting, *second, night="Monday")
+    offset = np.ones(len(first[0]))
+    known = pj.fit_segments(*first, pooling="partial", offset=offset)
+    lasting = pj.inference.estimate_drift(known, *second, offset=np.ones(len(second[0])))
+    assert "offset" in lasting.calibrator.events

@@ -792,3 +792,21 @@ def test_options_of_other_curves_than_the_calibrators_are_refused(
     )
     with pytest.raises(ValueError, match=message):
         pj.update(calibrator, scores, labels, segments, options=pj.Options(**given))
+
+
+@pytest.mark.parametrize("pooling", ["none", "partial", "complete"])
+def test_ids_of_one_column_are_as_plain_ones(pooling):
+    """As tuples, and with gaps that no row fills."""
+    (f, y, which), later = NIGHTS[0], NIGHTS[1]
+    new = 3 * np.where(later[2] == 5, 70, later[2])
+
+    def of_one(ids):
+        return ids.astype([("shop", ids.dtype)])
+
+    expected = pj.update(pj.fit_segments(f, y, 3 * which, pooling=pooling), *later[:2], new)
+    found = pj.fit_segments(f, y, of_one(3 * which), pooling=pooling)
+    found = pj.update(found, *later[:2], of_one(new))
+    assert found.keys["shop"].tolist() == expected.keys.tolist()
+    np.testing.assert_array_equal(
+        found.predict_proba(f, of_one(3 * which)), expected.predict_proba(f, 3 * which)
+    )
