@@ -32,6 +32,8 @@ _ROUNDED = 8
 # A pivot below so many roundings of its diagonal entry is 0: the rows do not tell its parameter
 # from the parameters before it.
 _ALIASED = 64
+# By how much the log-odds of rows far out change in a step without curvature.
+_SLIDE = 16.0
 # The mean square of a function at the rows with curvature, as a share of its largest square, below
 # which all of these are at one place.
 _FAR = 1e-6
@@ -64,6 +66,14 @@ class Sums(NamedTuple):
 
     gradient: list[jax.Array]  # by each of P parameters
     hessian: list[list[jax.Array]]  # lower triangle: row j has j + 1 entries
+
+
+class _Step(NamedTuple):
+    """Newton's step of P parameters, for each problem."""
+
+    by: list[jax.Array]
+    aliased: list[jax.Array]  # which are held, or have no curvature of their own
+    slides: jax.Array  # whether one has no curvature, but a slope
 
 
 class CurveState(NamedTuple):
@@ -178,8 +188,8 @@ def _trial(features: Features, state: CurveState) -> list[jax.Array]:
 
 
 def _allowed_step(
-    features: Features, theta: list[jax.Array], at: Sums
-) -> tuple[list[jax.Array], jax.Array]:
+    features: Features, theta: list[jax.Array], at: Sums, limits: Limits
+) -> tuple[_Step, jax.Array]:
     """Newton's step, and its longest allowed length.
 
     Parameters that may not be negative are held at 0 where the step would make them so, as in
@@ -187,13 +197,14 @@ def _allowed_step(
     """
     one = jnp.ones_like(theta[0])
     held = [one < 0] * len(theta)
+    step = _newton_step(at, held, limits)
     if not features.not_negative:
-        return _newton_step(at, held)[0], one
-    step, _ = _newton_step(at, held)
+        return step, one
     for _ in theta[1:]:
-        held[1:] = [h | ((x <= 0) & (d < 0)) for h, x, d in zip(held, theta, step, strict=True)][1:]
-        step, _ = _newton_step(at, held)
-    for x, d in zip(theta[1:], step[1:], strict=True):
+        triples = zip(held, theta, step.by, strict=True)
+        held[1:] = [h | ((x <= 0) & (d < 0)) for h, x, d in triples][1:]
+        step = _newton_step(at, held, limits)
+    for x, d in zip(theta[1:], step.by[1:], strict=True):
         one = jnp.minimum(one, jnp.where(d < 0, x / jnp.where(d < 0, -d, 1), 1))
     return step, one
 
@@ -221,8 +232,8 @@ def _decide(
     moves = [new - old for new, old in zip(theta, state.theta, strict=True)]
     accepted = finite & (first | _proves_decrease(moves, state.at, at, limits))
 
-    step, longest = _allowed_step(features, theta, at)
-    downhill = -sum(g * d for g, d in zip(gradient, step, strict=True))
+    step, longest = _allowed_step(features, theta, at, limits)
+    downhill = -sum(g * d for g, d in zip(gradient, step.by, strict=True))
     decrement = jnp.sqrt(jnp.maximum(downhill, 0))
     tol: Any = options.tol  # filled in by `with_tol`
     iterations = state.iterations + jnp.where(first, 0, 1)
@@ -230,7 +241,7 @@ def _decide(
     near &= _certain(theta, step, at, limits)
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     ended = jnp.where(near, int(Status.CONVERGED), exhausted)
-    moved = CurveState(theta, step, longest, at, ended, iterations)
+    moved = CurveState(theta, step.by, longest, at, ended, iterations)
     length = state.length / 2
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     failed = jnp.where(first, int(Status.NON_FINITE), failed)
@@ -257,16 +268,16 @@ def _proves_decrease(moves: list[jax.Array], before: Sums, at: Sums, limits: Lim
     return rise - curvature * backward_share(most) <= _ARMIJO * slope
 
 
-def _certain(theta: list[jax.Array], step: list[jax.Array], at: Sums, limits: Limits) -> jax.Array:
+def _certain(theta: list[jax.Array], step: _Step, at: Sums, limits: Limits) -> jax.Array:
     """Whether a small decrement shows that the optimum is near, as in `platt_jax.solver.stopping`.
 
     No log-odds may change by more than a half, unless a parameter that is far from 0 hardly
     changes: rows that it moves farther have no curvature left. And far rows without curvature must
     not hide what tells the parameters apart: at the others all functions are then small beside the
-    largest.
+    largest. And no parameter may have a slope, but no curvature.
     """
-    certain = jnp.ones_like(theta[0], bool)
-    functions = zip(theta, step, limits.largest, undetermined(at), strict=True)
+    certain = ~step.slides
+    functions = zip(theta, step.by, limits.largest, undetermined(at), strict=True)
     for j, (x, d, largest, aliased) in enumerate(functions):
         moved = jnp.abs(d)
         certain &= (moved * largest <= 0.5) | (1024 * moved <= jnp.abs(x))
@@ -275,26 +286,36 @@ def _certain(theta: list[jax.Array], step: list[jax.Array], at: Sums, limits: Li
     return certain
 
 
-def _newton_step(at: Sums, held: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
-    """-H^-1 g by an L D L' factorization; and which parameters are held or cannot be told apart."""
+def _newton_step(at: Sums, held: list[jax.Array], limits: Limits) -> _Step:
+    """-H^-1 g by an L D L' factorization.
+
+    A parameter whose pivot is rounding does not move if the gradient says nothing of it either, as
+    where two functions are equal. Otherwise the rows that tell of it are far out, where the loss is
+    a straight line: it moves until their log-odds change by `_SLIDE`, or less.
+    """
     number, eps = len(held), jnp.finfo(at.gradient[0].dtype).eps
     left = [[at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
-    right, aliased = [-g for g in at.gradient], []
+    right, aliased, slides = [-g for g in at.gradient], [], []
+    rounding = [_ROUNDED * eps * limits.weight * largest for largest in limits.largest]
     zero = jnp.zeros_like(at.gradient[0])
     for k in range(number):
         lost = held[k] | (left[k][k] <= _ALIASED * eps * at.hessian[k][k])
         aliased.append(lost)
+        slides.append(lost & ~held[k] & (jnp.abs(right[k]) > rounding[k]))
         over = jnp.where(lost, 0, 1 / jnp.where(lost, 1, left[k][k]))
         for i in range(k + 1, number):
             ratio = left[i][k] * over
             left[i] = [left[i][j] - ratio * left[k][j] for j in range(number)]
             right[i] = right[i] - ratio * right[k]
+            rounding[i] = rounding[i] + jnp.abs(ratio) * rounding[k]
     solution = [zero] * number
     for i in reversed(range(number)):
         known = sum((left[i][j] * solution[j] for j in range(i + 1, number)), start=zero)
         pivot = jnp.where(aliased[i], 1, left[i][i])
-        solution[i] = jnp.where(aliased[i], 0, (right[i] - known) / pivot)
-    return solution, aliased
+        unit = jnp.where(slides[i], limits.largest[i], 1)
+        slide = jnp.where(slides[i], jnp.sign(right[i]) * _SLIDE / unit, 0)
+        solution[i] = jnp.where(aliased[i], slide, (right[i] - known) / pivot)
+    return _Step(solution, aliased, jnp.any(jnp.stack(slides), axis=0))
 
 
 def last_point(features: Features, state: CurveState) -> list[jax.Array]:
@@ -306,4 +327,6 @@ def last_point(features: Features, state: CurveState) -> list[jax.Array]:
 
 def undetermined(at: Sums) -> list[jax.Array]:
     """Which parameters the rows do not tell from those before."""
-    return _newton_step(at, [jnp.zeros_like(at.gradient[0], bool)] * len(at.gradient))[1]
+    zero, number = jnp.zeros_like(at.gradient[0]), len(at.gradient)
+    whatever = Limits(zero, (), [zero + 1] * number, ())
+    return _newton_step(at, [zero > 0] * number, whatever).aliased

@@ -8,8 +8,7 @@ import pytest
 import platt_jax as pj
 from platt_jax.curves import Isotonic
 from platt_jax.execution.class_rows import ClassRows
-from platt_jax.inference import choose_curve
-from platt_jax.inference.choose_curve import first_as_good
+from platt_jax.inference.choose_curve import expected_loss, first_as_good
 
 KINDS = ("sigmoid", "quadratic", "isotonic")
 
@@ -83,8 +82,8 @@ def test_the_loss_to_expect_is_not_the_least_of_several():
     # Of two folds, two rows each, either kind is best in one: the other fold chooses the wrong one.
     by_fold = np.array([[1.0, 1.0, 2.0, 2.0], [2.0, 2.0, 1.0, 1.0]])
     rows, fold = np.arange(4), np.array([0, 0, 1, 1])
-    assert choose_curve.expected_loss(rows, np.ones(4), by_fold, fold) == 2.0
-    assert choose_curve.expected_loss(rows, np.array([1, 1, 5, 5.0]), by_fold, fold) == 2.0
+    assert expected_loss(rows, np.ones(4), by_fold, fold) == 2.0
+    assert expected_loss(rows, np.array([1, 1, 5, 5.0]), by_fold, fold) == 2.0
 
 
 def test_a_nan_is_as_bad_as_infinity():
