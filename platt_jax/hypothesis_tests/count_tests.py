@@ -44,6 +44,10 @@ _FEW_LABELS = 10
 _TIED = 1e-9
 # Rows of all tests that are computed together, to stay in a cache.
 _AT_ONCE = 1 << 12
+# The most rows, and the least distance of the farthest in half-widths between the ends, for which
+# curves that hardly differ at the ends are added up; and how far these move the farthest row.
+_FEW_ROWS, _FAR_OUT, _MOVED = 40, 30.0, np.arange(-12.0, 13.0)
+_FLAT_POINTS = np.linspace(-8, 8, 257)  # between the ends' log-odds, in standard deviations
 # How much less than at the mode the log density is at the farthest curves. The first search tells
 # tails of at least LARGE, the others, with so many nodes and points of a fine grid at each end,
 # tails of 1e-12.
@@ -157,9 +161,57 @@ def _two_sided(
         rising = numbers.rising == above[:, None]
         curves = _curves(at.of(which), fitted.of(which), rising[which])
         chosen = _Chosen(which, side[which], np.maximum(least[which], 1), curves)
-        total[which] += _segment_tails(alike, chosen, numbers.shock_variance)
+        tails = _segment_tails(alike, chosen, numbers.shock_variance)
+        if side is observed:
+            tails = np.maximum(tails, _by_flat_curves(rows, at, which, curves))
+        total[which] += tails
         total[(most > 0) & (least <= 0)] += 1
     return np.minimum(total, 1)
+
+
+def _by_flat_curves(rows: UncertainRows, at: Ends, which: Ints, curves: Distribution) -> Floats:
+    """(T,) for each of these segments the probability of its labels and of a nearly flat curve.
+
+    The tail of the observed number is not below it. Where rows lie much farther out than the fitted
+    ones, few other curves are unsure of a label, and the nodes of a tail may miss these. It is 0
+    where rows are many, near, or dependent.
+    """
+    found = np.zeros(len(which))
+    K, place = len(at.center), rows.basis[0] - rows.basis[1]
+    farthest = np.zeros(K)
+    np.maximum.at(farthest, rows.owner, np.abs(place))
+    few = np.bincount(rows.owner, minlength=K) <= _FEW_ROWS
+    some = np.flatnonzero((few & (farthest >= _FAR_OUT))[which])
+    if rows.clusters is not None or not len(some):
+        return found
+    number = np.full(K, -1)
+    number[which[some]] = np.arange(len(some))
+    inside = number[rows.owner] >= 0
+    owner, farthest = number[rows.owner[inside]], farthest[which[some]]
+    level, density = _at_no_difference(type(curves)(*(x[some] for x in curves)))
+    z = level[owner] + (0.0 if rows.offset is None else rows.offset[inside])
+    moved, sign = place[inside] / farthest[owner], np.where(rows.labels[inside] > 0, -1.0, 1.0)
+    for x in _MOVED:
+        log_proba = -np.logaddexp(0, sign * (z + x * moved))
+        found[some] += np.exp(np.bincount(owner, log_proba, len(some)))
+    found[some] *= density * 2 / farthest
+    return found
+
+
+def _at_no_difference(curves: Distribution) -> tuple[Floats, Floats]:
+    """Of curves with equal log-odds at both ends: the mean of these, and the density."""
+    center, scale = curves.center(), curves.scale()
+    reach = scale.max(1)[:, None]
+    middle, half = center.mean(1)[:, None], np.ptp(center, axis=1)[:, None] / 2
+    x = middle + _FLAT_POINTS * (reach + half / 8)
+    log_density = curves.log_density(np.repeat(x[:, None], 2, axis=1))
+    each = np.exp(log_density - log_density.max(-1, keepdims=True))
+    step = np.diff(x[:, :2], axis=1)
+    each /= each.sum(-1, keepdims=True) * step[..., None]
+    both = each.prod(1)
+    density = both.sum(1)
+    level = (both * x).sum(1) / np.where(density > 0, density, 1)
+    return level, density * step[:, 0]
 
 
 def _curves(at: Ends, fitted: SegmentPosteriors, rising: Bools) -> Distribution:
