@@ -18,6 +18,7 @@ from platt_jax.cluster.tasks import (
     EngineColumns,
     Shifts,
     Summary,
+    among_all,
     check_columns,
     loaded,
     predict_part,
@@ -63,10 +64,10 @@ class ClusterCalibrator:
         self._large = first = loaded(pickle.dumps(summaries[0].large), shifts)
         self.fallback: Sigmoid | None = getattr(first, "fallback", None)
         self.fallback_covariance: NDArray[Any] | None = getattr(first, "fallback_covariance", None)
-        population = first.population
-        self.population: Population | None = population and population.only(
-            np.zeros(len(first), bool)
-        )
+        each = [part.shares for part in summaries if part.shares is not None]
+        self._shares = np.sum(each, axis=0) if each else None
+        none = first.only(np.zeros(len(first), bool))
+        self.population: Population | None = among_all(none, self._shares).population
 
     def __len__(self) -> int:
         return int(self._counts[0])
@@ -162,7 +163,8 @@ class ClusterCalibrator:
         names = self._names._replace(label=label, weight=None, large=self._names.large[:0])
         check_columns(self._engine.schema(rows), names)
         schema = pa.schema([*self._ids, *TESTED])
-        given = {"shifts": self._shifts, "names": names, "large": self._large}
+        given: dict[str, Any] = {"shifts": self._shifts, "names": names, "large": self._large}
+        given["shares"] = self._shares
         task = partial(typed, schema, triage_part, **given, against=against)
         tested = self._engine.kept(self._engine.join(self._fitted, rows, names, task, schema))
         p = np.sort(self._engine.collect(tested, ["p_value"])["p_value"].to_numpy())

@@ -79,6 +79,7 @@ class Summary(NamedTuple):
     statuses: dict[str, int]
     flags: dict[str, int]
     smoothing: NDArray[np.float64]  # of its segments, see `smoothing`
+    shares: NDArray[np.float64] | None  # of its segments, see `Population.shares`
 
 
 class FittedPart(NamedTuple):
@@ -180,7 +181,26 @@ def _summary(calibrator: SegmentCalibrator, large: NDArray[Any]) -> Summary:
         status_counts(fit.status),
         flag_counts(fit.flags),
         smoothing(fit),
+        _shares(calibrator),
     )
+
+
+def _shares(calibrator: SegmentCalibrator) -> NDArray[np.float64] | None:
+    population = calibrator.population
+    if population is None or not population.estimated:
+        return None
+    alone = replace(population, elsewhere=None)
+    return alone.shares(np.asarray(calibrator.fit.n_pos + calibrator.fit.n_neg))
+
+
+def among_all(
+    calibrator: SegmentCalibrator, shares: NDArray[np.float64] | None
+) -> SegmentCalibrator:
+    """The calibrator of some segments, whose population knows the shares of all."""
+    population, own = calibrator.population, _shares(calibrator)
+    if population is None or own is None or shares is None:
+        return calibrator
+    return calibrator._replaced(population=replace(population, elsewhere=shares - own))
 
 
 def typed(schema: pa.Schema, task: Callable[..., pa.Table], *given: Any, **more: Any) -> pa.Table:
@@ -268,10 +288,14 @@ def triage_part(
     shifts: Shifts,
     names: EngineColumns,
     large: SegmentCalibrator,
+    shares: NDArray[np.float64] | None,
     against: Literal["fit", "predictions"],
 ) -> pa.Table:
-    """The tests of the segments of a part's rows, without q-values; `shifts` are as in `loaded`."""
-    small = loaded(calibrator, shifts)
+    """The tests of the segments of a part's rows, without q-values; `shifts` are as in `loaded`.
+
+    `shares` are those of the segments of all parts.
+    """
+    small, large = (among_all(x, shares) for x in (loaded(calibrator, shifts), large))
     id_fields = [table.schema.field(name) for name in names.segment]
     found = [pa.schema([*id_fields, *TESTED]).empty_table()]
     split = split_large(table, names.segment, large.keys)

@@ -15,7 +15,7 @@ from platt_jax.hypothesis_tests.curve_distributions import ends
 from platt_jax.population.gaussians import NormalMoments
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.fit import Fit
-from platt_jax.results.population import Population
+from platt_jax.results.population import PARAMETERS, Population
 from platt_jax.results.segment_calibrator import SegmentCalibrator
 
 # Probability that the population is wider than allowed for.
@@ -27,7 +27,6 @@ _TIMES_MEAN = np.log(_DOUBT) ** 2 / 2
 # its own rows dominate: if the widest population raises its variance by at most _GROWTH.
 _LEAST_FREEDOM = 1
 _GROWTH = 1.0
-_PARAMETERS = 2
 # Least number of rows for a fit without a population.
 LEAST_ROWS = 5
 
@@ -126,8 +125,7 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
     S, M = (to @ x @ to.T for x in (population.covariance, population.mean_covariance))
     rows = population.likelihood_precision, population.likelihood_pull
     own = Likelihoods.from_arrays(*rows).transformed(to).precision.matrices
-    weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
-    number, freedom = _effective_number(np.einsum("kij,ji->k", weight, M) / 2, fit, population)
+    number, freedom = _effective_number(fit, population)
     more = most_times(freedom)
     wide = S + (more - 1) * number * M
     if averaged and freedom >= _LEAST_FREEDOM:
@@ -167,23 +165,21 @@ def _to_unit(population: Population) -> Floats:
     return to
 
 
-def _effective_number(share: Floats, fit: Fit, population: Population) -> tuple[float, float]:
+def _effective_number(fit: Fit, population: Population) -> tuple[float, float]:
     """The effective number of equal segments behind the population's mean, and degrees of freedom.
 
-    If the shares (J,) of the mean's precision do not add up to 1, `SegmentCalibrator.only` has left
-    out segments, which are assumed to be of like sizes.
+    Where the shares of the mean's precision do not add up to 1, as in a part of a cluster's
+    segments, the others are assumed to be of like sizes.
     """
-    if not share.sum() > 0:
+    share, squares, lost = population.shares(fit.n_pos + fit.n_neg)
+    if not share > 0:
         # The variance of the estimate of a variance S + D by K segments is 2 (S + D)^2 / K.
         errors = np.diag(population.covariance_errors), np.diag(population.mean_covariance)
         number = float(np.min(errors[0] ** 2 / (2 * errors[1] ** 2)))
-        return number, number - _PARAMETERS
-    share = share / max(1, share.sum())
-    rows = np.maximum(np.asarray(fit.n_pos + fit.n_neg, float), _PARAMETERS)
-    number = share.sum() / (share**2).sum()
-    lost = (share**2 * _PARAMETERS / rows).sum() / (share**2).sum()
+        return number, number - PARAMETERS
+    number = share * max(1, share) / squares
     coefficients = 1 if population.covariates is None else 1 + population.covariates.rank
-    return float(number), float(number * (1 - lost)) - _PARAMETERS * coefficients
+    return float(number), float(number * (1 - lost / squares)) - PARAMETERS * coefficients
 
 
 def most_times(freedom: float) -> float:

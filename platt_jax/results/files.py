@@ -42,6 +42,7 @@ from platt_jax.version import __version__
 _FORMAT = "platt_jax calibrator"
 # A change of the fields of a calibrator, or a new status or flag, must add a version.
 _VERSION = 1
+_ELSEWHERE = "population_elsewhere"
 # What is said of anything else.
 REFUSAL = "not a calibrator that platt_jax saved, or damaged"
 _HEADER_BYTES = 1 << 20  # maximum size; it holds the names of columns of ids
@@ -210,7 +211,7 @@ def assembled(
     if by_segment:
         fields += ["fallback_A", "fallback_B", "fallback_covariance"]
         fields += [f"population_{name}" for name in SHAPES if "population_mean" in names]
-        fields += ["shift"] * ("shift" in names)
+        fields += [x for x in ("shift", _ELSEWHERE) if x in names]
     columns = [column for name in id_arrays for column in id_names(name, layout)]
     level_names = level_files.names(about["levels"]) if "levels" in about else []
     curve_names = mixed_curves.array_names(about["curves"]) if "curves" in about else []
@@ -267,6 +268,8 @@ def _shape(name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
     """The expected shape of a field of a calibrator with this many problems."""
     if name == "shift":
         return (batch[0] + 1,)
+    if name == _ELSEWHERE:
+        return (3,)
     owner, _, field = name.partition("_")
     if owner == "fallback":
         return _TRAILING.get(field, ())
@@ -294,6 +297,8 @@ def _to_arrays(calibrator: Sigmoid | Fit | SegmentCalibrator) -> dict[str, NDArr
         arrays["fallback_covariance"] = stored["fallback_covariance"]
         if (population := calibrator.population) is not None:
             arrays |= {f"population_{name}": getattr(population, name) for name in SHAPES}
+            if population.elsewhere is not None:
+                arrays[_ELSEWHERE] = population.elsewhere
         if calibrator.shift is not None:
             arrays["shift"] = calibrator.shift
     return {name: _plain(name, values) for name, values in arrays.items()}
@@ -316,6 +321,7 @@ def _segment_calibrator(
     if "population_mean" in arrays:
         found = {name: arrays[f"population_{name}"] for name in SHAPES}
         more: dict[str, Any] = {"status": Status(int(found["status"]))}
+        more["elsewhere"] = arrays.get(_ELSEWHERE)
         if "covariates" in about:
             held = {name: np.asarray(read(f"covariates_{name}")) for name in covariates.ARRAYS}
             more["covariates"] = Covariates.assembled(about["covariates"], held, len(keys))

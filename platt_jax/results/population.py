@@ -31,6 +31,8 @@ SHAPES = {
     "shrinkage": (True, ()),
 }
 
+PARAMETERS = 2  # of a segment
+
 # Maximum median shrinkage at which pooling hardly changes any curve.
 _LITTLE = 0.05
 
@@ -68,6 +70,7 @@ class Population(ComparedByValue):
             segments with average ones, `covariance` is what these leave to explain, and
             `predictive_covariance` includes the covariates' spread: nothing is known of an unseen
             segment.
+        elsewhere: (3,) the `shares` of segments that `SegmentCalibrator.only` left out, else None.
     """
 
     mean: NDArray[Any]
@@ -83,6 +86,7 @@ class Population(ComparedByValue):
     predictive_covariance: NDArray[Any]
     shrinkage: NDArray[Any]
     covariates: Covariates | None = None
+    elsewhere: NDArray[Any] | None = None
 
     @classmethod
     def not_estimated(cls, segments: int, status: Status = Status.NOT_ESTIMATED) -> "Population":
@@ -99,11 +103,38 @@ class Population(ComparedByValue):
         far = (np.asarray(flags) & Flag.OUTLIER) != 0
         return self.estimated & far & ~self.likelihood_precision.any((1, 2))
 
-    def only(self, where: NDArray[np.bool_]) -> "Population":
-        """The same population with the fields of some of the segments."""
+    def only(self, where: NDArray[np.bool_], rows: Any) -> "Population":
+        """The same population with the fields of some of the segments, which have (K,) rows."""
+        others = self._fields_of(~where)
+        if self.estimated:
+            others = replace(others, elsewhere=others.shares(np.asarray(rows)[~where]))
+        return replace(self._fields_of(where), elsewhere=others.elsewhere)
+
+    def _fields_of(self, where: NDArray[np.bool_]) -> "Population":
         names = [name for name, (per_segment, _) in SHAPES.items() if per_segment]
         some: dict[str, Any] = {name: getattr(self, name)[where] for name in names}
         return replace(self, **some, covariates=self.covariates and self.covariates.only(where))
+
+    def shares(self, rows: Any) -> NDArray[np.float64]:
+        """(3,) sums over segments, which have (K,) rows, and those that `elsewhere` counts.
+
+        Of their shares of the precision of the population's mean, of the squares of these, and of
+        the squares times the part of a segment's rows that its own parameters use.
+        """
+        # Coordinates in which the log-odds at two scores are independent, with variances of 1.
+        covariance = self.average_covariance
+        center = -covariance[0, 1] / covariance[0, 0]
+        at_center = max(covariance[1, 1] + covariance[0, 1] * center, np.finfo(float).tiny)
+        half_width = np.sqrt(at_center / covariance[0, 0])
+        to = np.array([[center + half_width, 1], [center - half_width, 1]]) / np.sqrt(2 * at_center)
+        back = np.linalg.inv(to)
+        S, M = (to @ x @ to.T for x in (self.covariance, self.mean_covariance))
+        own = back.T @ self.likelihood_precision @ back
+        weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
+        share = np.einsum("kij,ji->k", weight, M) / PARAMETERS
+        used = PARAMETERS / np.maximum(np.asarray(rows, float), PARAMETERS)
+        sums = np.array([share.sum(), (share**2).sum(), (share**2 * used).sum()])
+        return sums if self.elsewhere is None else sums + self.elsewhere
 
     def moved(self, change: NDArray[Any], unseen_change: float) -> "Population":
         """The population of segments whose B has changed by (K,) numbers, or one.

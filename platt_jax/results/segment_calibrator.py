@@ -227,7 +227,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
                 f"{where.dtype} of shape {where.shape}"
             )
         fit = jax.tree.map(lambda x: x[where], vars(self)["fit"])
-        population = self.population and self.population.only(where)
+        rows = vars(self)["fit"].n_pos + vars(self)["fit"].n_neg
+        population = self.population and self.population.only(where, rows)
         keys = self.keys[where]
         by_level = self.by_level and self.by_level.only(keys)
         shift = None if self.shift is None else self.shift[np.append(where, True)]

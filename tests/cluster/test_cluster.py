@@ -162,11 +162,14 @@ def test_ids_of_several_columns_text_and_parts_without_rows(rng, threads):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("against", "share"), [("fit", 0), ("predictions", 0.9)])
-def test_triage_is_that_of_memory(rng, threads, against, share):
+@pytest.mark.parametrize(
+    ("against", "share", "pooling"),
+    [("fit", 0, "none"), ("predictions", 0.9, "none"), ("fit", 0.3, "partial")],
+)
+def test_triage_is_that_of_memory(rng, threads, against, share, pooling):
     columns = made(rng, share=share)
-    found = cluster.fit_segments(pa.table(columns), **NAMES, partitions=3)
-    expected = in_memory(columns)
+    found = cluster.fit_segments(pa.table(columns), **NAMES, pooling=pooling, partitions=3)
+    expected = in_memory(columns, pooling=pooling)
     later = made(rng, share=share)
     later["y"] = np.where(later["s"] == 11, ~(later["y"] > 0), later["y"] > 0)
     table = found.triage(pa.table(later), label="y", against=against).sort_by("s").to_pydict()

@@ -533,3 +533,33 @@ def test_float32_scores_far_from_zero_do_not_make_a_steep_curve_certain(score):
         return pj.triage(calibrator, fresh, [1], ["a"], against="fit")["p_value"][0]
 
     assert abs(p_value(np.float32, 100) - p_value(np.float64, 0)) < 0.05
+
+
+def test_which_segments_a_calibrator_keeps_changes_no_test(rng, tmp_path):
+    """One segment has half of all rows: without it, the others know no more of the population."""
+    sizes = np.r_[600, rng.integers(10, 40, 11)]
+    which = np.repeat(np.arange(12), sizes)
+    slope, intercept = population(rng, 12)
+    calibrator = pj.fit_segments(*rows_of(rng, which, -slope, -intercept), pooling="partial")
+    scores, labels, segments = rows_from(rng, (slope, intercept), 60, 0.8)
+    kept = np.arange(12) % 3 > 0
+    some = calibrator.only(kept)
+    pj.save(tmp_path / "some", some)
+    whole = pj.triage(calibrator, scores, labels, segments)
+    by_segment = dict(zip(whole["segment"].tolist(), whole["p_value"], strict=True))
+    for found in (some, pj.load(tmp_path / "some"), some.only(some.keys > 4)):
+        rows = np.isin(segments, found.keys)
+        tested = pj.triage(found, scores[rows], labels[rows], segments[rows])
+        expected = [by_segment[key] for key in tested["segment"].tolist()]
+        np.testing.assert_allclose(tested["p_value"], expected, rtol=1e-9)
+        fresh = scores[rows], segments[rows]
+        one, other = (pj.gate(x, *fresh, precision=0.8) for x in (found, calibrator))
+        np.testing.assert_allclose(one["threshold"], other["threshold"], rtol=1e-9)
+        assert one["status"].tolist() == other["status"].tolist()
+    # The numbers would be others if those left out were of like sizes.
+    unlike = replace(some, population=replace(some.population, elsewhere=None))
+    mine = kept[segments]
+    one, other = (
+        pj.triage(x, scores[mine], labels[mine], segments[mine])["p_value"] for x in (unlike, some)
+    )
+    assert not np.allclose(np.sort(one), np.sort(other), equal_nan=True)
