@@ -37,7 +37,7 @@ LINES = {
         fits.with_covariates, (_FIT, _PREDICT, _BAND, "SegmentCalibrator.with_segments"), 2
     ),
     "fit_segments curve": Line(fits.other_curves, (_FIT, _PREDICT, "SegmentCalibrator.bounds"), 3),
-    "choose_curve": Line(curved.choice, ("choose_curve",), 10),
+    "choose_curve": Line(curved.choice, ("inference.choose_curve",), 10),
     "fit_multiclass": Line(
         curved.several_classes,
         (
@@ -72,7 +72,9 @@ LINES = {
         ("ClassRows", "OneVsRestCalibrator.only", "triage", "update", "Monitor.update"),
         2,
     ),
-    "no rows": Line(fits.no_rows, ("triage", "update", "Monitor.update", "estimate_rates"), 2),
+    "no rows": Line(
+        fits.no_rows, ("triage", "update", "Monitor.update", "inference.estimate_rates"), 2
+    ),
     **{
         f"triage {against}": Line(judging.triage(against), ("triage",))
         for against in ("fit", "predictions")
@@ -95,18 +97,24 @@ LINES = {
         for pooling, every in (("none", 1), ("partial", 1), ("nested", 2), ("crossed", 2))
     },
     "update, five": Line(updating.five_updates, ("update",), 2),
-    "estimate_drift": Line(updating.drift, ("estimate_drift", "Drift"), 2),
-    "judge_pooling": Line(updating.judge_pooling, ("judge_pooling",), 10),
-    "leave_one_out": Line(inferring.leave_one_out, ("leave_one_out",), 5),
+    "estimate_drift": Line(updating.drift, ("inference.estimate_drift", "inference.Drift"), 2),
+    "judge_pooling": Line(updating.judge_pooling, ("inference.judge_pooling",), 10),
+    "leave_one_out": Line(inferring.leave_one_out, ("inference.leave_one_out",), 5),
     "robust_covariance": Line(inferring.robust_covariance, ("inference.robust_covariance",), 2),
     "bootstrap": Line(
         inferring.bootstrap,
-        ("bootstrap", "Bootstrap.interval", "Bootstrap.standard_errors"),
+        (
+            "inference.bootstrap",
+            "inference.Bootstrap.interval",
+            "inference.Bootstrap.standard_errors",
+        ),
         10,
     ),
-    "estimate_rates": Line(inferring.rates, ("estimate_rates",)),
-    "estimate_means": Line(inferring.means, ("estimate_means", "compare_means"), 3),
-    "profile_spreads": Line(inferring.spreads, ("profile_spreads",), 10),
+    "estimate_rates": Line(inferring.rates, ("inference.estimate_rates",)),
+    "estimate_means": Line(
+        inferring.means, ("inference.estimate_means", "inference.compare_means"), 3
+    ),
+    "profile_spreads": Line(inferring.spreads, ("inference.profile_spreads",), 10),
     "prior_from": Line(inferring.prior_from, ("inference.prior_from",)),
     "Sigmoid.shift_prior": Line(inferring.shifted_rates, ("Sigmoid.shift_prior",)),
     "triage, clusters": Line(dependent.triage_of_days, ("triage",), 2),
@@ -160,7 +168,7 @@ LINES = {
         ),
         2,
     ),
-    "summarize_centres": Line(measuring.centres, ("summarize_centres",), 10),
+    "summarize_centres": Line(measuring.centres, ("metrics.summarize_centres",), 10),
     "metrics, fields": Line(
         measuring.fields,
         (
@@ -185,15 +193,11 @@ _SETTING = "no function of rows"
 # Patterns of public names, and why they have no line.
 NO_LINE = {
     r"fit|solve|Fit(\..*)?|GaussianPrior|Sigmoid(\.(?!shift_prior).*)?|logit": _FIT_ALONE,
-    r"Options(\..*)?|show_config|use_compilation_cache|Monitor|Monitor\.with_calibrator": _SETTING,
+    r"Options(\..*)?|environment\..*|Monitor|Monitor\.with_calibrator": _SETTING,
     r"SegmentCalibrator(\.(at_mode|predictive|raise_if_failed|unshifted))?": _RESULT,
-    r"OneVsRestCalibrator(\.(raise_if_failed|from_fit))?|ProgressReport": _RESULT,
-    r"Bootstrap(\.band)?": _RESULT,
-    r"CurveChoice|MulticlassCalibrator(\.(?!predict_proba).*)?|metrics\.top_label": _RESULT,
-    r"inference\.(Bootstrap.*|Drift|bootstrap|estimate_drift|judge_pooling|leave_one_out)": (
-        "the names of the package itself"
-    ),
-    r"inference\.(profile_spreads|triage|update)": "the names of the package itself",
+    r"OneVsRestCalibrator(\.(raise_if_failed|from_fit))?": _RESULT,
+    r"inference\.(Bootstrap(\.band)?|CurveChoice)": _RESULT,
+    r"MulticlassCalibrator(\.(?!predict_proba).*)?|metrics\.top_label": _RESULT,
     r"metrics\.[A-Z].*": _RESULT,
     r"curves\.[A-Z]\w*": "options of a curve, whose name has a line",
     r"export\.to_javascript": "needs Node: tests/relations and tests/export compare it",

@@ -14,6 +14,7 @@ NOT_OF_BATCHES = (
     "isotonic_curve",
     "multicalibration_error",
     "smooth_curve",
+    "summarize_centres",
     # Of several classes; test_metrics_multiclass.py.
     "classwise_ece",
     "multiclass_brier_score",
