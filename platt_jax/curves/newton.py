@@ -197,13 +197,13 @@ def _allowed_step(
     """
     one = jnp.ones_like(theta[0])
     held = [one < 0] * len(theta)
-    step = _newton_step(at, held, limits)
+    step = _newton_step(theta, at, held, limits)
     if not features.not_negative:
         return step, one
     for _ in theta[1:]:
         triples = zip(held, theta, step.by, strict=True)
         held[1:] = [h | ((x <= 0) & (d < 0)) for h, x, d in triples][1:]
-        step = _newton_step(at, held, limits)
+        step = _newton_step(theta, at, held, limits)
     for x, d in zip(theta[1:], step.by[1:], strict=True):
         one = jnp.minimum(one, jnp.where(d < 0, x / jnp.where(d < 0, -d, 1), 1))
     return step, one
@@ -286,12 +286,12 @@ def _certain(theta: list[jax.Array], step: _Step, at: Sums, limits: Limits) -> j
     return certain
 
 
-def _newton_step(at: Sums, held: list[jax.Array], limits: Limits) -> _Step:
+def _newton_step(theta: list[jax.Array], at: Sums, held: list[jax.Array], limits: Limits) -> _Step:
     """-H^-1 g by an L D L' factorization.
 
     A parameter whose pivot is rounding does not move if the gradient says nothing of it either, as
     where two functions are equal. Otherwise the rows that tell of it are far out, where the loss is
-    a straight line: it moves until their log-odds change by `_SLIDE`, or less.
+    a straight line: it moves by as much as it is off 0, or until log-odds change by `_SLIDE`.
     """
     number, eps = len(held), jnp.finfo(at.gradient[0].dtype).eps
     left = [[at.hessian[max(i, j)][min(i, j)] for j in range(number)] for i in range(number)]
@@ -313,7 +313,8 @@ def _newton_step(at: Sums, held: list[jax.Array], limits: Limits) -> _Step:
         known = sum((left[i][j] * solution[j] for j in range(i + 1, number)), start=zero)
         pivot = jnp.where(aliased[i], 1, left[i][i])
         unit = jnp.where(slides[i], limits.largest[i], 1)
-        slide = jnp.where(slides[i], jnp.sign(right[i]) * _SLIDE / unit, 0)
+        far = jnp.maximum(_SLIDE / unit, jnp.abs(theta[i]))
+        slide = jnp.where(slides[i], jnp.sign(right[i]) * far, 0)
         solution[i] = jnp.where(aliased[i], slide, (right[i] - known) / pivot)
     return _Step(solution, aliased, jnp.any(jnp.stack(slides), axis=0))
 
@@ -329,4 +330,4 @@ def undetermined(at: Sums) -> list[jax.Array]:
     """Which parameters the rows do not tell from those before."""
     zero, number = jnp.zeros_like(at.gradient[0]), len(at.gradient)
     whatever = Limits(zero, (), [zero + 1] * number, ())
-    return _newton_step(at, [zero > 0] * number, whatever).aliased
+    return _newton_step([zero] * number, at, [zero > 0] * number, whatever).aliased
