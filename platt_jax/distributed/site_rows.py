@@ -98,7 +98,10 @@ def site_rows(
 
     All sites call `platt_jax.fit_segments` with such rows and the same other arguments, as with
     `rows`, and get the same fits, as of all rows in memory within rounding, without the
-    segments that a site withholds. `Flag.SEPARABLE` may be missing, and `Flag.OUTLIER` differ.
+    segments that a site withholds. With pooling="partial" the unit of the population's prior is by
+    means and variances of the scores, where in memory it is by quartiles: of few segments, with
+    scores of heavy tails, A has moved by .4 standard errors. `Flag.SEPARABLE` may be missing, and
+    `Flag.OUTLIER` differ.
     A site sends the ids of its segments, and for each pass some sums over the rows of each. No
     noise is added: docs/howto/federated.md says what sums give away.
 

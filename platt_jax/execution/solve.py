@@ -33,7 +33,8 @@ def solve(
 
     Derivatives of A, B and everything computed from them flow to scores, weights, offset and prior
     by the implicit function theorem: no iteration is unrolled. They are zero for problems that did
-    not converge. Derivatives of A are also zero for constant scores.
+    not converge. Derivatives of A are also zero for constant scores, unless a prior
+    tells of A.
 
     Scores may be sharded over the devices of a mesh. Along the leading axes each device fits its
     own problems. Along the last axis each device sums over its own rows, and the sums are added.

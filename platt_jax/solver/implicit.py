@@ -66,12 +66,16 @@ def _optimum_jvp(
     zero, one = jnp.zeros_like(A), jnp.ones_like(A)
     identity = Derivatives(g_A=zero, g_B=zero, h_AA=one, h_AB=zero, h_BB=one)
     hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
-    # Constant scores leave A undetermined, unless B is held and they are not 0. A is then 0 by
-    # convention, as on the boundary.
+    # Constant scores leave A undetermined, unless B is held and they are not 0, or a prior tells of
+    # A. A is then 0 by convention, as on the boundary.
     _, _, prior = inputs
     low, high = problem.constants.low, problem.constants.high
     constant = low == high if options.intercept else (low == 0) & (high == 0)
-    held = (solution.pinned > 0) | (constant & (prior is None))
+    if prior is not None:
+        product = hessian.h_AA * hessian.h_BB
+        rounding = 64 * jnp.finfo(A.dtype).eps * product
+        constant &= product - hessian.h_AB * hessian.h_AB <= rounding
+    held = (solution.pinned > 0) | constant
     A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 

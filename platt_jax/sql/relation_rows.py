@@ -80,9 +80,11 @@ def rows(
 ) -> RelationRows:
     """Rows of a relation, which stay in their engine, for a fit, `predict` or `monitor_sums`.
 
-    The fit is as for rows in memory, in float64. NULL in scores, labels, weights and offsets is
-    treated as NaN. A pass over the rows is a query; pooling="partial" takes about 25 queries for
-    each step of the population. `Options.derivatives` has no effect. No query is made here.
+    The fit is as for rows in memory, in float64; with pooling="partial" and more than 100,000 rows
+    the unit of the population's prior is by means and variances of the scores, not quartiles. NULL
+    in scores, labels, weights and offsets is treated as NaN. A pass over the rows is a query;
+    pooling="partial" takes about 25 queries for each step of the population. `Options.derivatives`
+    has no effect. No query is made here.
 
     Args:
         relation: a relation of DuckDB; the path or pattern of Parquet files, which DuckDB reads; a

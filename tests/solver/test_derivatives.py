@@ -187,6 +187,25 @@ def test_constant_scores_have_a_derivative_of_the_intercept_only(targets, x64):
     np.testing.assert_allclose(first["B"][1], by_weights, rtol=1e-6, atol=1e-9)
 
 
+def test_a_prior_of_precision_0_is_none(x64):
+    """Also in a batch with constant scores, in which other problems have one."""
+    rng = np.random.default_rng(3)
+    f, y = jnp.stack([jnp.full(8, 1.5), jnp.asarray(rng.normal(size=8))]), np.arange(8) % 3 == 0
+    precision = np.stack([np.zeros((2, 2)), np.eye(2)])
+    prior = GaussianPrior(np.zeros((2, 2)), precision)
+    for name in "AB":
+        found = jax.jacrev(lambda f, name=name: getattr(pj.solve(f, y, prior=prior), name))(f)
+        alone = jax.jacrev(lambda f, name=name: getattr(pj.solve(f, y), name))(f[0])
+        np.testing.assert_allclose(found[0, 0], alone, atol=1e-12)
+    proper = GaussianPrior(np.array([-1.0, 0]), np.diag([2.0, 1.0]))
+
+    def slope(f):
+        return pj.solve(f, y, prior=proper, options=Options(tol=1e-12)).A
+
+    expected = finite_difference(slope, np.asarray(f[0]), 1e-5)
+    np.testing.assert_allclose(jax.jacrev(slope)(f[0]), expected, rtol=1e-5, atol=1e-9)
+
+
 # --- the cost ------------------------------------------------------------------------------------
 
 MANY = 1_000_000
