@@ -34,6 +34,9 @@ _ROUNDED = 8
 _ALIASED = 64
 # By how much the log-odds of rows far out change in a step without curvature.
 _SLIDE = 16.0
+# The largest value of a function that is 0 at all rows but for what no coefficient would bring out,
+# as one of a beta curve's two is for scores that all are far above 0.
+_NOTHING = 1e-6
 # The mean square of a function at the rows with curvature, as a share of its largest square, below
 # which all of these are at one place.
 _FAR = 1e-6
@@ -301,7 +304,8 @@ def _newton_step(theta: list[jax.Array], at: Sums, held: list[jax.Array], limits
     for k in range(number):
         lost = held[k] | (left[k][k] <= _ALIASED * eps * at.hessian[k][k])
         aliased.append(lost)
-        slides.append(lost & ~held[k] & (jnp.abs(right[k]) > rounding[k]))
+        told = (jnp.abs(right[k]) > rounding[k]) & (limits.largest[k] > _NOTHING)
+        slides.append(lost & ~held[k] & told)
         over = jnp.where(lost, 0, 1 / jnp.where(lost, 1, left[k][k]))
         for i in range(k + 1, number):
             ratio = left[i][k] * over

@@ -63,3 +63,12 @@ def test_a_row_that_the_start_puts_on_the_wrong_side_tells_of_a_beta_curve():
     bounds = [(None, None), (0, None), (0, None)]
     best = minimize(loss, [0, 1, 1], jac=True, method="L-BFGS-B", bounds=bounds)
     np.testing.assert_allclose([found.nll, mirrored.nll], np.full((2, 1), best.fun), rtol=1e-6)
+
+
+def test_a_function_that_is_nothing_at_all_scores_has_no_coefficient():
+    """The log of a probability within 1e-160 of 1, one of the two functions of a beta curve."""
+    rng = np.random.default_rng(2)
+    f = 1e5 * rng.lognormal(-1, 2, (300, 5)) + 350
+    y, offset = rng.random(f.shape) < 0.8, rng.normal(size=f.shape)
+    curves = pj.fit(f, y, offset=offset, curve="beta").curves
+    assert (curves.status == Status.CONVERGED).all() and np.isfinite(curves.nll).all()
