@@ -106,7 +106,7 @@ class Population(ComparedByValue):
     def only(self, where: NDArray[np.bool_], rows: Any) -> "Population":
         """The same population with the fields of some of the segments, which have (K,) rows."""
         others = self._fields_of(~where)
-        if self.estimated:
+        if self.estimated and not where.all():
             others = replace(others, elsewhere=others.shares(np.asarray(rows)[~where]))
         return replace(self._fields_of(where), elsewhere=others.elsewhere)
 

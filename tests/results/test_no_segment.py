@@ -71,9 +71,15 @@ def test_it_predicts_as_of_unseen_segments(kind, pooling):
     found = pj.triage(fitted, *rows(kind), against="predictions")
     assert found["rows"].sum() == 64 and np.isfinite(found["p_value"]).all()
     np.testing.assert_allclose(found["expected"].sum(), p.sum())
-    # One curve, or four segments, do not tell how far another may be from them.
-    with NOTHING_KNOWN:
-        assert np.isnan(pj.triage(fitted, *rows(kind))["p_value"]).all()
+    if pooling == "none":  # one curve does not tell how far another may be from it
+        with NOTHING_KNOWN:
+            assert np.isnan(pj.triage(fitted, *rows(kind))["p_value"]).all()
+        return
+    # The population is as certain as with its segments.
+    whole = pj.fit_segments(*rows(kind), pooling=pooling)
+    unseen = pj.triage(whole, SCORES, LABELS, np.char.add("un", SEGMENTS[kind]))
+    found = pj.triage(fitted, *rows(kind))
+    np.testing.assert_allclose(found["p_value"], unseen["p_value"], rtol=1e-9)
 
 
 @ALL_ONCE
