@@ -48,6 +48,8 @@ def all_metrics(data):
         metric = getattr(metrics, name)
         if name.startswith("field_") or name == "multicalibration_error":
             metric(labels, expit(scores), segments=ids)
+        elif name == "summarize_centres":
+            metric(expit(scores), labels, ids)
         elif name == "expected":
             metric(expit(scores), segments=ids)
         elif name == "decision_curve":

@@ -241,7 +241,8 @@ def _decide(
     tol: Any = options.tol  # filled in by `with_tol`
     iterations = state.iterations + jnp.where(first, 0, 1)
     near = decrement <= jnp.maximum(tol, _ROUNDED * eps * jnp.sqrt(limits.weight))
-    near &= _certain(theta, step, at, limits)
+    aliased = undetermined(at) if features.not_negative else step.aliased
+    near &= _certain(theta, step, aliased, at, limits)
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     ended = jnp.where(near, int(Status.CONVERGED), exhausted)
     moved = CurveState(theta, step.by, longest, at, ended, iterations)
@@ -271,7 +272,9 @@ def _proves_decrease(moves: list[jax.Array], before: Sums, at: Sums, limits: Lim
     return rise - curvature * backward_share(most) <= _ARMIJO * slope
 
 
-def _certain(theta: list[jax.Array], step: _Step, at: Sums, limits: Limits) -> jax.Array:
+def _certain(
+    theta: list[jax.Array], step: _Step, aliased: list[jax.Array], at: Sums, limits: Limits
+) -> jax.Array:
     """Whether a small decrement shows that the optimum is near, as in `platt_jax.solver.stopping`.
 
     No log-odds may change by more than a half, unless a parameter that is far from 0 hardly
@@ -280,12 +283,12 @@ def _certain(theta: list[jax.Array], step: _Step, at: Sums, limits: Limits) -> j
     largest. And no parameter may have a slope, but no curvature.
     """
     certain = ~step.slides
-    functions = zip(theta, step.by, limits.largest, undetermined(at), strict=True)
-    for j, (x, d, largest, aliased) in enumerate(functions):
+    functions = zip(theta, step.by, limits.largest, aliased, strict=True)
+    for j, (x, d, largest, alike) in enumerate(functions):
         moved = jnp.abs(d)
         certain &= (moved * largest <= 0.5) | (1024 * moved <= jnp.abs(x))
         here = at.hessian[j][j] / jnp.where(at.hessian[0][0] > 0, at.hessian[0][0], 1)
-        certain &= ~aliased | (here >= _FAR * largest * largest)
+        certain &= ~alike | (here >= _FAR * largest * largest)
     return certain
 
 
@@ -316,9 +319,8 @@ def _newton_step(theta: list[jax.Array], at: Sums, held: list[jax.Array], limits
     for i in reversed(range(number)):
         known = sum((left[i][j] * solution[j] for j in range(i + 1, number)), start=zero)
         pivot = jnp.where(aliased[i], 1, left[i][i])
-        unit = jnp.where(slides[i], limits.largest[i], 1)
-        far = jnp.maximum(_SLIDE / unit, jnp.abs(theta[i]))
-        slide = jnp.where(slides[i], jnp.sign(right[i]) * far, 0)
+        far = jnp.maximum(_SLIDE / jnp.maximum(limits.largest[i], _NOTHING), jnp.abs(theta[i]))
+        slide = jnp.where(slides[i], jnp.copysign(far, right[i]), 0)
         solution[i] = jnp.where(aliased[i], slide, (right[i] - known) / pivot)
     return _Step(solution, aliased, jnp.any(jnp.stack(slides), axis=0))
 
