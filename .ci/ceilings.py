@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 CEILINGS = {
-    "lines": 61_985,
+    "lines": 61_987,
     "classes called ...Rows": 56,
     "names in _there": 28,
     "isinstance of a OneVsRestCalibrator": 27,
