@@ -69,7 +69,7 @@ else:  # a type checker would take __getattr__ to mean that every name exists
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
     _PACKAGES = {"curves", "distributed", "environment", "export", "inference"}
     _PACKAGES |= {"metrics", "plots", "report", "streaming"}
-    # Names of a room that also are found at the top, where they were once, but not listed there.
+    # Names of a room that are found at the top as well, but not listed there.
     _IN_ROOMS = {
         **dict.fromkeys(("bootstrap", "choose_curve", "leave_one_out"), "inference"),
         **dict.fromkeys(("estimate_means", "estimate_rates", "compare_means"), "inference"),

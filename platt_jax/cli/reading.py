@@ -7,6 +7,7 @@ and clusters. The scores of classes are several columns, which are stacked to an
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -313,16 +314,14 @@ def _numbers_or_text(texts: Any) -> Any:
     """
     words, code = np.unique(np.char.strip(texts), return_inverse=True)
     missing = csvio.are_missing(words)
-    try:
-        if any(re.match(r"[+-]?0\d", word) for word in words.tolist()):
-            raise ValueError
-        return np.array([csvio.number(x) for x in np.where(missing, "nan", words).tolist()])[code]
-    except ValueError:
-        if missing.any():
-            raise ValueError(
-                f"--covariate: expected a category in each row, got {str(words[missing][0])!r}"
-            ) from None
-        return texts
+    if not any(re.match(r"[+-]?0\d", word) for word in words.tolist()):
+        with contextlib.suppress(ValueError):  # some are no numbers
+            return np.array([csvio.number(word) for word in words.tolist()])[code]
+    if missing.any():
+        raise ValueError(
+            f"--covariate: expected a category in each row, got {str(words[missing][0])!r}"
+        )
+    return texts
 
 
 def covariates(arguments: argparse.Namespace, rows: dict[str, Any]) -> Any:

@@ -335,5 +335,6 @@ def last_point(features: Features, state: CurveState) -> list[jax.Array]:
 def undetermined(at: Sums) -> list[jax.Array]:
     """Which parameters the rows do not tell from those before."""
     zero, number = jnp.zeros_like(at.gradient[0]), len(at.gradient)
-    whatever = Limits(zero, (), [zero + 1] * number, ())
-    return _newton_step([zero] * number, at, [zero > 0] * number, whatever).aliased
+    zeros = [zero] * number
+    # Pivots depend on the Hessian alone.
+    return _newton_step(zeros, at, [zero > 0] * number, Limits(zero, (), zeros, ())).aliased

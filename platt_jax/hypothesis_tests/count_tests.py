@@ -178,10 +178,9 @@ def _by_flat_curves(rows: UncertainRows, at: Ends, which: Ints, curves: Distribu
     """
     found = np.zeros(len(which))
     K, place = len(at.center), rows.basis[0] - rows.basis[1]
-    farthest = np.zeros(K)
-    np.maximum.at(farthest, rows.owner, np.abs(place))
-    few = np.bincount(rows.owner, minlength=K) <= _FEW_ROWS
-    some = np.flatnonzero((few & (farthest >= _FAR_OUT))[which])
+    groups = Groups(np.bincount(rows.owner, minlength=K))
+    farthest = groups.maxima(np.abs(place))
+    some = np.flatnonzero(((groups.sizes <= _FEW_ROWS) & (farthest >= _FAR_OUT))[which])
     if rows.clusters is not None or not len(some):
         return found
     number = np.full(K, -1)

@@ -168,7 +168,7 @@ def _to_unit(population: Population) -> Floats:
 def _effective_number(fit: Fit, population: Population) -> tuple[float, float]:
     """The effective number of equal segments behind the population's mean, and degrees of freedom.
 
-    Where the shares of the mean's precision do not add up to 1, as in a part of a cluster's
+    If the shares of the mean's precision do not add up to 1, as in an old file of some of the
     segments, the others are assumed to be of like sizes.
     """
     share, squares, lost = population.shares(fit.n_pos + fit.n_neg)
