@@ -1,5 +1,4 @@
 import ctypes
-import importlib
 import os
 import shutil
 import sys
@@ -27,6 +26,9 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SECONDS))
 # of small chunks instead of two takes a third. `pytest --as-users` compiles what users do.
 _QUICKLY = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 _CHUNK_ROWS = shapes.CPU.chunk_rows
+
+# The benchmarks are tested, too. Last, so that the package is the one that is installed.
+sys.path.append(str(Path(__file__).parents[1]))
 
 # No silent promotion of dtypes or ranks inside the library.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -144,13 +146,6 @@ def x64():
     """JAX with 64-bit types, as a caller of `solve` would switch them on."""
     with jax.enable_x64(True):
         yield
-
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    """A function that imports a module of the benchmarks, which lie beside the tests."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1])
-    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 @pytest.fixture

@@ -53,8 +53,7 @@ def test_a_solve_is_taken_apart(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
+def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told():
     from dataclasses import replace
 
     import numpy as np
@@ -78,7 +77,6 @@ def test_a_contender_short_of_the_optimum_is_an_error_before_any_time_is_told(mo
 
 
 def test_what_the_host_disturbed_is_taken_again(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
     from benchmarks import clock
 
     monkeypatch.setattr(clock, "_WAIT_S", 0)
@@ -104,7 +102,6 @@ def test_what_the_host_disturbed_is_taken_again(monkeypatch):
 
 
 def test_the_clock_reads_what_the_kernel_says(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT)
     from benchmarks import clock
 
     monkeypatch.setattr(clock, "_STAT", tmp_path / "stat")
@@ -122,8 +119,9 @@ def test_nights_that_are_killed_lose_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_call_of_rows_is_timed_beside_a_fit(tmp_path, benchmark):
-    rooms = benchmark("rooms")
+def test_every_call_of_rows_is_timed_beside_a_fit(tmp_path):
+    from benchmarks import rooms
+
     path = tmp_path / "rooms.json"
     names = list(rooms.CALLS | rooms.FLAT_CALLS)[::5]  # all compile for minutes
     command = [sys.executable, "-m", "benchmarks.rooms", "--quick", "--out", str(path)]
@@ -134,12 +132,13 @@ def test_every_call_of_rows_is_timed_beside_a_fit(tmp_path, benchmark):
 
 
 @pytest.mark.slow
-def test_every_call_takes_no_more_memory_than_is_recorded(benchmark):
+def test_every_call_takes_no_more_memory_than_is_recorded():
     """Within a tenth, and three bytes a row: what all calls share varies by some megabytes.
 
     The record is the most of three processes on an idle machine; here the least of three is asked.
     """
-    memory = benchmark("memory")
+    from benchmarks import memory
+
     recorded = json.loads((ROOT / "benchmarks" / "results" / "memory.json").read_text())
     of = recorded["results"][0]
     most = {name: 1.1 * x + 3 for name, x in of["bytes per row"].items() if x is not None}

@@ -51,18 +51,24 @@ SCORES, MASK = 4 * 8_000, 8_000
 
 
 @pytest.fixture
-def programs(benchmark):
-    return benchmark("gpu.programs")
+def programs():
+    from benchmarks.gpu import programs
+
+    return programs
 
 
 @pytest.fixture
-def compiled(benchmark):
-    return benchmark("gpu.compiled")
+def compiled():
+    from benchmarks.gpu import compiled
+
+    return compiled
 
 
 @pytest.fixture
-def entry(benchmark):
-    return benchmark("gpu.entries").Entry(None, (), {}, rows=8_000)
+def entry():
+    from benchmarks.gpu import entries
+
+    return entries.Entry(None, (), {}, rows=8_000)
 
 
 @pytest.fixture

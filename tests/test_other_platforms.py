@@ -23,8 +23,9 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_is_lowered(benchmark, name, dtype):
-    entries, target = benchmark("gpu.entries"), benchmark("gpu.target")
+def test_is_lowered(name, dtype):
+    from benchmarks.gpu import entries, target
+
     platforms = ("cuda", "rocm", "tpu") if dtype == "float32" else ("cuda", "rocm")
     with jax.enable_x64(dtype == "float64"), target.chosen():
         entry = entries.entries(np.dtype(dtype))[name]
@@ -35,8 +36,9 @@ def test_is_lowered(benchmark, name, dtype):
     assert "stablehlo.sort" not in exported.mlir_module()
 
 
-def test_every_entry_is_named(benchmark):
-    entries, target = benchmark("gpu.entries"), benchmark("gpu.target")
+def test_every_entry_is_named():
+    from benchmarks.gpu import entries, target
+
     with jax.enable_x64(False), target.chosen():
         every = entries.entries(np.dtype("float32"))
     similar = {

@@ -1,6 +1,5 @@
 """The papers' commands in their quick mode, from end to end."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,13 +15,10 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn.base")  # "sklearn" is a folder here, too
 
-ROOT = Path(__file__).parents[1]
-
 
 @pytest.fixture(autouse=True)
 def papers(monkeypatch, tmp_path):
     """The package of the papers' commands, with a cache of its own."""
-    monkeypatch.syspath_prepend(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     from benchmarks import papers
 

@@ -113,9 +113,11 @@ def test_a_part_is_none_of_our_programs(inside):
     jax.block_until_ready(made if arguments else made())
 
 
-def test_leave_one_out_multiplies_in_full_precision(benchmark):
+def test_leave_one_out_multiplies_in_full_precision():
+    from benchmarks.gpu import entries
+
     with jax.enable_x64(False):
-        entry = benchmark("gpu.entries").entries(np.dtype(np.float32))["leave_one_out"]
+        entry = entries.entries(np.dtype(np.float32))["leave_one_out"]
         arrays, center, _ = entry.arguments
         assert_full_precision(expansion.sums.lower(arrays, center))
 

@@ -19,8 +19,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 @pytest.fixture
-def machine(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
+def machine():
     from benchmarks import machine
 
     return machine
@@ -66,11 +65,10 @@ def test_uncommitted_changes_of_the_code_are_seen(machine, monkeypatch, tmp_path
 
 
 @pytest.fixture
-def papers(monkeypatch):
+def papers():
     """The modules that render each paper's report."""
     for module in ("matplotlib", "scipy", "sklearn"):
         pytest.importorskip(module)
-    monkeypatch.syspath_prepend(ROOT)
     from benchmarks.papers import lin2007, platt_report, report, rueping_report
 
     return SimpleNamespace(
@@ -838,9 +836,8 @@ def of_drift():
         yield f"| {name.removeprefix('forgetting ')} | {' | '.join(f'{x:.4f}' for x in each)} |"
 
 
-def test_the_table_of_rooms_is_measured(monkeypatch):
+def test_the_table_of_rooms_is_measured():
     """Where it is not: python -m benchmarks.rooms --page."""
-    monkeypatch.syspath_prepend(ROOT)
     from benchmarks import rooms
 
     page = (ROOT / "docs/explanation/scaling.md").read_text(encoding="utf-8")

@@ -220,7 +220,8 @@ def _plausible(segments: int) -> Entry:
     spreads = Symmetric(*[_array((integral._LEAST_DRAWS,), np.float64)] * 3)
     likelihoods = Likelihoods(Symmetric(*[number] * 3), number, number)
     program = xla.jit(integral._sums.__wrapped__)
-    return Entry(program, (spreads, likelihoods), {}, segments, searches=False)
+    evidence = integral._Evidence(likelihoods, _array((segments, 0), np.float64))
+    return Entry(program, (spreads, evidence), {}, segments, searches=False)
 
 
 def _block(dtype: np.dtype) -> Entry:

@@ -1,16 +1,11 @@
 """A Monitor of the promise of gates, as docs/howto/decide.md has it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def watching(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
+def watching():
     from benchmarks.inference import broken_gates
 
     return broken_gates

@@ -1,7 +1,6 @@
 """Gates against their definition, row by row, and against known curves by simulation."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +8,6 @@ from scipy.special import expit, logit
 
 import platt_jax as pj
 from platt_jax.hypothesis_tests.posteriors import posteriors
-
-ROOT = Path(__file__).parents[2]
 
 
 def rows(rng, segments=20, each=200, base=0.0, slope=2.5):
@@ -318,8 +315,7 @@ def test_offsets_are_refused(rng):
 
 
 @pytest.fixture
-def simulated(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
+def simulated():
     from benchmarks.inference import gates
 
     return gates

@@ -1,7 +1,6 @@
 """Mean labels of segments: against a plain loop, at the edges, and by simulation."""
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -375,9 +374,8 @@ def test_few_rows_without_an_error_do_not_prove_predictions(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("base", "curve"), [(0.1, "ceiling"), (0.5, "fall")])
-def test_intervals_hold_the_mean_whatever_the_curve(curve, base, monkeypatch):
+def test_intervals_hold_the_mean_whatever_the_curve(curve, base):
     """Where 3 positives are expected, .93 to .985; from 30 labels on narrower than Wilson's."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
     from benchmarks.inference.means import measured
 
     # Of 10 labels at a rate of .1 hardly a segment has 3 positives.

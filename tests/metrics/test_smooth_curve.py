@@ -103,8 +103,9 @@ def test_the_docstring_quotes_the_coverage():
 
 
 @pytest.mark.parametrize(("truth", "rate"), [("calibrated", 0.02), ("line", 0.5)])
-def test_coverage(benchmark, monkeypatch, truth, rate):
-    simulated = benchmark("inference.smooth_curve")
+def test_coverage(monkeypatch, truth, rate):
+    from benchmarks.inference import smooth_curve as simulated
+
     monkeypatch.setattr(simulated, "_DRAWS", 100)
     assert 0.93 < simulated.measured(np.random.default_rng(1), truth, rate, 1_000)["coverage"] < 1
 

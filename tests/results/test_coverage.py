@@ -13,8 +13,7 @@ COMMITTED = ROOT / "benchmarks" / "results" / "inference" / "coverage.json"
 
 
 @pytest.fixture
-def coverage(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
+def coverage():
     from benchmarks.inference import coverage
 
     return coverage
