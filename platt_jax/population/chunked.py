@@ -69,18 +69,18 @@ class ChunkedSegments(Segments):
         """See `Segments`."""
         context = self._context(replace(options, non_finite="omit"), stage)
         fit = fit_problems(self._rows.pooled, given, context, loss=False)
-        one: Fit = jax.tree.map(lambda x: x[0, ...], fit)
-        return one
+        pooled_fit: Fit = jax.tree.map(lambda x: x[0, ...], fit)
+        return pooled_fit
 
     def pooled_first(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`. The fits' program is compiled at the same time."""
         if self._mesh is not None or not xla.fused_cpu_supported():
             return self.pooled(given, options, stage)
         zero: Any = np.broadcast_to(np.zeros((), self.dtype), len(self.keys))
-        under = ProblemInputs(CenteredPrior(*[zero] * 6), (zero, zero))
+        inputs = ProblemInputs(CenteredPrior(*[zero] * 6), (zero, zero))
         context = self._context(replace(options, targets="none"), SILENT)._replace(ahead=True)
         _, pooled = run_concurrently(
-            lambda: run_problems(fit_task(True), self._rows.problems, under, context),
+            lambda: run_problems(fit_task(True), self._rows.problems, inputs, context),
             lambda: self.pooled(given, options, stage),
         )
         return pooled
@@ -89,10 +89,10 @@ class ChunkedSegments(Segments):
         self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
     ) -> tuple[Fit, Fit]:
         """See `Segments`."""
-        pooled, each = run_concurrently(
+        pooled, fit = run_concurrently(
             lambda: self.pooled(shared, options, SILENT), lambda: self.fit(given, options, stage)
         )
-        return each, pooled
+        return fit, pooled
 
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`."""
@@ -132,6 +132,6 @@ def coordinates_of_parts(
     `gather` returns what each place sends, and `number` is the number of rows of all.
     """
     share = min(1.0, SAMPLED_ROWS / number)
-    mine = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in parts]
-    sent = np.concatenate([*mine, np.empty((0, 2))]).tobytes()
-    return coordinates_of(np.frombuffer(b"".join(gather(sent))).reshape(-1, 2), dtype)
+    samples = [rows.sampled_scores(math.ceil(share * len(rows))) for rows in parts]
+    message = np.concatenate([*samples, np.empty((0, 2))]).tobytes()
+    return coordinates_of(np.frombuffer(b"".join(gather(message))).reshape(-1, 2), dtype)

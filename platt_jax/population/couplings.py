@@ -67,13 +67,13 @@ class Layout:
 
     def __init__(self, codes: _Codes, places: list[_Codes], values: int, number: int) -> None:
         self.codes, self.places, self.values, self.number = codes, places, values, number
-        where = np.concatenate([codes * number + at for at in places])
-        pairs, self.pair_codes = np.unique(where, return_inverse=True)
+        flat_index = np.concatenate([codes * number + positions for positions in places])
+        pairs, self.pair_codes = np.unique(flat_index, return_inverse=True)
         self.value, self.place = np.divmod(pairs, number)
         self._counts = np.bincount(self.value, minlength=values)
         pairs_of_pairs = float((self._counts.astype(float) ** 2).sum())
-        whole = float(values) * number**2 / _FASTER
-        self.sparse = pairs_of_pairs <= min(_MOST_PAIRS, whole)
+        dense_cost = float(values) * number**2 / _FASTER
+        self.sparse = pairs_of_pairs <= min(_MOST_PAIRS, dense_cost)
         if self.sparse:
             self.one, self.other = self._pairs_of_pairs()
         self.order = np.argsort(codes, kind="stable")
@@ -81,8 +81,8 @@ class Layout:
     def _pairs_of_pairs(self) -> tuple[_Codes, _Codes]:
         """All ordered pairs of the pairs of one value."""
         first = Groups(self._counts).starts[self.value]
-        others = Groups(self._counts[self.value])
-        return others.owner, others.by_row(first) + others.place
+        pair_groups = Groups(self._counts[self.value])
+        return pair_groups.owner, pair_groups.by_row(first) + pair_groups.place
 
     def couplings(self, precision: _Array, left: _Array) -> Couplings:
         """The couplings.
@@ -109,13 +109,13 @@ class _SparseCouplings(Couplings):
     def reduction(self) -> Elimination:
         """See `Couplings`."""
         layout, R = self._layout, self._layout.number
-        where = layout.place[layout.one] * R + layout.place[layout.other]
+        flat_index = layout.place[layout.one] * R + layout.place[layout.other]
         precision, average = np.empty((R, 2, R, 2)), np.empty((2, R, 2))
         one, other = self._shared[layout.one], self._by_rest[layout.other]
         for i in (0, 1):
             for j in (0, 1):
                 entry = one[:, i, 0] * other[:, 0, j] + one[:, i, 1] * other[:, 1, j]
-                precision[:, i, :, j] = np.bincount(where, entry, R * R).reshape(R, R)
+                precision[:, i, :, j] = np.bincount(flat_index, entry, R * R).reshape(R, R)
                 average[i, :, j] = np.bincount(layout.place, self._by_rest[:, i, j], R)
         return Elimination(
             precision.reshape(2 * R, 2 * R), average.reshape(2, 2 * R) / layout.values
@@ -165,17 +165,17 @@ class _DenseCouplings(Couplings):
         codes = layout.codes[layout.order]
         step = max(1, _AT_ONCE // (4 * R))
         for first in range(0, layout.values, step):
-            some = slice(first, min(first + step, layout.values))
-            number = some.stop - first
-            segments = layout.order[slice(*np.searchsorted(codes, [first, some.stop]))]
+            values = slice(first, min(first + step, layout.values))
+            number = values.stop - first
+            segments = layout.order[slice(*np.searchsorted(codes, [first, values.stop]))]
             rows = (layout.codes[segments] - first) * R
-            where = np.concatenate([rows + at[segments] for at in layout.places])
+            flat_index = np.concatenate([rows + positions[segments] for positions in layout.places])
             coupling = np.empty((number, 2, R, 2))
             for i, j in UPPER:
                 entry = np.tile(precision[segments, i, j], len(layout.places))
-                found = np.bincount(where, entry, number * R).reshape(number, R)
-                coupling[:, i, :, j] = coupling[:, j, :, i] = found
-            yield some, segments, coupling.reshape(number, 2, 2 * R)
+                sums = np.bincount(flat_index, entry, number * R).reshape(number, R)
+                coupling[:, i, :, j] = coupling[:, j, :, i] = sums
+            yield values, segments, coupling.reshape(number, 2, 2 * R)
 
     def reduction(self) -> Elimination:
         """See `Couplings`."""
@@ -201,8 +201,8 @@ class _DenseCouplings(Couplings):
             if between:
                 pair_entries = entries(with_rest.reshape(-1, 2, R, 2))
                 rows = (layout.codes[segments] - values.start) * R
-                each = (pair_entries[rows + at[segments]] for at in layout.places)
-                with_segments[segments] = sum(each)
+                terms = (pair_entries[rows + positions[segments]] for positions in layout.places)
+                with_segments[segments] = sum(terms)
         return Carried(spread, with_average, with_segments)
 
 

@@ -92,9 +92,9 @@ class Crossed:
         self.sizes = sizes
         self._codes = [np.ascontiguousarray(x) for x in codes.T]
         largest_first = sorted(range(len(sizes)), key=lambda level: -sizes[level])
-        left, large = sum(sizes), 0
-        while large == 0 or (left > _MOST_DENSE and large < len(sizes)):
-            left -= sizes[largest_first[large]]
+        dense_size, large = sum(sizes), 0
+        while large == 0 or (dense_size > _MOST_DENSE and large < len(sizes)):
+            dense_size -= sizes[largest_first[large]]
             large += 1
         self._eliminated, *self._others = largest_first[:large]
         self._small = sorted(largest_first[large:])
@@ -120,8 +120,8 @@ class Crossed:
 
     def _pairs_with(self, level: int) -> _Pairs:
         size = self.sizes[level]
-        both = self._codes[self._eliminated] * size + self._codes[level]
-        pairs, codes = np.unique(both, return_inverse=True)
+        flat_index = self._codes[self._eliminated] * size + self._codes[level]
+        pairs, codes = np.unique(flat_index, return_inverse=True)
         return _Pairs(*np.divmod(pairs, size), codes)
 
     def effects(
@@ -134,22 +134,22 @@ class Crossed:
         self, likelihoods: Likelihoods, covariances: list[_Array], center: _Array
     ) -> LevelPosteriors:
         """See `levels.Design`."""
-        found = self._effects(likelihoods, covariances, center, between=True)
-        dense, left, eliminated = found.dense, found.left, self._eliminated
+        joint = self._effects(likelihoods, covariances, center, between=True)
+        dense, left, eliminated = joint.dense, joint.left, self._eliminated
         around = self._within_dense(dense)
-        around += (found.spreads[eliminated][:, *_TRIANGLE])[self._codes[eliminated]]
-        around -= 2 * found.carried.between
-        for level, between in found.between.items():
+        around += (joint.spreads[eliminated][:, *_TRIANGLE])[self._codes[eliminated]]
+        around -= 2 * joint.carried.between
+        for level, between in joint.between.items():
             pairs = self._pairs[level]
-            around += found.spreads[level][:, *_TRIANGLE][self._codes[level]]
+            around += joint.spreads[level][:, *_TRIANGLE][self._codes[level]]
             around -= (between + between.swapaxes(1, 2))[:, *_TRIANGLE][pairs.codes]
         R = self._number
-        mean_curve = NormalMoments(found.root[None], dense.covariance.reshape(R, 2, R, 2)[:1, :, 0])
+        mean_curve = NormalMoments(joint.root[None], dense.covariance.reshape(R, 2, R, 2)[:1, :, 0])
         values = self.sizes[eliminated]
-        with_average = left / values + found.carried.with_average
-        effects = found.moments
+        with_average = left / values + joint.carried.with_average
+        effects = joint.moments
         centred = self._centred(mean_curve, effects, dense, with_average, left.mean(0) / values)
-        segments = NormalMoments(found.segment_means, Symmetric(*around.T).matrices)
+        segments = NormalMoments(joint.segment_means, Symmetric(*around.T).matrices)
         return LevelPosteriors(mean_curve, effects, segments, *centred)
 
     def _effects(
@@ -158,8 +158,8 @@ class Crossed:
         """The effects; `between` as in `Couplings.carried`."""
         sums = self._sums(likelihoods)
         priors = [np.linalg.inv(x) for x in covariances]
-        own = sums.by_level[self._eliminated] + priors[self._eliminated]
-        left = Symmetric.of(own).inverse().matrices  # if all else is known
+        precision = sums.by_level[self._eliminated] + priors[self._eliminated]
+        left = Symmetric.of(precision).inverse().matrices  # if all else is known
         dense = self._dense(sums, priors, self._elimination(likelihoods, left))
         root, means, segment_means = self._means(sums, center, priors, left, dense)
         spreads: list[_Array] = [np.empty(0)] * len(self.sizes)
@@ -177,43 +177,43 @@ class Crossed:
 
     def _sums(self, likelihoods: Likelihoods) -> _LikelihoodSums:
         """The sums of the likelihoods; the latest ones are kept, for all spreads leave them be."""
-        kept = self._kept_sums
-        if kept is None or kept.likelihoods is not likelihoods:
+        sums = self._kept_sums
+        if sums is None or sums.likelihoods is not likelihoods:
             precision = likelihoods.precision.matrices
             by_level = {
                 level: summed(self._codes[level], precision, self.sizes[level])
                 for level in (self._eliminated, *self._others)
             }
-            kept = _LikelihoodSums(likelihoods, by_level, self._dense_precision(likelihoods))
-            self._kept_sums = kept
-        return kept
+            sums = _LikelihoodSums(likelihoods, by_level, self._dense_precision(likelihoods))
+            self._kept_sums = sums
+        return sums
 
     def _elimination(self, likelihoods: Likelihoods, left: _Array) -> _Eliminated:
         """The elimination; the latest one is kept, for the spreads of other levels leave it be."""
-        kept = self._kept
+        elimination = self._kept
         if (
-            kept is None
-            or kept.likelihoods is not likelihoods
-            or not np.array_equal(kept.left, left)
+            elimination is None
+            or elimination.likelihoods is not likelihoods
+            or not np.array_equal(elimination.left, left)
         ):
             couplings = self._layout.couplings(likelihoods.precision.matrices, left)
-            kept = _Eliminated(likelihoods, left, couplings, couplings.reduction())
-            self._kept = kept
-        return kept
+            elimination = _Eliminated(likelihoods, left, couplings, couplings.reduction())
+            self._kept = elimination
+        return elimination
 
     def _dense_precision(self, likelihoods: Likelihoods) -> _Array:
         """(R, 2, R, 2), what the segments say of the dense part if all else is known."""
         R = self._number
         squares = np.zeros((3, R, R))
-        for number, at in enumerate(self._places):
+        for number, positions in enumerate(self._places):
             for other in self._places[number + 1 :]:
-                where = at * R + other
+                flat_index = positions * R + other
                 for square, entry in zip(squares, likelihoods.precision, strict=True):
-                    square += np.bincount(where, entry, R * R).reshape(R, R)
+                    square += np.bincount(flat_index, entry, R * R).reshape(R, R)
         squares += squares.swapaxes(1, 2)
-        for at in self._places:
+        for positions in self._places:
             for square, entry in zip(squares, likelihoods.precision, strict=True):
-                square += np.diag(np.bincount(at, entry, R))
+                square += np.diag(np.bincount(positions, entry, R))
         total: _Array = np.empty((R, 2, R, 2))
         for (i, j), square in zip(UPPER, squares, strict=True):
             total[:, i, :, j] = total[:, j, :, i] = square
@@ -229,11 +229,11 @@ class Crossed:
             places = np.arange(part.start, part.stop)
             total[places, :, places, :] += priors[level]
         total = total.reshape(2 * R, 2 * R)
-        taken = without.reduction
-        covariance = np.linalg.inv(total - taken.precision)
+        reduction = without.reduction
+        covariance = np.linalg.inv(total - reduction.precision)
         covariance = (covariance + covariance.T) / 2
         pair_entries = entries(covariance.reshape(R, 2, R, 2))
-        return _DensePart(covariance, pair_entries, without.couplings, taken.average)
+        return _DensePart(covariance, pair_entries, without.couplings, reduction.average)
 
     def _means(
         self,
@@ -247,7 +247,7 @@ class Crossed:
         likelihoods = sums.likelihoods
         precision = likelihoods.precision
         eliminated, values = self._codes[self._eliminated], self.sizes[self._eliminated]
-        others = {
+        inverses = {
             level: Symmetric.of(sums.by_level[level] + priors[level]).inverse().matrices
             for level in self._others
         }
@@ -257,17 +257,17 @@ class Crossed:
         )
         for _ in range(_MOST_SWEEPS):
             pull = likelihoods.pull - _times(precision, others_effect)
-            own = summed(eliminated, pull, values)
-            passed_on = pull - _times(precision, times(left, own)[eliminated])
-            at: Any = sum(summed(places, passed_on, self._number) for places in self._places)
-            at[0] += MEAN_PRECISION * center
-            rest: Any = (dense.covariance @ np.ravel(at)).reshape(-1, 2)
-            rest_effect = sum(rest[places] for places in self._places)
-            own -= summed(eliminated, _times(precision, rest_effect), values)
-            effects_here = times(left, own)
-            segment_means = rest_effect + effects_here[eliminated] + others_effect
+            level_pull = summed(eliminated, pull, values)
+            passed_on = pull - _times(precision, times(left, level_pull)[eliminated])
+            pull_sums: Any = sum(summed(places, passed_on, self._number) for places in self._places)
+            pull_sums[0] += MEAN_PRECISION * center
+            dense_means: Any = (dense.covariance @ np.ravel(pull_sums)).reshape(-1, 2)
+            dense_effect = sum(dense_means[places] for places in self._places)
+            level_pull -= summed(eliminated, _times(precision, dense_effect), values)
+            level_effects = times(left, level_pull)
+            segment_means = dense_effect + level_effects[eliminated] + others_effect
             moved = 0.0
-            for level, inverse in others.items():
+            for level, inverse in inverses.items():
                 codes, before = self._codes[level], self._latest[level]
                 residual = likelihoods.pull - _times(precision, segment_means - before[codes])
                 after = times(inverse, summed(codes, residual, self.sizes[level]))
@@ -280,25 +280,25 @@ class Crossed:
         else:
             self.settled = False
         effects: list[_Array] = [np.empty(0)] * len(self.sizes)
-        effects[self._eliminated] = effects_here
+        effects[self._eliminated] = level_effects
         for part, level in zip(self._slices, self._small, strict=True):
-            effects[level] = rest[part]
+            effects[level] = dense_means[part]
         for level in self._others:
             effects[level] = self._latest[level]
-        return rest[0], effects, segment_means
+        return dense_means[0], effects, segment_means
 
     def _within_dense(self, dense: _DensePart) -> _Array:
         """(K, 3), the covariance of each segment's sum over the dense part."""
         R, (_, *places) = self._number, self._places
-        by_place = dense.entries.reshape(R, R, 3)
+        blocks = dense.entries.reshape(R, R, 3)
         if not places:
-            return np.repeat(by_place[0], len(self._codes[0]), 0)
+            return np.repeat(blocks[0], len(self._codes[0]), 0)
         # A value's own variance, with the mean curve's: each pair of levels takes a share.
-        own = by_place[np.arange(R), np.arange(R)] + 2 * by_place[0] + by_place[0, 0] / len(places)
+        variances = blocks[np.arange(R), np.arange(R)] + 2 * blocks[0] + blocks[0, 0] / len(places)
         if len(places) == 1:
-            return own[places[0]]
-        own /= len(places) - 1
-        pairs = (2 * by_place + own[:, None] + own).reshape(-1, 3)
+            return variances[places[0]]
+        variances /= len(places) - 1
+        pairs = (2 * blocks + variances[:, None] + variances).reshape(-1, 3)
         total = np.zeros((len(places[0]), 3))
         for one, other in combinations(places, 2):
             total += pairs.take(one * R + other, 0)
@@ -319,13 +319,13 @@ class Crossed:
         """
         pairs = self._pairs[level]
         shared = summed(pairs.codes, sums.likelihoods.precision.matrices, len(pairs.other))
-        own = sums.by_level[level] + priors[level]
+        precision = sums.by_level[level] + priors[level]
         by_other = left[pairs.eliminated] @ shared
-        own -= summed(pairs.other, shared @ by_other, self.sizes[level])
-        spread = Symmetric.of(own).inverse().matrices
+        precision -= summed(pairs.other, shared @ by_other, self.sizes[level])
+        spread = Symmetric.of(precision).inverse().matrices
         between = by_other @ spread[pairs.other]
-        more = between @ by_other.swapaxes(1, 2)
-        spreads[self._eliminated] += summed(pairs.eliminated, more, len(left))
+        increase = between @ by_other.swapaxes(1, 2)
+        spreads[self._eliminated] += summed(pairs.eliminated, increase, len(left))
         spreads[level] = spread
         return between
 

@@ -53,24 +53,24 @@ class DeviceSegments(ChunkedSegments):
         problems, length = self._rows.problems, len(nodes.posterior.mean_A)
         if problems.sizes.max() > shapes.sizes().problem_rows:
             return super().node_losses_there(grid, nodes, options, stage)
-        made = run_there(grid.losses, problems, nodes, self._context(options, stage))
-        whole = _added(length, len(grid.z), self.dtype)
-        for places, losses in made:
-            whole = _with(whole, places, losses)
-        return whole
+        blocks = run_there(grid.losses, problems, nodes, self._context(options, stage))
+        all_losses = _added(length, len(grid.z), self.dtype)
+        for places, losses in blocks:
+            all_losses = _with(all_losses, places, losses)
+        return all_losses
 
 
 def _added(length: int, nodes: int, dtype: np.dtype[Any]) -> jax.Array:
     """The losses (length, nodes) of segments added."""
-    made: jax.Array = run_programs(lambda: jnp.full((length, nodes), np.nan, dtype), x64=True)
-    return made
+    losses: jax.Array = run_programs(lambda: jnp.full((length, nodes), np.nan, dtype), x64=True)
+    return losses
 
 
 @xla.jit
 def _with(whole: jax.Array, places: jax.Array, losses: jax.Array) -> jax.Array:
     """The losses with some segments' put in their places; those behind all are left out."""
-    some = finite(losses.reshape(len(places), -1))
-    return whole.at[places].set(some, mode="drop")
+    block = finite(losses.reshape(len(places), -1))
+    return whole.at[places].set(block, mode="drop")
 
 
 def segments_of(rows: SegmentRows, caller: Caller, mesh: Mesh | None = None) -> ChunkedSegments:
@@ -93,9 +93,9 @@ def where_rows_are(rows: SegmentRows, fit: Callable[[], SegmentCalibrator]) -> S
     if rows.device is None:
         return fit()
     with jax.default_device(rows.device):
-        made = fit()
-    dtype = np.result_type(rows.dtype, made.fit.A.dtype)
-    return _with_fits(made, lambda fits: accelerators.results(fits, dtype, rows.device))
+        calibrator = fit()
+    dtype = np.result_type(rows.dtype, calibrator.fit.A.dtype)
+    return _with_fits(calibrator, lambda fits: accelerators.results(fits, dtype, rows.device))
 
 
 def fetched(calibrator: SegmentCalibrator) -> SegmentCalibrator:
@@ -110,6 +110,6 @@ def _with_fits(calibrator: SegmentCalibrator, function: Callable[[Any], Any]) ->
     """The calibrator whose arrays of fits a function has made from the old ones."""
     sigmoid = calibrator.fallback.A, calibrator.fallback.B
     parts = calibrator.fit, sigmoid, calibrator.fallback_covariance
-    each, sigmoid, covariance = function(parts)
+    fit, sigmoid, covariance = function(parts)
     fallback = Sigmoid(*sigmoid)
-    return replace(calibrator, fit=each, fallback=fallback, fallback_covariance=covariance)
+    return replace(calibrator, fit=fit, fallback=fallback, fallback_covariance=covariance)

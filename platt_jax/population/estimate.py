@@ -65,43 +65,43 @@ def estimate_population(
     number = segments.total(np.array([len(segments.keys)], float))[0]
     if number < 2 or not _varies(pooled):
         return None, Population.not_estimated(len(segments.keys))
-    given, options = options, replace(options, targets="none").with_tol(segments.dtype)
+    user_options, options = options, replace(options, targets="none").with_tol(segments.dtype)
     coordinates = segments.coordinates(options)
     standardized = StandardizedSegments(segments, coordinates, options)
-    to = coordinates.matrix
-    mean = to @ np.array([pooled.A, pooled.B], float)
+    matrix = coordinates.matrix
+    mean = matrix @ np.array([pooled.A, pooled.B], float)
     start = normals(mean, START_SPREAD**2 * np.eye(2))
     if near is not None and near.status == Status.CONVERGED:
-        start = normals(to @ near.mean, to @ near.covariance @ to.T)
+        start = normals(matrix @ near.mean, matrix @ near.covariance @ matrix.T)
     stage = Stage.of(progress, "first fit", last=False)
     fit = standardized.modes(start, None, stage)
     standardized = standardized.without_far_scores(fit)
     around = standardized.around(fit, start)
     if standardized.left_out is not None:
         mean = standardized.curve_of_others(around, start)
-        alone = segments.fit(ProblemInputs(), given, stage)
+        alone = segments.fit(ProblemInputs(), user_options, stage)
     elif not estimable(pooled):
         return None, Population.not_estimated(len(segments.keys))
     nodes, regression = places.placed(around), None
     if covariates is None:
-        found = estimated(standardized, mean, start, nodes, progress)
+        mode = estimated(standardized, mean, start, nodes, progress)
     else:
         design = Design.of(covariates, segments.keys, fit, standardized.left_out, segments.total)
-        standardized, found, regression = searched(
+        standardized, mode, regression = searched(
             standardized, design, mean, start, nodes, progress
         )
-    if found.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
-        standardized, mean, found.at.log_likelihood
+    if mode.status == Status.MAX_ITERATIONS and not is_better_than_one_curve(
+        standardized, mean, mode.at.log_likelihood
     ):
-        return None, Population.not_estimated(len(segments.keys), found.status)
-    own = found.at.likelihoods
-    means = _means(own, found.population, len(segments.keys))
-    known = _integrated(standardized, found, own, means, mean, regression, progress)
+        return None, Population.not_estimated(len(segments.keys), mode.status)
+    likelihoods = mode.at.likelihoods
+    means = _means(likelihoods, mode.population, len(segments.keys))
+    moments = _integrated(standardized, mode, likelihoods, means, mean, regression, progress)
     if regression is not None:
-        known, regression = regression.averaged(known, segments.total)
+        moments, regression = regression.averaged(moments, segments.total)
         standardized = standardized._replace(effects=regression.effects)
-    fit = standardized.modes(found.population, means, Stage.of(progress))
-    population = _result(found, known, coordinates, len(segments.keys), regression, segments.total)
+    fit = standardized.modes(mode.population, means, Stage.of(progress))
+    population = _result(mode, moments, coordinates, len(segments.keys), regression, segments.total)
     if standardized.left_out is None:
         return fit, population
     return with_left_out(fit, population, alone, standardized.left_out)
@@ -116,12 +116,12 @@ def with_left_out(
         lambda x, y: np.where(out.reshape(-1, *[1] * (x.ndim - 1)), x, y), alone, fit
     )
     mean = np.stack([fit.A, fit.B], -1).astype(float)
-    some, matrices = out[:, None], out[:, None, None]
+    vectors, matrices = out[:, None], out[:, None, None]
     return fit, replace(
         population,
         likelihood_precision=np.where(matrices, 0, population.likelihood_precision),
-        likelihood_pull=np.where(some, 0, population.likelihood_pull),
-        posterior_mean=np.where(some, mean, population.posterior_mean),
+        likelihood_pull=np.where(vectors, 0, population.likelihood_pull),
+        posterior_mean=np.where(vectors, mean, population.posterior_mean),
         posterior_covariance=np.where(
             matrices, fit.covariance.astype(float), population.posterior_covariance
         ),
@@ -133,8 +133,8 @@ def is_better_than_one_curve(
     segments: StandardizedSegments, curve: NDArray[np.float64], log_likelihood: float
 ) -> bool:
     """Whether a log-likelihood of all rows is larger than one curve's (2,)."""
-    at = Normals(*(np.full(len(segments.segments.keys), x) for x in (*curve, 0.0, 0.0, 0.0)))
-    losses = segments._replace(effects=0.0).losses(COARSE, at)[:, 0]
+    nodes = Normals(*(np.full(len(segments.segments.keys), x) for x in (*curve, 0.0, 0.0, 0.0)))
+    losses = segments._replace(effects=0.0).losses(COARSE, nodes)[:, 0]
     return log_likelihood > -float(segments.total(np.array([losses.sum(dtype=float)]))[0])
 
 
@@ -177,21 +177,21 @@ def _integrated(
             break
         limit = 4 * limit
     coefficients = None if regression is None else populations.coefficients
-    known = Distributions(likelihoods, populations.segments(), populations.new, coefficients)
-    return known if found.certain else _recentred(segments, known, center, stage)
+    moments = Distributions(likelihoods, populations.segments(), populations.new, coefficients)
+    return moments if found.certain else _recentred(segments, moments, center, stage)
 
 
 def _recentred(
     segments: StandardizedSegments, known: Distributions, center: NDArray[np.float64], stage: Stage
 ) -> Distributions:
     """The distributions around the mean that the rows ask for; see `recentring`."""
-    own, new = known.segments, known.new
+    posterior, new = known.segments, known.new
     response = recentring.response_of(known.likelihoods.precision, new.covariance)
     off = float(new.mean[1] - center[1])
-    shift = recentring.shift_of_mean(segments, COARSE, normals(*own), response, off, stage).by
-    own = own._replace(mean=recentring.shifted(own.mean, response, shift))
+    shift = recentring.shift_of_mean(segments, COARSE, normals(*posterior), response, off, stage).by
+    posterior = posterior._replace(mean=recentring.shifted(posterior.mean, response, shift))
     new = new._replace(mean=new.mean + np.array([0, shift]))
-    return known._replace(segments=own, new=new)
+    return known._replace(segments=posterior, new=new)
 
 
 def _means(likelihoods: Likelihoods, population: Normals, segments: int) -> NDArray[np.float64]:
@@ -266,15 +266,15 @@ def _by_segment(
     """
     mean, covariance = posteriors
     xp = places.namespace(mean)
-    own, turn = likelihoods.transformed(back), Square.of(back)
-    prior, given = Symmetric.of(narrow), likelihoods.precision.plus(narrow).inverse()
-    left = prior.AA * given.AA + 2 * prior.AB * given.AB + prior.BB * given.BB
+    original, turn = likelihoods.transformed(back), Square.of(back)
+    prior, conditional = Symmetric.of(narrow), likelihoods.precision.plus(narrow).inverse()
+    trace = prior.AA * conditional.AA + 2 * prior.AB * conditional.AB + prior.BB * conditional.BB
     return {
-        "likelihood_precision": own.precision.matrices,
-        "likelihood_pull": own.pull,
+        "likelihood_precision": original.precision.matrices,
+        "likelihood_pull": original.pull,
         "posterior_mean": xp.stack(turn.times(mean[:, 0], mean[:, 1]), -1),
         "posterior_covariance": turn.congruent(Symmetric.of(covariance)).matrices,
-        "shrinkage": xp.clip(left / 2, 0, 1),
+        "shrinkage": xp.clip(trace / 2, 0, 1),
     }
 
 

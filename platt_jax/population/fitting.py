@@ -49,12 +49,12 @@ def fit_by_segment(
     """`platt_jax.fit_segments` for these segments, with its arguments and a caller for warnings."""
     options = validation.options(options)
     validation.pooling(pooling, prior, start, options)
-    given = problem_inputs(segments.keys.shape, segments.dtype, prior, start)
-    of_all = shared_prior(prior)
-    if pooling == "complete" and of_all is None and prior is not None:
+    inputs = problem_inputs(segments.keys.shape, segments.dtype, prior, start)
+    pooled_prior = shared_prior(prior)
+    if pooling == "complete" and pooled_prior is None and prior is not None:
         raise ValueError('prior: expected one for all with pooling="complete", got one for each')
-    shared = problem_inputs((1,), segments.dtype, of_all)
-    each: Any = None
+    shared = problem_inputs((1,), segments.dtype, pooled_prior)
+    fit: Any = None
     population = by_level = None
     if levelled := pooling in ("nested", "crossed"):
         from platt_jax.population.level_fitting import fit_levels, levels_of
@@ -67,34 +67,34 @@ def fit_by_segment(
             shared, options, Stage.of(progress, "pooled fit", last=False)
         )
         if not levelled:
-            each, population = estimate_population(
+            fit, population = estimate_population(
                 segments, pooled, options, progress, covariates=covariates
             )
         elif estimable(pooled):
-            each, population, by_level = fit_levels(
+            fit, population, by_level = fit_levels(
                 segments, values, pooling, pooled, options, progress
             )
         else:
             population = Population.not_estimated(len(segments.keys))
-    one_curve = each is None and pooling != "none"
-    if each is None:
-        each, pooled = segments.both(given, shared, options, Stage.of(progress))
+    one_curve = fit is None and pooling != "none"
+    if fit is None:
+        fit, pooled = segments.both(inputs, shared, options, Stage.of(progress))
     consequence = _WITHOUT_BAD_ROWS if one_curve else ARE_NAN
-    report_non_finite(each, options, "segment", segments.keys, caller, consequence)
+    report_non_finite(fit, options, "segment", segments.keys, caller, consequence)
     if one_curve:
-        each = with_pooled_curve(each, pooled)
+        fit = with_pooled_curve(fit, pooled)
     if population is not None:
         report_search(population, caller)
-        report_left_out(segments.keys, population.left_out(each.flags), caller)
+        report_left_out(segments.keys, population.left_out(fit.flags), caller)
     if pooling == "none":
-        report_few_rows(smoothing(each), options, caller)
+        report_few_rows(smoothing(fit), options, caller)
     events = [*fit_events(prior, segments.has_offset)]
     if pooling == "partial" and population is not None and population.estimated:
-        events += size_dependence(population, each, segments.total, caller)
+        events += size_dependence(population, fit, segments.total, caller)
     covariance: Any = pooled.covariance  # NumPy's, from a fit on the host
     return SegmentCalibrator(
         segments.keys,
-        with_posterior_covariance(each, population),
+        with_posterior_covariance(fit, population),
         pooled.sigmoid,
         covariance,
         "complete" if one_curve else pooling,
@@ -160,11 +160,11 @@ def report_few_rows(
     segments, n_pos, n_neg, added = smoothing.tolist()
     if options.targets != "platt" or segments < _ENOUGH_SEGMENTS or _INNER.get():
         return
-    for kind, seen, more in (("positives", n_pos, added), ("negatives", n_neg, -added)):
-        if more > _EXCESS * seen:
+    for kind, count, bias in (("positives", n_pos, added), ("negatives", n_neg, -added)):
+        if bias > _EXCESS * count:
             caller.warn(
-                f"{of}: {seen:,.0f} {kind}, but Platt's targets of so few rows by segment add up "
-                f'to {seen + more:,.0f}, and predictions to as many or more: see pooling="partial"'
+                f"{of}: {count:,.0f} {kind}, but Platt's targets of so few rows by segment add up "
+                f'to {count + bias:,.0f}, and predictions to as many or more: see pooling="partial"'
             )
 
 
@@ -181,5 +181,5 @@ def size_dependence(
 
 def with_pooled_curve(each: Fit, pooled: Fit) -> Fit:
     """The fit of all rows, repeated for each segment with the segment's own row counts."""
-    alike: Fit = jax.tree.map(lambda x, own: np.broadcast_to(x, own.shape), pooled, each)
+    alike: Fit = jax.tree.map(lambda x, leaf: np.broadcast_to(x, leaf.shape), pooled, each)
     return replace(alike, n_pos=each.n_pos, n_neg=each.n_neg)

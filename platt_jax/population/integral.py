@@ -100,9 +100,9 @@ class PlausiblePopulations(NamedTuple):
     @property
     def coefficients(self) -> NormalMoments:
         """The coefficients, (2 Q,) and their covariance (2 Q, 2 Q)."""
-        each = self.under.mean.reshape(len(self.weights), -1)
-        mean = self.weights @ each
-        off = each - mean
+        means = self.under.mean.reshape(len(self.weights), -1)
+        mean = self.weights @ means
+        off = means - mean
         covariance = np.tensordot(self.weights, self.under.mean_covariance, 1)
         covariance = covariance + (self.weights * off.T) @ off
         return NormalMoments(mean, covariance).transformed(
@@ -113,8 +113,8 @@ class PlausiblePopulations(NamedTuple):
         """(A, B) of all segments (K,)."""
         shared = self.covariance, self.under.mean, self.under.mean_covariance, self.weights
         evidence, Q = _Evidence(self.likelihoods, self.z), self.under.mean.shape[1]
-        each = by_blocks(_moments, shared, evidence, len(self.weights) * Q)
-        mean, square = joined(each)
+        blocks = by_blocks(_moments, shared, evidence, len(self.weights) * Q)
+        mean, square = joined(blocks)
         return _centred(mean, square, self.back)
 
 
@@ -184,15 +184,15 @@ def _drawn(
         )
     t = _students_t(_even_points(_draws(number)))
     for share in _ROUNDS:
-        some = t[: len(t) // share]
-        point = middle + scale * np.concatenate([some, some * _OTHER_SIGN])
+        draws = t[: len(t) // share]
+        point = middle + scale * np.concatenate([draws, draws * _OTHER_SIGN])
         point[:, :2] = np.abs(point[:, :2])
-        away = _log_density((point - middle) / scale)
+        log_proposal = _log_density((point - middle) / scale)
         mirrored = _log_density((point[:, :2] + middle[:2]) / scale[:2])
-        away[:, :2] = np.logaddexp(away[:, :2], mirrored)
+        log_proposal[:, :2] = np.logaddexp(log_proposal[:, :2], mirrored)
         spreads = _Spreads(*point.T)
         under = _under(rows, spreads.covariance, center, total)
-        weights = _normalized(under.log_likelihood + spreads.log_prior - away.sum(axis=1))
+        weights = _normalized(under.log_likelihood + spreads.log_prior - log_proposal.sum(axis=1))
         middle = weights @ point
         scale = np.sqrt(weights @ (point - middle) ** 2) + 1e-3
     return spreads.covariance, under, weights
@@ -255,8 +255,8 @@ def _under(
     """
     S, Q = Symmetric.of(covariance), len(center)
     pairs, T = [(p, q) for p in range(Q) for q in range(p, Q)], S.adjugate
-    each = by_blocks(_sums, S, rows, 8 * len(covariance))
-    sums = total(sum(map(fetched, each)))
+    blocks = by_blocks(_sums, S, rows, 8 * len(covariance))
+    sums = total(sum(map(fetched, blocks)))
     precision = np.empty((len(covariance), Q, 2, Q, 2))
     for (p, q), (AA, AB, BB, determinant) in zip(pairs, _quadruples(sums), strict=False):
         block = Symmetric(
@@ -301,14 +301,14 @@ def _sums(S: Symmetric, rows: _Evidence) -> NDArray[np.float64]:
     q_A, q_B = P.adjugate.times(h_A, h_B)
     squares = h_A * h_A, h_A * h_B, h_B * h_B, h_A * q_A + h_B * q_B
     products = (x[p] * x[q] for p in range(len(x)) for q in range(p, len(x)))
-    precisions = (both * term for both in products for term in P_terms[1:])
-    pulls = (one * term for one in x for term in (h_A, h_B, q_A, q_B))
+    precisions = (factor * term for factor in products for term in P_terms[1:])
+    pulls = (covariate * term for covariate in x for term in (h_A, h_B, q_A, q_B))
     terms, over_D = xp.stack([*precisions, *pulls, *squares]), 1 / D
     # Small products: OpenBLAS would take several threads for larger ones, which wait for each other
     # where `by_blocks` has several of its own.
     parts = [inner(terms[i : i + _TERMS], over_D) for i in range(0, len(terms), _TERMS)]
-    of_all: NDArray[np.float64] = xp.concatenate([*parts, xp.log(D).sum(1)[None]])
-    return of_all
+    sums: NDArray[np.float64] = xp.concatenate([*parts, xp.log(D).sum(1)[None]])
+    return sums
 
 
 @program

@@ -63,8 +63,8 @@ def levels_of(keys: NDArray[Any], kind: str) -> list[_Values]:
 
 
 def _column(name: str, column: NDArray[Any]) -> _Values:
-    codes, found = distinct(split_columns(column))
-    return _Values(name, found, codes)
+    codes, keys = distinct(split_columns(column))
+    return _Values(name, keys, codes)
 
 
 def _prefix(keys: NDArray[Any], columns: int) -> _Values:
@@ -74,8 +74,8 @@ def _prefix(keys: NDArray[Any], columns: int) -> _Values:
     new[:1] = True
     for name in names:
         new[1:] |= keys[name][1:] != keys[name][:-1]
-    found = [keys[name][new] for name in names]
-    values = found[0] if columns == 1 else ids.structured(names, found)
+    id_columns = [keys[name][new] for name in names]
+    values = id_columns[0] if columns == 1 else ids.structured(names, id_columns)
     return _Values(" > ".join(names), values, np.cumsum(new) - 1)
 
 
@@ -101,15 +101,15 @@ def fit_levels(
     The population has no estimate, and there are neither fits nor levels, if these would say less
     of the rows than the curve of all rows, `pooled`. That has converged, with rows of both classes.
     """
-    made = estimate_levels(segments, _design(values, kind), pooled, options, progress)
-    if made is None:
+    result = estimate_levels(segments, _design(values, kind), pooled, options, progress)
+    if result is None:
         status = Status.MAX_ITERATIONS
         return None, Population.not_estimated(len(segments.keys), status), None
-    fit, found = made
-    population, levels = _assembled(found, values, kind, fit)
-    if found.left_out is not None:
+    fit, estimate = result
+    population, levels = _assembled(estimate, values, kind, fit)
+    if estimate.left_out is not None:
         alone = segments.fit(ProblemInputs(), options, Stage.of(progress))
-        fit, population = with_left_out(fit, population, alone, found.left_out)
+        fit, population = with_left_out(fit, population, alone, estimate.left_out)
     return fit, population, levels
 
 
@@ -122,7 +122,7 @@ def _assembled(
     spreads = [_LevelCovariance.of(step, back) for step in found.steps]
     variance = np.array([np.trace(step.covariance) for step in found.steps])
     root = found.posteriors.root_for_prediction.transformed(back)
-    each = tuple(
+    level_tables = tuple(
         Level(
             level.name,
             level.keys,
@@ -142,7 +142,7 @@ def _assembled(
             strict=True,
         )
     )
-    levels = Levels(kind, each, root.mean[0], root.covariance[0])
+    levels = Levels(kind, level_tables, root.mean[0], root.covariance[0])
     return _population(found, spreads, root, back), levels
 
 
@@ -178,22 +178,22 @@ def _population(
     found: EstimatedLevels, spreads: list[_LevelCovariance], root: NormalMoments, back: _Array
 ) -> Population:
     """The segments as a population: the mean curve with the spreads of all levels."""
-    own = found.likelihoods.transformed(back)
+    original = found.likelihoods.transformed(back)
     segments = found.posteriors.segments.transformed(back)
     mean_curve = found.posteriors.root.transformed(back)
     covariance = sum((x.covariance for x in spreads), np.zeros((2, 2)))
-    left = np.linalg.solve(found.cavity.covariance, found.posteriors.segments.covariance)
+    ratio = np.linalg.solve(found.cavity.covariance, found.posteriors.segments.covariance)
     return Population(
         mean=mean_curve.mean[0],
         covariance=covariance,
         mean_covariance=mean_curve.covariance[0],
         covariance_errors=np.sqrt(np.nansum([x.errors**2 for x in spreads], axis=0)),
         status=found.status,
-        likelihood_precision=own.precision.matrices,
-        likelihood_pull=own.pull,
+        likelihood_precision=original.precision.matrices,
+        likelihood_pull=original.pull,
         posterior_mean=segments.mean,
         posterior_covariance=segments.covariance,
         predictive_mean=root.mean[0],
         predictive_covariance=root.covariance[0] + back @ sum(found.unseen) @ back.T,
-        shrinkage=np.clip(np.trace(left, axis1=1, axis2=2) / 2, 0, 1),
+        shrinkage=np.clip(np.trace(ratio, axis1=1, axis2=2) / 2, 0, 1),
     )

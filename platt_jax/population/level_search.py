@@ -107,11 +107,11 @@ def estimate_levels(
     while True:
         passes += 1
         stage = Stage.of(progress, f"levels, pass {passes}", last=False)
-        found, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
+        new_likelihoods, log_likelihood = _likelihoods(standardized, grid, nodes, cavity, stage)
         if likelihoods is None or fine_passes < _UNDAMPED:
-            likelihoods = found
+            likelihoods = new_likelihoods
         else:
-            likelihoods = likelihoods.plus(found).times(0.5)
+            likelihoods = likelihoods.plus(new_likelihoods).times(0.5)
         if passes == 1:
             least = log_likelihood - _RUN_AWAY * (abs(log_likelihood) + len(segments.keys))
         if not log_likelihood > least:
@@ -123,8 +123,8 @@ def estimate_levels(
                 grid = fine(float(len(segments.keys)))
             continue
         fine_passes += 1
-        done = fine_passes >= _LEAST_FINE and _decrement(steps) <= _NEAR
-        if done or fine_passes >= _MOST_FINE:
+        settled = fine_passes >= _LEAST_FINE and _decrement(steps) <= _NEAR
+        if settled or fine_passes >= _MOST_FINE:
             break
     if _status(steps) == Status.MAX_ITERATIONS and not is_better_than_one_curve(
         standardized, mean, log_likelihood
@@ -158,9 +158,9 @@ def _likelihoods(
     number = len(nodes.mean_A)
     nodes, cavity = places.placed((nodes, cavity))
     losses = segments.losses(grid, nodes, stage)
-    found = quadrature.posteriors(grid, losses, nodes, cavity, segments.total)
-    likelihoods = places.fetched(Likelihoods.of(found, cavity))
-    return jax.tree.map(lambda x: x[:number], likelihoods), found.log_likelihood
+    posteriors = quadrature.posteriors(grid, losses, nodes, cavity, segments.total)
+    likelihoods = places.fetched(Likelihoods.of(posteriors, cavity))
+    return jax.tree.map(lambda x: x[:number], likelihoods), posteriors.log_likelihood
 
 
 def _widened(
@@ -220,17 +220,17 @@ def _recentred(
     moved = posteriors_around(center + np.array([0.0, 1.0]))
     by_center = moved.root.mean[0, 1] - before.root.mean[0, 1]
     response = (moved.segments.mean - before.segments.mean) / by_center
-    at, along = places.placed((normals(*posteriors.segments), response))
+    nodes, along = places.placed((normals(*posteriors.segments), response))
     off = float(posteriors.root.mean[0, 1] - center[1])
-    shift = recentring.shift_of_mean(segments, COARSE, at, along, off, stage)
+    shift = recentring.shift_of_mean(segments, COARSE, nodes, along, off, stage)
     part = shift.by / by_center
 
     def shifted(x: NormalMoments, before: NormalMoments, moved: NormalMoments) -> NormalMoments:
         return x._replace(mean=x.mean + part * (moved.mean - before.mean))
 
     is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
-    made: LevelPosteriors = jax.tree.map(shifted, posteriors, before, moved, is_leaf=is_moments)
-    return _Recentred(made._replace(root=posteriors.root), shift.missing)
+    result: LevelPosteriors = jax.tree.map(shifted, posteriors, before, moved, is_leaf=is_moments)
+    return _Recentred(result._replace(root=posteriors.root), shift.missing)
 
 
 def _first_steps(design: Design) -> list[Scoring]:
@@ -251,7 +251,7 @@ def _scored(
     before = [np.linalg.cholesky(step.covariance) for step in steps]
     for _ in range(_STEPS):
         posteriors = design.posteriors(likelihoods, [step.covariance for step in steps], center)
-        steps = [scored(*each) for each in zip(posteriors.effects, steps, strict=True)]
+        steps = [scored(*pair) for pair in zip(posteriors.effects, steps, strict=True)]
         if _decrement(steps) <= _NEAR:
             break
     moved = max(
@@ -267,10 +267,10 @@ def _around(posteriors: LevelPosteriors, likelihoods: Likelihoods) -> tuple[Norm
     spread = Symmetric.of(covariance)
     precision = spread.inverse()
     less = precision.scaled(1 - _LEAST_SHARE).plus(likelihoods.precision.scaled(-1))
-    rest = less.positive_part().plus(precision.scaled(_LEAST_SHARE))
+    cavity_precision = less.positive_part().plus(precision.scaled(_LEAST_SHARE))
     pull = np.stack(precision.times(*mean.T), -1) - likelihoods.pull
-    rest_covariance = rest.inverse()
-    cavity = Normals(*rest_covariance.times(*pull.T), *rest_covariance.factor())
+    cavity_spread = cavity_precision.inverse()
+    cavity = Normals(*cavity_spread.times(*pull.T), *cavity_spread.factor())
     return Normals(mean[:, 0], mean[:, 1], *spread.factor()), cavity
 
 

@@ -54,10 +54,10 @@ def with_joint_errors(
     free = np.concatenate([np.diag(step.spread) > 0 for step in steps])
 
     def gradient(change: _Array) -> _Array:
-        moved = [changed(*each) for each in zip(roots, change.reshape(-1, 3), strict=True)]
+        moved = [changed(*pair) for pair in zip(roots, change.reshape(-1, 3), strict=True)]
         effects = design.effects(likelihoods, [root @ root.T for root in moved], center)
-        each = zip(effects, moved, strict=True)
-        return np.concatenate([derivatives(*level)[0] for level in each])[free]
+        levels = zip(effects, moved, strict=True)
+        return np.concatenate([derivatives(*level)[0] for level in levels])[free]
 
     if not free.any():
         return steps
@@ -85,13 +85,13 @@ def over_spreads(
     Also returns the covariance (2, 2) of an unseen value's effect for each level.
     """
     down, up = moves
-    found, unseen = [], []
+    posteriors, unseen = [], []
     signs = _signs((down != 0) | (up != 0))
     # Combinations with equal spreads of the largest level follow each other: `Crossed` uses that.
     signs = signs[np.lexsort(signs[:, np.argmax(design.sizes)].T)]
     for moved in np.where(signs > 0, up, down):
-        covariances = [moved_covariance(*each) for each in zip(steps, moved, strict=True)]
-        found.append(design.posteriors(likelihoods, covariances, center))
+        covariances = [moved_covariance(*pair) for pair in zip(steps, moved, strict=True)]
+        posteriors.append(design.posteriors(likelihoods, covariances, center))
         unseen.append(covariances)
 
     def mixed(*each: NormalMoments) -> NormalMoments:
@@ -101,8 +101,8 @@ def over_spreads(
         return NormalMoments(means.mean(0), np.mean([x.covariance for x in each], 0) + between)
 
     is_moments = lambda x: isinstance(x, NormalMoments)  # noqa: E731
-    averaged: LevelPosteriors = jax.tree.map(mixed, *found, is_leaf=is_moments)
-    return averaged, [np.mean(each, 0) for each in zip(*unseen, strict=True)]
+    averaged: LevelPosteriors = jax.tree.map(mixed, *posteriors, is_leaf=is_moments)
+    return averaged, [np.mean(matrices, 0) for matrices in zip(*unseen, strict=True)]
 
 
 def _signs(uncertain: Bools) -> _Array:
@@ -110,9 +110,9 @@ def _signs(uncertain: Bools) -> _Array:
     matrix = np.ones((1, 1))
     while len(matrix) < uncertain.sum():
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    both = np.concatenate([matrix, -matrix]) if uncertain.any() else matrix
-    signs = np.ones((len(both), *uncertain.shape))
-    signs[:, uncertain] = both[:, : uncertain.sum()]
+    columns = np.concatenate([matrix, -matrix]) if uncertain.any() else matrix
+    signs = np.ones((len(columns), *uncertain.shape))
+    signs[:, uncertain] = columns[:, : uncertain.sum()]
     return signs
 
 
@@ -123,11 +123,11 @@ def spread_moves(steps: list[Scoring], effects: list[NormalMoments]) -> tuple[_A
     """
     errors = np.array([_errors(step) for step in steps])
     errors = np.where(errors > _CERTAIN, np.minimum(errors, _MOST), 0)
-    held = np.array([np.diag(step.spread)[[0, 2]] == 0 for step in steps])
+    at_minimum = np.array([np.diag(step.spread)[[0, 2]] == 0 for step in steps])
     wide = [spreads_at_edge(x, step.covariance) for x, step in zip(effects, steps, strict=True)]
     deviations = np.sqrt([np.diag(step.covariance) for step in steps])
     rise = np.log(np.sqrt(2) * np.array(wide) / deviations)
-    return -errors, np.where(held, np.maximum(rise, 0), errors)
+    return -errors, np.where(at_minimum, np.maximum(rise, 0), errors)
 
 
 def spreads_at_edge(effects: NormalMoments, covariance: _Array) -> _Array:
@@ -137,8 +137,8 @@ def spreads_at_edge(effects: NormalMoments, covariance: _Array) -> _Array:
     alone has the likelihood that gives its posterior here.
     """
     variance = np.diag(covariance)
-    left = np.diagonal(effects.covariance, axis1=1, axis2=2)
-    precision, pull = np.maximum(1 / left - 1 / variance, 0), effects.mean / left
+    posterior = np.diagonal(effects.covariance, axis1=1, axis2=2)
+    precision, pull = np.maximum(1 / posterior - 1 / variance, 0), effects.mean / posterior
     v = _SPREADS[:, None, None] ** 2
     terms = pull**2 * v / (1 + precision * v) - np.log1p(precision * v)
     log_density = terms.sum(1) / 2 - v[:, 0] / (2 * SCALE**2)
@@ -152,7 +152,7 @@ def _errors(step: Scoring) -> _Array:
     root = np.linalg.cholesky(step.covariance)
     by_A, (g, h) = np.array([1.0, 0, 0]), root[1]
     by_B = np.array([g * g, g * h, h * h]) / (g * g + h * h)
-    return np.sqrt([max(float(by @ step.spread @ by), 0.0) for by in (by_A, by_B)])
+    return np.sqrt([max(float(vector @ step.spread @ vector), 0.0) for vector in (by_A, by_B)])
 
 
 def moved_covariance(step: Scoring, moved: _Array) -> _Array:

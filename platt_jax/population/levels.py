@@ -105,9 +105,9 @@ def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
     to_units = Square.of(np.linalg.inv(root))
     A, B = to_units.times(*effects.mean.T)
     unknown = to_units.congruent(Symmetric.of(effects.covariance))
-    known = np.stack(unknown.scaled(-1).plus(np.eye(2)))
-    gradient: _Array = (np.stack([A * A, A * B, B * B]) - known).sum(1)
-    (aa, ab, ac), (_, bb, bc), (_, _, cc) = known @ known.T
+    explained = np.stack(unknown.scaled(-1).plus(np.eye(2)))
+    gradient: _Array = (np.stack([A * A, A * B, B * B]) - explained).sum(1)
+    (aa, ab, ac), (_, bb, bc), (_, _, cc) = explained @ explained.T
     information = np.array(
         [[2 * aa, 2 * ab, 2 * bb], [2 * ab, ac + bb, 2 * bc], [2 * bb, 2 * bc, 2 * cc]]
     )
@@ -117,16 +117,16 @@ def derivatives(effects: NormalMoments, root: _Array) -> tuple[_Array, _Array]:
 
 def changed(root: _Array, change: _Array) -> _Array:
     """The factor (2, 2) after a change (a, b, c), see `Scoring`."""
-    made: _Array = root @ np.array([[np.exp(change[0]), 0], [change[1], np.exp(change[2])]])
-    return made
+    factor: _Array = root @ np.array([[np.exp(change[0]), 0], [change[1], np.exp(change[2])]])
+    return factor
 
 
 def summed(codes: NDArray[Any], x: _Array, number: int) -> _Array:
     """(number, ...) sums of x (n, ...) over the places with each code."""
     flat = x.reshape(len(x), -1)
     columns = [np.bincount(codes, column, number) for column in flat.T]
-    made: _Array = np.stack(columns, -1).reshape(number, *x.shape[1:])
-    return made
+    sums: _Array = np.stack(columns, -1).reshape(number, *x.shape[1:])
+    return sums
 
 
 def times(matrices: _Array, vectors: _Array) -> _Array:

@@ -62,9 +62,9 @@ class Likelihoods(NamedTuple):
     def in_coordinates_of(self, population: Normals) -> "Likelihoods":
         """Maps from coordinates in which the population is N(0, I) to the population's own."""
         AA, BA, BB = population.factor_AA, population.factor_BA, population.factor_BB
-        made = self._by_inverse(1 / AA, 0 * AA, -BA / (AA * BB), 1 / BB)
-        prior_pull = made.precision.times(population.mean_A, population.mean_B)
-        return made._replace(pull_A=made.pull_A + prior_pull[0], pull_B=made.pull_B + prior_pull[1])
+        base = self._by_inverse(1 / AA, 0 * AA, -BA / (AA * BB), 1 / BB)
+        prior_pull = base.precision.times(population.mean_A, population.mean_B)
+        return base._replace(pull_A=base.pull_A + prior_pull[0], pull_B=base.pull_B + prior_pull[1])
 
     def transformed(self, matrix: NDArray[Any]) -> "Likelihoods":
         """The likelihoods of `matrix @ (A, B)`, with a matrix (2, 2)."""
@@ -137,8 +137,8 @@ class Likelihoods(NamedTuple):
 def _from_moments(posteriors: NormalMoments, population: Normals) -> Likelihoods:
     """`Likelihoods.of` posteriors with these moments."""
     precision = _resolved(Symmetric.of(posteriors.covariance)).inverse()
-    own = precision.plus(-np.eye(2)).positive_part()
-    unit = Likelihoods(own, *precision.times(posteriors.mean[:, 0], posteriors.mean[:, 1]))
+    information = precision.plus(-np.eye(2)).positive_part()
+    unit = Likelihoods(information, *precision.times(posteriors.mean[:, 0], posteriors.mean[:, 1]))
     return unit.in_coordinates_of(population)
 
 

@@ -48,18 +48,18 @@ class Nested(Design):
         nodes, precision, pull = self._up(likelihoods, covariances)
         root = np.linalg.inv(precision + MEAN_PRECISION * np.eye(2))
         mean_curve = NormalMoments((root @ (pull + MEAN_PRECISION * center))[None], root[None])
-        at, above = mean_curve.mean, Symmetric.of(mean_curve.covariance)
+        mean, above = mean_curve.mean, Symmetric.of(mean_curve.covariance)
         effects, curves = [], []
         for node, parents in zip(nodes, self._parents, strict=True):
-            parent_A, parent_B = at[parents].T
+            parent_A, parent_B = mean[parents].T
             parent = Symmetric(*(x[parents] for x in above))
             A, B = node.left.times(node.pull_A, node.pull_B)
             share_A, share_B = node.share.times(parent_A, parent_B)
-            at = np.stack([A + share_A, B + share_B], -1)
-            own = node.left.plus(node.share.plus_identity(-1).congruent(parent))
+            mean = np.stack([A + share_A, B + share_B], -1)
+            error = node.left.plus(node.share.plus_identity(-1).congruent(parent))
             above = node.left.plus(node.share.congruent(parent))
-            effects.append(NormalMoments(at - np.stack([parent_A, parent_B], -1), own.matrices))
-            curves.append(NormalMoments(at, above.matrices))
+            effects.append(NormalMoments(mean - np.stack([parent_A, parent_B], -1), error.matrices))
+            curves.append(NormalMoments(mean, above.matrices))
         return LevelPosteriors(mean_curve, effects, curves[-1], mean_curve, curves)
 
     def _up(

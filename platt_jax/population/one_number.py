@@ -108,9 +108,9 @@ class NumberPopulation(NamedTuple):
             off = np.asarray(probability - self._below(float(x), error))
             return off, off / np.maximum(density, np.finfo(float).tiny), 1e-10
 
-        far = 40 * error.max() + np.ptp(self.mean)
+        reach = 40 * error.max() + np.ptp(self.mean)
         middle = np.asarray(self.expectation)
-        return float(newton_roots(function, middle, middle - far, middle + far).or_nan())
+        return float(newton_roots(function, middle, middle - reach, middle + reach).or_nan())
 
 
 def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopulation | None:
@@ -120,8 +120,8 @@ def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopula
     """
     spread, log_density = _FIRST, np.empty(0)
     for _ in range(2):
-        found = _with_spreads(table, center, spread)
-        log_density = found[:, 2] - spread**2 / (2 * SCALE**2)
+        estimates = _with_spreads(table, center, spread)
+        log_density = estimates[:, 2] - spread**2 / (2 * SCALE**2)
         # The grid is of logarithms.
         log_weight = log_density + np.log(spread)
         plausible = np.flatnonzero(log_weight > log_weight.max() - _PLAUSIBLE)
@@ -136,8 +136,8 @@ def population_of_numbers(table: LikelihoodTable, center: float) -> NumberPopula
     return NumberPopulation(
         weight=weight / weight.sum(),
         spread=spread,
-        mean=found[:, 0],
-        mean_error=found[:, 1],
+        mean=estimates[:, 0],
+        mean_error=estimates[:, 1],
         likeliest_spread=_vertex(spread, log_density, mode) if mode else 0.0,
     )
 
@@ -154,20 +154,20 @@ def _vertex(x: Floats, y: Floats, i: int) -> float:
 
 def _with_spreads(table: LikelihoodTable, center: float, spreads: Floats) -> Floats:
     """(G, 3) for each spread: the mean, its error, and the log-likelihood without the mean."""
-    mean, made = center, []
+    mean, estimates = center, []
     for spread in spreads[::-1]:
         for _ in range(_MOST_STEPS):
-            at = _moments(table, mean, float(spread))
-            gradient = at.gradient - MEAN_PRECISION * (mean - center)
-            precision = max(at.curvature, 0.0) + MEAN_PRECISION
+            moments = _moments(table, mean, float(spread))
+            gradient = moments.gradient - MEAN_PRECISION * (mean - center)
+            precision = max(moments.curvature, 0.0) + MEAN_PRECISION
             step = gradient / precision
             mean += step
             if abs(step) <= _NEAR / np.sqrt(precision):
                 break
         prior = -MEAN_PRECISION * (mean - center) ** 2 / 2
         value = _moments(table, mean, float(spread)).log_likelihood + prior
-        made.append((mean, precision**-0.5, value - np.log(precision) / 2))
-    return np.array(made[::-1])
+        estimates.append((mean, precision**-0.5, value - np.log(precision) / 2))
+    return np.array(estimates[::-1])
 
 
 def _moments(table: LikelihoodTable, mean: float, spread: float) -> _NumberMoments:
@@ -178,14 +178,14 @@ def _moments(table: LikelihoodTable, mean: float, spread: float) -> _NumberMomen
     narrow = spread < table.width
     parts = []
     if narrow.any():
-        some = LikelihoodTable(*(x[narrow] for x in table))
-        z = np.broadcast_to(_Z, (len(some.at), len(_Z)))
-        parts.append((z, some.values(mean + spread * z) + np.log(_Z[1] - _Z[0])))
+        subset = LikelihoodTable(*(x[narrow] for x in table))
+        z = np.broadcast_to(_Z, (len(subset.at), len(_Z)))
+        parts.append((z, subset.values(mean + spread * z) + np.log(_Z[1] - _Z[0])))
     if not narrow.all():
-        at, log_likelihood = table.at[~narrow], table.log_likelihood[~narrow]
-        gaps = np.gradient(at, axis=1) / spread
+        nodes, log_likelihood = table.at[~narrow], table.log_likelihood[~narrow]
+        gaps = np.gradient(nodes, axis=1) / spread
         with np.errstate(divide="ignore"):
-            parts.append(((at - mean) / spread, log_likelihood + np.log(gaps)))
+            parts.append(((nodes - mean) / spread, log_likelihood + np.log(gaps)))
     value, gradient, curvature = 0.0, 0.0, 0.0
     for z, log_terms in parts:
         log_density = log_terms - z * z / 2 - np.log(2 * np.pi) / 2

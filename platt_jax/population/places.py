@@ -41,8 +41,8 @@ def program(function: Function) -> Function:
 
     @wraps(function)
     def run(*arguments: Any) -> Any:
-        there = [x for x in jax.tree.leaves(arguments) if isinstance(x, jax.Array)]
-        if not there or any(isinstance(x, jax.core.Tracer) for x in there):
+        device_arrays = [x for x in jax.tree.leaves(arguments) if isinstance(x, jax.Array)]
+        if not device_arrays or any(isinstance(x, jax.core.Tracer) for x in device_arrays):
             return function(*arguments)
         return run_programs(partial(_as_numpy, compiled, *arguments), x64=True)
 

@@ -98,26 +98,26 @@ class Profile(NamedTuple):
             mean, covariance = self._normal(at.population)
             at = self._moved(at, mean, _widened(_held(covariance, held)))
         for _ in range(_MOST_STEPS):
-            likelihoods, here = at.likelihoods.transformed(self.turn), self._normal(at.population)
-            found = likeliest(likelihoods, held, factor)
-            new = found.mean, _widened(found.factor @ found.factor.T)
+            likelihoods, before = at.likelihoods.transformed(self.turn), self._normal(at.population)
+            candidate = likeliest(likelihoods, held, factor)
+            new = candidate.mean, _widened(candidate.factor @ candidate.factor.T)
             new_log_likelihood = log_likelihood(likelihoods, *new)
             # Of a singular covariance, which no pass is made at.
-            narrowed = found.log_likelihood - new_log_likelihood
-            gain = new_log_likelihood - log_likelihood(likelihoods, *here)
+            narrowed = candidate.log_likelihood - new_log_likelihood
+            gain = new_log_likelihood - log_likelihood(likelihoods, *before)
             if gain <= _CLOSE:
                 break
             trial = self._moved(at, *new)
             for _ in range(_MOST_HALVINGS):
                 if trial.log_likelihood >= at.log_likelihood:
                     break
-                new = (here[0] + new[0]) / 2, (here[1] + new[1]) / 2
+                new = (before[0] + new[0]) / 2, (before[1] + new[1]) / 2
                 trial = self._moved(at, *new)
             if trial.log_likelihood <= at.log_likelihood:
                 break
-            at, factor = trial, found.factor
-        converged = found.found and bool(gain <= _NEAR)
-        return Maximum(at.log_likelihood + narrowed, found.factor, at, converged)
+            at, factor = trial, candidate.factor
+        converged = candidate.found and bool(gain <= _NEAR)
+        return Maximum(at.log_likelihood + narrowed, candidate.factor, at, converged)
 
     def _moved(self, at: Position, mean: _Array, covariance: _Array) -> Position:
         back = self.turn.T
@@ -206,8 +206,8 @@ def likeliest(
         starts = [np.array([off_0[0], start[1, 0], off_0[1]])]
     if not free.any():
         starts = starts[:1]
-    found = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)
-    return max(found, key=lambda x: x.log_likelihood)
+    maxima = (_climbed(likelihoods, np.where(free, x, fixed), free) for x in starts)
+    return max(maxima, key=lambda x: x.log_likelihood)
 
 
 def _climbed(
@@ -216,25 +216,25 @@ def _climbed(
     free: NDArray[np.bool_],
 ) -> _Likeliest:
     """By Newton's method with the expected information."""
-    at, damping, among = _at(likelihoods, entries), _DAMPING, np.ix_(free, free)
+    point, damping, among = _at(likelihoods, entries), _DAMPING, np.ix_(free, free)
     for _ in range(_MOST_INNER_STEPS if free.any() else 0):
-        curvature, gradient = at.curvature[among], at.gradient[free]
+        curvature, gradient = point.curvature[among], point.gradient[free]
         damped = curvature + np.diag(damping * np.diag(curvature) + 1e-14)
         step = np.linalg.solve(damped, gradient)
         further = entries.copy()
         further[free] += step
         trial = _at(likelihoods, further) if np.abs(further).max() <= _WIDEST else None
-        if trial is not None and trial.log_likelihood >= at.log_likelihood:
-            at, entries, damping = trial, further, max(damping / 5, _LEAST_DAMPING)
+        if trial is not None and trial.log_likelihood >= point.log_likelihood:
+            point, entries, damping = trial, further, max(damping / 5, _LEAST_DAMPING)
         else:
             damping *= 8
         if gradient @ step < _INNER_TOLERANCE or damping > _MOST_DAMPING:
             break
-    curvature, gradient = at.curvature[among], at.gradient[free]
+    curvature, gradient = point.curvature[among], point.gradient[free]
     undamped = curvature + np.diag(_LEAST_DAMPING * np.diag(curvature) + 1e-14)
     promised = gradient @ np.linalg.solve(undamped, gradient) / 2
-    found = promised <= _INNER_NEAR or np.abs(entries).max() > _ALMOST * _WIDEST
-    return _Likeliest(at.mean, _factor(entries), at.log_likelihood, bool(found))
+    converged = promised <= _INNER_NEAR or np.abs(entries).max() > _ALMOST * _WIDEST
+    return _Likeliest(point.mean, _factor(entries), point.log_likelihood, bool(converged))
 
 
 def _factor(entries: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -327,9 +327,9 @@ def _solid_angle(matrix: NDArray[np.float64]) -> float:
 
     It is the integral of 1 - cos around the axis. The trapezoidal rule gives many digits.
     """
-    one, zero = np.ones_like(_AROUND), np.zeros_like(_AROUND)
-    edge = matrix @ np.stack([one, np.cos(_AROUND), np.sin(_AROUND)])
-    along = matrix @ np.stack([zero, -np.sin(_AROUND), np.cos(_AROUND)])
+    ones, zeros = np.ones_like(_AROUND), np.zeros_like(_AROUND)
+    edge = matrix @ np.stack([ones, np.cos(_AROUND), np.sin(_AROUND)])
+    along = matrix @ np.stack([zeros, -np.sin(_AROUND), np.cos(_AROUND)])
     axis = matrix[:, 0] / np.linalg.norm(matrix[:, 0])
     height, length = axis @ edge, np.linalg.norm(edge, axis=0)
     turned = axis @ np.cross(edge, along, axis=0) / (length**2 - height**2)

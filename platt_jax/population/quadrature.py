@@ -108,14 +108,14 @@ def _losses_by_kernel(
     at, coordinates, ranges = jax.tree.map(at_nodes, (*nodes, where))
     z_A, z_B = jnp.asarray(z, at.mean_A.dtype).T[:, None]
     point = at.mean_A + at.factor_AA * z_A, at.mean_B + at.factor_BA * z_A + at.factor_BB * z_B
-    found: jax.Array = by_problem(loss, columns, ranges, (point, coordinates), compiler)
-    return found.reshape(*where.size.shape, len(z))
+    losses: jax.Array = by_problem(loss, columns, ranges, (point, coordinates), compiler)
+    return losses.reshape(*where.size.shape, len(z))
 
 
 def _prepared(rows: AnyRows, nodes: Nodes, options: Options) -> tuple[objective.Targets, AnyRows]:
-    one = jnp.ones_like(nodes.posterior.mean_A)
+    ones = jnp.ones_like(nodes.posterior.mean_A)
     rows = rows.mask_nonfinite(options).standardized(nodes.coordinates)
-    return objective.plain_targets(one, one), rows
+    return objective.plain_targets(ones, ones), rows
 
 
 COARSE, _FINE, _FINE_OF_MANY = _grid(5), _grid(13), _grid(9)
@@ -170,9 +170,9 @@ def posteriors(
     is one, or one for each segment; `total` is as in `Segments`.
     """
     axis = grid.axis, grid.log_weight
-    each = by_blocks(_moments, axis, (losses, _relative(nodes, population)), len(grid.z))
+    parts = by_blocks(_moments, axis, (losses, _relative(nodes, population)), len(grid.z))
     # In one exchange as one array.
-    flat = total(sum(fetched(some.sums) for some in each))
+    flat = total(sum(fetched(part.sums) for part in parts))
     sums = _FisherScoreSums(flat[0], flat[1], flat[2:7], *flat[7:].reshape(2, 5, 5))
     return Posteriors(
         float(sums.segments),
@@ -180,7 +180,7 @@ def posteriors(
         sums.gradient,
         sums.products - sums.second - _curvature(sums.gradient, float(sums.segments)),
         sums.products,
-        joined([some.segments for some in each]),
+        joined([part.segments for part in parts]),
     )
 
 
@@ -266,12 +266,12 @@ def _moments(shared: tuple[Array, Array], some: tuple[Any, Normals]) -> _FisherS
         shared: axis and log weights of the grid.
         some: losses and nodes of some segments.
     """
-    known: Any
+    valid: Any
     (axis, log_weight), (losses, at) = shared, some
-    xp, number, known = namespace(losses), len(losses), 1.0
+    xp, number, valid = namespace(losses), len(losses), 1.0
     if xp is jnp:
-        known = ~jnp.isnan(losses[:, 0])
-        number, losses = known.sum(), jnp.where(known[:, None], losses, 0)
+        valid = ~jnp.isnan(losses[:, 0])
+        number, losses = valid.sum(), jnp.where(valid[:, None], losses, 0)
     z: Any = axis[:, None]
     n = len(axis)
     u1 = at.mean_A + at.factor_AA * z  # (n, K)
@@ -283,29 +283,29 @@ def _moments(shared: tuple[Array, Array], some: tuple[Any, Normals]) -> _FisherS
     terms += axis_terms
     terms += (axis_terms - u1 * u1 / 2)[:, None]
     terms -= losses.T.reshape(n, n, -1)
-    most = terms.max((0, 1))
-    terms -= most
+    highest = terms.max((0, 1))
+    terms -= highest
     terms = jnp.exp(terms) if xp is jnp else np.exp(terms, out=terms)
     by_u2 = [terms.sum(1)]
     for _ in range(_HIGHEST):
         terms *= u2
         by_u2.append(terms.sum(1))
     total = by_u2[0].sum(0)
-    powers = [known / total]
+    powers = [valid / total]
     for _ in range(_HIGHEST):
         powers.append(powers[-1] * u1)
     expected = [(powers[a] * by_u2[b]).sum(0) for a, b in _MONOMIALS]
     summed = xp.stack([x.sum() for x in expected])
-    own = summed[_OWN] - _CONSTANTS * number
+    gradient = summed[_OWN] - _CONSTANTS * number
     second = summed[_PRODUCTS] - np.multiply.outer(_CONSTANTS, np.ones(5)) * summed[_OWN]
-    second -= own[:, None] * _CONSTANTS
+    second -= gradient[:, None] * _CONSTANTS
     mean = xp.stack(
-        [expected[i] - known * constant for i, constant in zip(_OWN, _CONSTANTS, strict=True)]
+        [expected[i] - valid * constant for i, constant in zip(_OWN, _CONSTANTS, strict=True)]
     )
-    log_likelihood = (known * (most + xp.log(total) + xp.log(at.factor_AA * at.factor_BB))).sum()
+    log_likelihood = (valid * (highest + xp.log(total) + xp.log(at.factor_AA * at.factor_BB))).sum()
     m1, m2, m11, m12, m22 = mean
     covariance = Symmetric(m11 + 1 - m1 * m1, m12 - m1 * m2, m22 + 1 - m2 * m2)
-    sums = [xp.stack([number, log_likelihood]), own, inner(mean, mean).ravel(), second.ravel()]
+    sums = [xp.stack([number, log_likelihood]), gradient, inner(mean, mean).ravel(), second.ravel()]
     return _FisherScoreMoments(xp.concatenate(sums), NormalMoments(mean[:2].T, covariance.matrices))
 
 

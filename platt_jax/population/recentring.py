@@ -53,26 +53,26 @@ def shift_of_mean(
 
     `response` (K, 2) are the derivatives of the posterior means by the population's mean of B.
     """
-    kept, shift, most, terms = Shift(0.0, np.inf), 0.0, np.inf, node_terms(grid)
+    best, shift, limit, terms = Shift(0.0, np.inf), 0.0, np.inf, node_terms(grid)
     for _ in range(_MOST_STEPS):
-        at = _shifted(posteriors, response, shift)
-        losses = segments.losses(grid, at, stage)
-        sums = fetched(_loss_slope_and_bend(terms, losses, at, response))
+        nodes = _shifted(posteriors, response, shift)
+        losses = segments.losses(grid, nodes, stage)
+        sums = fetched(_loss_slope_and_bend(terms, losses, nodes, response))
         loss, slope, bend = segments.total(sums)
-        most = min(most, loss + _MOST_RISE * abs(loss) + 1)
+        limit = min(limit, loss + _MOST_RISE * abs(loss) + 1)
         missing = slope + MEAN_PRECISION * np.clip(off + shift, -_FAR, _FAR)
         # Where a higher mean raises the curves of some segments and lowers those of others, no mean
         # may give the number seen, or one far away that is wrong for all.
-        if abs(missing) > _WORTH * abs(kept.missing) or loss > most:
+        if abs(missing) > _WORTH * abs(best.missing) or loss > limit:
             break
-        kept, bend = Shift(shift, float(missing)), bend + MEAN_PRECISION
+        best, bend = Shift(shift, float(missing)), bend + MEAN_PRECISION
         if bend <= 0:
             break
         step = float(missing / bend)
         shift -= step
         if abs(step) <= _NEAR:
             return Shift(shift, 0.0)
-    return kept
+    return best
 
 
 def node_terms(grid: Grid) -> NDArray[np.float64]:

@@ -122,18 +122,18 @@ class Regression(NamedTuple):
 
         An unseen segment may have any covariates: its variance includes the spread of the effects.
         """
-        own, segments = jax.tree.map(
+        likelihoods, segments = jax.tree.map(
             lambda x: x[: len(self.design.values)],
             places.fetched((known.likelihoods, known.segments)),
         )
-        found: Any = known.coefficients
+        posterior: Any = known.coefficients
         segments = segments._replace(mean=segments.mean + self.effects)
         after = self._replace(
-            coefficients=self.coefficients + found.mean[2:].reshape(-1, 2),
-            covariance=found.covariance,
+            coefficients=self.coefficients + posterior.mean[2:].reshape(-1, 2),
+            covariance=posterior.covariance,
         )
         new = known.new._replace(covariance=known.new.covariance + after.spread(total))
-        return Distributions(displaced(own, self.effects), segments, new, found), after
+        return Distributions(displaced(likelihoods, self.effects), segments, new, posterior), after
 
     def spread(self, total: Total) -> NDArray[np.float64]:
         """(2, 2), by how much covariates widen the distribution of an unseen segment."""
@@ -147,13 +147,13 @@ class Regression(NamedTuple):
     def original(self, back: Floats, total: Total) -> Covariates:
         """In the coordinates of the original scores, to which `back` maps (A, B)."""
         design = self.design
-        to = np.kron(np.diag(np.append(1.0, 1 / design.scale)), back)
+        matrix = np.kron(np.diag(np.append(1.0, 1 / design.scale)), back)
         return Covariates(
             columns=design.columns,
             values=design.values,
             center=design.center,
-            coefficients=(to[2:, 2:] @ self.coefficients.ravel()).reshape(-1, 2),
-            covariance=to @ self.covariance @ to.T,
+            coefficients=(matrix[2:, 2:] @ self.coefficients.ravel()).reshape(-1, 2),
+            covariance=matrix @ self.covariance @ matrix.T,
             spread=back @ self.spread(total) @ back.T,
         )
 
@@ -182,25 +182,25 @@ def searched(
     coefficients = np.zeros((len(design.center), 2))
     # The search begins where it does without covariates: with some that say nothing it is the same.
     population, begin = start, start
-    own = Likelihoods.of_normals(_first(number, nodes), start)
-    found: Any = None
+    likelihoods = Likelihoods.of_normals(_first(number, nodes), start)
+    mode: Any = None
     for rounds in range(_MOST_ROUNDS + 1):
-        step = _step(z, own, population, center, coefficients, segments.total)
-        if found is not None:
+        step = _step(z, likelihoods, population, center, coefficients, segments.total)
+        if mode is not None:
             if step.decrement <= _NEAR or rounds == _MOST_ROUNDS:
                 break
             # From a spread near 0 the way up is long.
-            near = found.status == Status.CONVERGED
+            near = mode.status == Status.CONVERGED
             covariance = population.covariance if near else start.covariance
             begin = normals(population.mean + step.by[0], covariance)
         coefficients = coefficients + step.by[1:]
         segments = segments._replace(effects=z @ coefficients)
-        own = displaced(own, -(z @ step.by[1:]))
-        found = estimated(segments, center, begin, places.placed(own.under(begin)), progress)
-        own, population = _first(number, found.at.likelihoods), found.population
+        likelihoods = displaced(likelihoods, -(z @ step.by[1:]))
+        mode = estimated(segments, center, begin, places.placed(likelihoods.under(begin)), progress)
+        likelihoods, population = _first(number, mode.at.likelihoods), mode.population
     if step.decrement > _NEAR:
-        found = found._replace(status=Status.MAX_ITERATIONS)
-    return segments, found, Regression(design, coefficients, step.covariance)
+        mode = mode._replace(status=Status.MAX_ITERATIONS)
+    return segments, mode, Regression(design, coefficients, step.covariance)
 
 
 def _first(number: int, tree: Any) -> Any:

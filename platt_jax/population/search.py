@@ -88,8 +88,8 @@ class Position(NamedTuple):
     ) -> Self:
         """A position whose losses are computed by a pass over the segments."""
         losses = segments.losses(grid, nodes, stage)
-        made = posteriors(grid, losses, nodes, population, segments.total)
-        return cls(population, grid, nodes, losses, made, segments.total)
+        integrals = posteriors(grid, losses, nodes, population, segments.total)
+        return cls(population, grid, nodes, losses, integrals, segments.total)
 
     def under(self, segments: Losses, grid: Grid, population: Normals, stage: Stage) -> "Position":
         """Another population, by a pass with nodes at the posteriors expected under it."""
@@ -151,15 +151,15 @@ def estimated(
     The center (2,) is the mean of the prior of the population's mean. The nodes are approximate
     posteriors of the segments at the start.
     """
-    at, step, on_plateau = _most_probable(segments, center, start, nodes, progress)
+    point, step, on_plateau = _most_probable(segments, center, start, nodes, progress)
     status = Status.MAX_ITERATIONS
     # Otherwise this is a ridge, and the maximum may be far away though the gradient is small.
-    at_top = step.decrement <= max(_NEAR, _tolerance(at, step)) and step.curvature >= 0
+    at_top = step.decrement <= max(_NEAR, _tolerance(point, step)) and step.curvature >= 0
     if at_top or (on_plateau and step.decrement <= _NEAR_ON_PLATEAU):
         status = Status.CONVERGED if step.free.all() else Status.BOUNDARY
-    spread = _spread(at, center, step.free)
+    spread = _spread(point, center, step.free)
     certain = step.free.all() and np.sqrt(np.diag(spread)[[_a, _c]]).max() <= _CERTAIN
-    return Estimate(_moved(at, step.parameters), at, status, spread, bool(certain))
+    return Estimate(_moved(point, step.parameters), point, status, spread, bool(certain))
 
 
 def covariance_errors(
@@ -195,48 +195,48 @@ def _most_probable(
 
     Also returns whether the search ended on a plateau, where it no longer gains.
     """
-    at = Position.of(segments, COARSE, start, nodes, _pass(progress, 1))
-    step, part = _newton_step(at, center), 1.0
+    point = Position.of(segments, COARSE, start, nodes, _pass(progress, 1))
+    step, part = _newton_step(point, center), 1.0
     best, since = -np.inf, 0
     for passes in range(2, _MOST_PASSES + 1):
-        many = at.posteriors.number >= MANY
-        tolerance = _tolerance(at, step)
-        origin, left = at, step
+        many = point.posteriors.number >= MANY
+        tolerance = _tolerance(point, step)
+        origin, refined = point, step
         if part == 1 and (many or passes > _FEW_PASSES):
             # Densities of positions without a pass of their own have errors: the next one is
             # compared with the density at the last pass.
-            origin, left = _polished(at, step, center, tolerance if many else _TOLERANCE / 10)
-        remaining, stage = left if many else step, _pass(progress, passes)
-        done = part * remaining.decrement <= tolerance
-        if done and (at.grid is not COARSE or _is_fine_enough(at)):
-            at, step = (origin, left) if many else (at, step)
+            origin, refined = _polished(point, step, center, tolerance if many else _TOLERANCE / 10)
+        remaining, stage = refined if many else step, _pass(progress, passes)
+        settled = part * remaining.decrement <= tolerance
+        if settled and (point.grid is not COARSE or _is_fine_enough(point)):
+            point, step = (origin, refined) if many else (point, step)
             break
         if step.log_density > best + _LITTLE_GAIN:
             best, since = step.log_density, 0
         since += 1
-        if since > _PLATEAU and step.decrement <= _NEAR_ON_PLATEAU and at.grid is not COARSE:
+        if since > _PLATEAU and step.decrement <= _NEAR_ON_PLATEAU and point.grid is not COARSE:
             break
-        way = part * left.parameters
-        if at.grid is COARSE and (done or passes > _MOST_COARSE):
-            grid = fine(at.posteriors.number)
-            at = origin.under(segments, grid, _moved(origin, way), stage)
-            step, part = _newton_step(at, center), 1.0
+        move = part * refined.parameters
+        if point.grid is COARSE and (settled or passes > _MOST_COARSE):
+            grid = fine(point.posteriors.number)
+            point = origin.under(segments, grid, _moved(origin, move), stage)
+            step, part = _newton_step(point, center), 1.0
             best = -np.inf
             continue
-        short = np.abs(way).max() <= _SHORT
-        end = _moved(origin, way)
-        if part == 1 and not many and _is_vanishing(way, end):
+        short = np.abs(move).max() <= _SHORT
+        end = _moved(origin, move)
+        if part == 1 and not many and _is_vanishing(move, end):
             end = _by_normal_likelihoods(origin, center)
-        trial = origin.under(segments, at.grid, end, stage)
+        trial = origin.under(segments, point.grid, end, stage)
         after = _newton_step(trial, center)
         # The gain of a short step may be lost in the errors of the quadrature.
-        lost = _LOST[at.grid is not COARSE] if short else 0
+        lost = _LOST[point.grid is not COARSE] if short else 0
         if after.log_density >= step.log_density - lost:
-            at, step, part = trial, after, 1.0
+            point, step, part = trial, after, 1.0
         else:
             part /= 2
     on_plateau = part < 1 or since > _PLATEAU
-    return at, step._replace(parameters=part * step.parameters), on_plateau
+    return point, step._replace(parameters=part * step.parameters), on_plateau
 
 
 def _tolerance(at: Position, step: _Step) -> float:
@@ -266,9 +266,9 @@ def _polished(
     at: Position, step: _Step, center: NDArray[np.float64], tolerance: float
 ) -> tuple[Position, _Step]:
     """The largest density nearby for the current losses, and the step left to take."""
-    way = np.abs(step.parameters).max()
+    distance = np.abs(step.parameters).max()
     for _ in range(_MOST_STEPS):
-        if way > _SHORT or step.decrement <= tolerance:
+        if distance > _SHORT or step.decrement <= tolerance:
             break
         trial = at.at(_moved(at, step.parameters))
         after = _newton_step(trial, center)
@@ -277,7 +277,7 @@ def _polished(
         if invented or after.log_density < step.log_density:
             break
         at, step = trial, after
-        way += np.abs(step.parameters).max()
+        distance += np.abs(step.parameters).max()
     return at, step
 
 
@@ -297,8 +297,8 @@ def _by_normal_likelihoods(at: Position, center: NDArray[np.float64]) -> Normals
     for _ in range(_MOST_PASSES):
         nodes = likelihoods.under(at.population)
         losses = likelihoods.losses(grid, nodes)
-        made = posteriors(grid, losses, nodes, at.population, at.total)
-        at = Position(at.population, grid, nodes, losses, made, at.total)
+        integrals = posteriors(grid, losses, nodes, at.population, at.total)
+        at = Position(at.population, grid, nodes, losses, integrals, at.total)
         step = _newton_step(at, center)
         at = at._replace(population=_moved(at, step.parameters))
         if step.decrement <= _TOLERANCE:

@@ -159,8 +159,8 @@ class Segments(Protocol):
 
         See `places` for both. Coordinates are on the host.
         """
-        here = jax.tree.map(lambda x: x[: len(self.keys)].astype(self.dtype), fetched(nodes))
-        losses: jax.Array = sent(finite(self.node_losses(grid, here, options, stage)), np.nan)
+        host_nodes = jax.tree.map(lambda x: x[: len(self.keys)].astype(self.dtype), fetched(nodes))
+        losses: jax.Array = sent(finite(self.node_losses(grid, host_nodes, options, stage)), np.nan)
         return losses
 
 

@@ -32,12 +32,12 @@ def depends_on_size(
 ) -> bool:
     """Whether curves depend on the numbers of rows (K,) of their segments; a caller is warned."""
     with np.errstate(all="ignore"):  # scores of any size
-        found = _tested(population, np.asarray(rows, float), total)
-    if found is None or not (found[0] < _P_VALUE and found[1] >= _EFFECT):
+        test = _tested(population, np.asarray(rows, float), total)
+    if test is None or not (test[0] < _P_VALUE and test[1] >= _EFFECT):
         return False
     if caller is not None:
         numbers = " (p = {:.1g}; by {:.2g} for a standard deviation of log rows)"
-        report_dependence(caller, numbers.format(*found))
+        report_dependence(caller, numbers.format(*test))
     return True
 
 
@@ -62,20 +62,20 @@ def _tested(
     if not BB > 0:  # by rounding, of scores very far from 0
         return None
     root = np.array([[AA, 0], [BA, BB]])
-    own = Likelihoods.from_arrays(
+    data = Likelihoods.from_arrays(
         np.where(used[:, None, None], population.likelihood_precision, 0),
         np.where(used[:, None], population.likelihood_pull, 0),
     )
-    information_of_B = own.precision.BB
-    own, mean = own.transformed(np.linalg.inv(root)), np.linalg.solve(root, population.means.T)
-    within = own.precision.plus(np.eye(2)).inverse()
+    information_of_B = data.precision.BB
+    data, mean = data.transformed(np.linalg.inv(root)), np.linalg.solve(root, population.means.T)
+    within = data.precision.plus(np.eye(2)).inverse()
     weight = within.scaled(-1).plus(np.eye(2))
-    predicted = own.precision.times(*mean)
-    score = within.times(own.pull_A - predicted[0], own.pull_B - predicted[1])
+    predicted = data.precision.times(*mean)
+    score = within.times(data.pull_A - predicted[0], data.pull_B - predicted[1])
     numbers = used, used * x, used * x * x, information_of_B
     of_weight = (x**power * entry for power in range(3) for entry in weight)
-    each = *numbers, *score, *(x * s for s in score), *of_weight, *own.precision
-    sums = total(np.sum(each, 1, dtype=float))
+    terms = *numbers, *score, *(x * s for s in score), *of_weight, *data.precision
+    sums = total(np.sum(terms, 1, dtype=float))
     (number, sum_x, squares, total_of_B), sums = sums[:4], sums[4:]
     if number < _LEAST_SEGMENTS:
         return None

@@ -43,31 +43,31 @@ class StandardizedSegments(NamedTuple):
         standard deviation of the scores, weighted by information, is the standard error of B given
         A over that of A. Where half of the segments are as far out, none is left out.
         """
-        own = Square.of(self.coordinates.matrix).congruent(
+        covariance = Square.of(self.coordinates.matrix).congruent(
             Symmetric.of(fit.covariance.astype(float))
         )
         with np.errstate(invalid="ignore", divide="ignore"):  # of what has no factor
-            AA, _, BB = own.factor()
-        far = (BB > _FAR * AA) | ~(AA > 0)
-        wide, number = self.total(np.array([far.sum(), len(far)], float))
+            AA, _, BB = covariance.factor()
+        mask = (BB > _FAR * AA) | ~(AA > 0)
+        wide, number = self.total(np.array([mask.sum(), len(mask)], float))
         if not wide:
             return self
         # Not for lack of rows, nor for a row that is not finite.
-        flat = Normals(*np.zeros((5, len(far))))
-        far &= np.asarray(self.losses(COARSE, flat))[:, 0] > 0
-        far &= self.segments.fit(ProblemInputs(), self.options, SILENT).status != Status.NON_FINITE
-        (wide,) = self.total(np.array([far.sum()], float))
-        return self._replace(left_out=far) if 0 < 2 * wide < number else self
+        flat = Normals(*np.zeros((5, len(mask))))
+        mask &= np.asarray(self.losses(COARSE, flat))[:, 0] > 0
+        mask &= self.segments.fit(ProblemInputs(), self.options, SILENT).status != Status.NON_FINITE
+        (wide,) = self.total(np.array([mask.sum()], float))
+        return self._replace(left_out=mask) if 0 < 2 * wide < number else self
 
     def curve_of_others(self, nodes: Normals, prior: Normals) -> NDArray[np.float64]:
         """(2,), the curve of all rows but those left out, by a Newton step.
 
         The nodes are normal approximations of the posteriors under the prior.
         """
-        kept = np.full(len(nodes.mean_A), True) if self.left_out is None else ~self.left_out
-        precision = np.linalg.inv(nodes.covariance[kept])
+        included = np.full(len(nodes.mean_A), True) if self.left_out is None else ~self.left_out
+        precision = np.linalg.inv(nodes.covariance[included])
         before = np.linalg.inv(prior.covariance)
-        pull = np.einsum("kij,kj->ki", precision, nodes.mean[kept]) - before @ prior.mean
+        pull = np.einsum("kij,kj->ki", precision, nodes.mean[included]) - before @ prior.mean
         sums = self.total(np.append((precision - before).sum(0).ravel(), pull.sum(0)))
         return np.linalg.lstsq(sums[:4].reshape(2, 2), sums[4:])[0].astype(float)
 
@@ -87,8 +87,8 @@ class StandardizedSegments(NamedTuple):
             GaussianPrior(np.broadcast_to(mean, (K, 2)), np.broadcast_to(precision, (K, 2, 2))),
             segments.dtype,
         )
-        begin = np.nan if start is None else (start + self.effects) @ to_original.T
-        pair: Any = tuple(np.broadcast_to(begin, (K, 2)).astype(segments.dtype).T)
+        start_points = np.nan if start is None else (start + self.effects) @ to_original.T
+        pair: Any = tuple(np.broadcast_to(start_points, (K, 2)).astype(segments.dtype).T)
         return segments.fit(ProblemInputs(prior, pair), self.options, stage)
 
     def around(self, fit: Fit, population: Normals) -> Normals:
@@ -96,11 +96,11 @@ class StandardizedSegments(NamedTuple):
 
         They are the population where a fit has none, or where the segment is left out.
         """
-        to = self.coordinates.matrix
-        mean = np.stack([fit.A, fit.B], -1).astype(float) @ to.T - self.effects
-        own = Square.of(to).congruent(Symmetric.of(fit.covariance.astype(float)))
+        matrix = self.coordinates.matrix
+        mean = np.stack([fit.A, fit.B], -1).astype(float) @ matrix.T - self.effects
+        covariance = Square.of(matrix).congruent(Symmetric.of(fit.covariance.astype(float)))
         with np.errstate(invalid="ignore", divide="ignore"):  # of what has no factor
-            own_normals = Normals(mean[:, 0], mean[:, 1], *own.factor())
+            own_normals = Normals(mean[:, 0], mean[:, 1], *covariance.factor())
         usable: Any = np.isfinite(own_normals).all(0)
         usable &= (own_normals.factor_AA > 0) & (own_normals.factor_BB > 0)
         if self.left_out is not None:
@@ -128,20 +128,20 @@ class StandardizedSegments(NamedTuple):
 
         On a device where the nodes are, with NaN for segments added.
         """
-        segments, length, there = self.segments, len(nodes.mean_A), is_there(nodes)
+        segments, length, on_device = self.segments, len(nodes.mean_A), is_there(nodes)
         if np.ndim(self.effects):
-            by = sent(self.effects, 0) if there else self.effects
-            nodes = _displaced(nodes, by)
+            effects = sent(self.effects, 0) if on_device else self.effects
+            nodes = _displaced(nodes, effects)
         coordinates: Any = (np.full(length, x, segments.dtype) for x in self.coordinates)
         placed = Nodes(nodes, Standardization(*coordinates))
-        if there:
+        if on_device:
             losses: Any = segments.node_losses_there(grid, placed, self.options, stage)
         else:
             placed = jax.tree.map(lambda x: x.astype(segments.dtype), placed)
             losses = finite(segments.node_losses(grid, placed, self.options, stage))
         if self.left_out is None:
             return losses
-        return _flat(losses, sent(self.left_out, False) if there else self.left_out)
+        return _flat(losses, sent(self.left_out, False) if on_device else self.left_out)
 
 
 @program

@@ -67,11 +67,11 @@ class SummedSegments(Segments):
     def coordinates(self, options: Options) -> Coordinates:
         """See `Segments`. Uses the mean and the variance of each segment's scores."""
         standardization, moments = self._run(lambda: self._moments(options))
-        both: Any = jax.tree.map(np.add, *moments)
-        total, first, second = both[:3]
-        some = total > 0
-        total, first, second = total[some], first[some] / total[some], second[some] / total[some]
-        center, unit = standardization.center[some], 1 / standardization.scale[some]
+        sums: Any = jax.tree.map(np.add, *moments)
+        total, first, second = sums[:3]
+        mask = total > 0
+        total, first, second = total[mask], first[mask] / total[mask], second[mask] / total[mask]
+        center, unit = standardization.center[mask], 1 / standardization.scale[mask]
         mean, deviation = (
             center + first * unit,
             np.sqrt(np.maximum(second - first * first, 0)) * unit,
@@ -98,8 +98,8 @@ class SummedSegments(Segments):
         return np.where(bad[:, None], np.nan, losses)
 
     def _run(self, function: Callable[[], Any]) -> Any:
-        made = run_programs(function, x64=self._dtype == np.float64)
-        return jax.tree.map(np.asarray, made)
+        result = run_programs(function, x64=self._dtype == np.float64)
+        return jax.tree.map(np.asarray, result)
 
 
 def _median(x: NDArray[Any], weights: NDArray[Any]) -> float:

@@ -24,8 +24,8 @@ class Symmetric(NamedTuple):
     def matrices(self) -> NDArray[np.float64]:
         """The matrices as an array (..., 2, 2)."""
         flat = namespace(self.AA).stack([self.AA, self.AB, self.AB, self.BB], -1)
-        made: NDArray[np.float64] = flat.reshape((*flat.shape[:-1], 2, 2))
-        return made
+        stacked: NDArray[np.float64] = flat.reshape((*flat.shape[:-1], 2, 2))
+        return stacked
 
     def plus(self, other: "NDArray[Any] | Symmetric") -> "Symmetric":
         """The sum of each matrix and a matrix (2, 2), or its own other one."""
@@ -87,8 +87,8 @@ class Symmetric(NamedTuple):
         low, high = middle - radius, xp.maximum(middle + radius, 0)
         # The projection onto the eigenvector of the larger eigenvalue is (M - low) / (high - low).
         share = xp.where(low >= 0, 1, high / xp.where(radius > 0, 2 * radius, 1))
-        rest = xp.where(low >= 0, 0, share * low)
-        return Symmetric(share * self.AA - rest, share * self.AB, share * self.BB - rest)
+        shift = xp.where(low >= 0, 0, share * low)
+        return Symmetric(share * self.AA - shift, share * self.AB, share * self.BB - shift)
 
 
 class Square(NamedTuple):
