@@ -73,8 +73,8 @@ class Blocks(DeferredRows):
             block = item if self.read is None else self.read(item)
             return accelerators.fetched_together(jax.block_until_ready(program(block)))
 
-        found = ordered_map(sums, self.source)
-        return found if self.mesh is None else chain.from_iterable(map(_device_results, found))
+        results = ordered_map(sums, self.source)
+        return results if self.mesh is None else chain.from_iterable(map(_device_results, results))
 
 
 def _device_results(made: Any) -> list[Any]:
@@ -109,20 +109,20 @@ def _block_result(
         return block_sums(block, arrays, standardization)
 
     def local(block: Any, *more: Any) -> Any:
-        made = block_sums(block._replace(size=block.size[0]), *more)
-        return jax.tree.map(lambda x: x[None], made)
+        sums = block_sums(block._replace(size=block.size[0]), *more)
+        return jax.tree.map(lambda x: x[None], sums)
 
-    over, same = PartitionSpec(mesh.axis_names), PartitionSpec()
+    over, replicated = PartitionSpec(mesh.axis_names), PartitionSpec()
     # Unchecked: the loops start from values that do not vary over the mesh.
     return jax.shard_map(
-        local, mesh=mesh, in_specs=(over, same, same), out_specs=over, check_vma=False
+        local, mesh=mesh, in_specs=(over, replicated, replicated), out_specs=over, check_vma=False
     )(block, arrays, standardization)
 
 
 def _rows(block: Any, as_vectors: bool) -> Any:
     columns, size = block
     if not as_vectors:
-        left = packing.rows_left(size, len(columns.scores), jnp)
-        return packing.block_tiles(columns, left)
+        rows_left = packing.rows_left(size, len(columns.scores), jnp)
+        return packing.block_tiles(columns, rows_left)
     scores, labels, weights, offset = columns
     return VectorRows(scores, labels, weights, jnp.int32(0), size, offset=offset)

@@ -129,8 +129,8 @@ class FlatRows(DeferredRows):
 
             # By tile rows: a place among the rows may be too large a number.
             by_tile_row = jax.tree.map(lambda x: x.reshape(-1, shapes.BLOCK_TILE), self.columns)
-            columns, left = jax.tree.map(part, (by_tile_row, self.left))
-            tiles = packing.block_tiles(columns, left)
+            columns, rows_left = jax.tree.map(part, (by_tile_row, self.left))
+            tiles = packing.block_tiles(columns, rows_left)
             return request.of(tiles, arrays, self.standardization)
 
         return lax.map(result, jnp.arange(0, tile_rows, number, dtype=jnp.int32))

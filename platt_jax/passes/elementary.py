@@ -25,8 +25,8 @@ def exp_quotient(distance: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Numerator and denominator of exp(-distance), accurate to a few units in the last place."""
     kind = jnp.finfo(distance.dtype)
     # Beyond this distance the result is lost by rounding in any sum.
-    most = -kind.minexp * log(2)
-    near = jnp.where(distance > most, jnp.asarray(most, distance.dtype), distance)
+    limit = -kind.minexp * log(2)
+    near = jnp.where(distance > limit, jnp.asarray(limit, distance.dtype), distance)
     # exp(-distance) = 2^-twos exp(-r)
     twos = jnp.floor(near * (1 / log(2)) + 0.5)
     high, low = _LN2[distance.dtype.name]
@@ -52,15 +52,15 @@ def log1p(x: jax.Array) -> jax.Array:
     """log(1 + x), where x is from 0 to 2^100."""
     kind = jnp.finfo(x.dtype)
     bits = lax.bitcast_convert_type(1 + x, f"int{kind.bits}")
-    # 1 + x = 2^twos (1 + rest)
+    # 1 + x = 2^twos (1 + fraction)
     twos = (bits >> kind.nmant) - (kind.maxexp - 1)
-    rest = lax.bitcast_convert_type(bits - (twos << kind.nmant), x.dtype) - 1
-    return twos.astype(x.dtype) * log(2) + log1p_unit(jnp.where(twos == 0, x, rest))
+    fraction = lax.bitcast_convert_type(bits - (twos << kind.nmant), x.dtype) - 1
+    return twos.astype(x.dtype) * log(2) + log1p_unit(jnp.where(twos == 0, x, fraction))
 
 
 def _polynomial(coefficients: Sequence[float], x: jax.Array) -> jax.Array | float:
     value: jax.Array | float
-    *rest, value = coefficients
-    for c in reversed(rest):
+    *lower, value = coefficients
+    for c in reversed(lower):
         value = c + x * value
     return value

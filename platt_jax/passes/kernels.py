@@ -45,14 +45,14 @@ class KernelRows(FoldedRows):
         combine = fold.reduction.combine
 
         def add(i: jax.Array, found: Terms) -> Terms:
-            left = self.start + i * lanes
-            at = jnp.minimum(left, length - lanes)  # no vector may extend past the last place
-            place = at + lax.iota(jnp.int32, lanes)
-            there = (place >= left) & (place < self.start + self.size)
-            columns = jax.tree.map(lambda x: load(x, pl.ds(at, lanes)), self.columns)
+            first = self.start + i * lanes
+            start = jnp.minimum(first, length - lanes)  # no vector may extend past the last place
+            positions = start + lax.iota(jnp.int32, lanes)
+            inside = (positions >= first) & (positions < self.start + self.size)
+            columns = jax.tree.map(lambda x: load(x, pl.ds(start, lanes)), self.columns)
             # Mosaic does not compare 8-bit numbers.
             columns = columns._replace(labels=columns.labels.astype(jnp.int32))
-            terms = fold.terms(self._vector(columns, there), *fold.per_problem)
+            terms = fold.terms(self._vector(columns, inside), *fold.per_problem)
             return list(map(combine, found, terms))
 
         none = [jnp.full(lanes, fold.reduction.start, self.scores.dtype)] * fold.number
@@ -85,8 +85,8 @@ def by_problem(
 
     def results(reading: Reading, columns: Columns, where: RowRanges, numbers: Any) -> Any:
         scores, labels, weights, offset = columns
-        at = {"start": where.start, "size": where.size, "offset": offset, "reading": reading}
-        return function(KernelRows(scores=scores, labels=labels, weights=weights, **at), numbers)
+        extra = {"start": where.start, "size": where.size, "offset": offset, "reading": reading}
+        return function(KernelRows(scores=scores, labels=labels, weights=weights, **extra), numbers)
 
     kinds = _kinds(partial(results, Reading(1, 1, lambda column, _: column)), columns, flat)
     shapes = [
@@ -96,18 +96,18 @@ def by_problem(
 
     def body(program: jax.Array, reading: Reading, refs: Any, out: Sequence[Any]) -> None:
         columns, flat = refs
-        own = jax.tree.map(lambda x: x[program], flat)
-        for into, x in zip(out, jax.tree.leaves(results(reading, columns, *own)), strict=True):
+        problem = jax.tree.map(lambda x: x[program], flat)
+        for into, x in zip(out, jax.tree.leaves(results(reading, columns, *problem)), strict=True):
             # Kernels neither read nor write bool.
             into[program] = jnp.where(x, jnp.int32(1), jnp.int32(0)) if x.dtype == bool else x
 
     launch = _interpreted if compiler == "interpreter" else _compiled
-    made = launch(body, (columns, flat), shapes, reading)
+    outputs = launch(body, (columns, flat), shapes, reading)
     tree = jax.tree.structure(kinds)
     return jax.tree.map(
         lambda kind, x: x.astype(kind.dtype).reshape(where.size.shape),
         kinds,
-        jax.tree.unflatten(tree, made),
+        jax.tree.unflatten(tree, outputs),
     )
 
 
@@ -146,8 +146,8 @@ def _compiled(
     leaves, tree = jax.tree.flatten(refs)
 
     def run(*arguments: Any) -> None:
-        given, out = arguments[: len(leaves)], arguments[len(leaves) :]
-        refs = jax.tree.unflatten(tree, given)
+        inputs, out = arguments[: len(leaves)], arguments[len(leaves) :]
+        refs = jax.tree.unflatten(tree, inputs)
         body(lax.axis_index("program"), reading._replace(load=load), refs, out)
 
     settings = {"grid": shapes[0].shape, "grid_names": ("program",)}

@@ -84,22 +84,22 @@ def gather_tiles(columns: Columns, where: GatherMap, block: int) -> Tiles:
         offset_dims=(2,), collapsed_slice_dims=(), start_index_map=(0,)
     )
 
-    def place(flat: jax.Array) -> jax.Array:
+    def tiled(flat: jax.Array) -> jax.Array:
         start = where.start[..., None]
         blocks = lax.gather(flat, start, dimensions, (block,), mode="promise_in_bounds")
         return blocks.swapaxes(1, 2)
 
     number = jnp.arange(block, dtype=jnp.int32).reshape(1, block, 1)
-    there = number < where.left[:, None]
+    inside = number < where.left[:, None]
     scores, labels, weights, offset = columns
     return Tiles(
-        scores=jnp.where(there, bad_as_infinite(place(scores)), jnp.nan),
+        scores=jnp.where(inside, bad_as_infinite(tiled(scores)), jnp.nan),
         # The mask only serves XLA, which would otherwise copy this byte by byte to another layout.
-        positive=(place(labels) > 0) & there,
-        weights=None if weights is None else jnp.where(there, place(weights), 0),
+        positive=(tiled(labels) > 0) & inside,
+        weights=None if weights is None else jnp.where(inside, tiled(weights), 0),
         segment_ids=jnp.asarray(where.segment_ids),
         tiles_per_group=jnp.asarray(where.tiles_per_group),
-        offset=None if offset is None else jnp.where(there, place(offset), 0),
+        offset=None if offset is None else jnp.where(inside, tiled(offset), 0),
     )
 
 
@@ -111,19 +111,19 @@ def block_tiles(columns: Columns, left: Array) -> Tiles:
     scores, labels, weights, offset = columns
     tile_rows = len(left)
     shape = tile_rows, shapes.BLOCK_TILE, 1
-    there = lax.broadcasted_iota(jnp.int32, shape, 1) < jnp.asarray(left)[:, None, None]
+    inside = lax.broadcasted_iota(jnp.int32, shape, 1) < jnp.asarray(left)[:, None, None]
 
-    def place(x: jax.Array) -> jax.Array:
+    def tiled(x: jax.Array) -> jax.Array:
         return x.reshape(shape)
 
     return Tiles(
-        scores=jnp.where(there, bad_as_infinite(place(scores)), jnp.nan),
-        positive=place(labels) > 0,
-        weights=None if weights is None else jnp.where(there, place(weights), 0),
+        scores=jnp.where(inside, bad_as_infinite(tiled(scores)), jnp.nan),
+        positive=tiled(labels) > 0,
+        weights=None if weights is None else jnp.where(inside, tiled(weights), 0),
         segment_ids=jnp.zeros(tile_rows, jnp.int32),
         tiles_per_group=jnp.full(1, tile_rows, jnp.int32),
         even=True,
-        offset=None if offset is None else jnp.where(there, place(offset), 0),
+        offset=None if offset is None else jnp.where(inside, tiled(offset), 0),
     )
 
 
@@ -155,19 +155,19 @@ def dense_tiles(columns: Columns) -> Tiles:
     groups, missing = problems // group, parts * length - rows
     padded = in_lanes or missing > 0
 
-    def place(dense: jax.Array, padding: Any) -> jax.Array:
+    def tiled(dense: jax.Array, padding: Any) -> jax.Array:
         dense = dense.reshape((problems, rows))
         dense = jnp.pad(dense, ((0, 0), (0, missing)), constant_values=padding)
         dense = dense.reshape(groups, group, parts, length)
         return dense.transpose(0, 2, 3, 1).reshape(groups * parts, length, group)
 
     return Tiles(
-        scores=place(bad_as_infinite(scores) if padded else scores, jnp.nan),
-        positive=place(labels > 0, False) if padded else place(labels, 0),
-        weights=None if weights is None else place(weights, 0),
+        scores=tiled(bad_as_infinite(scores) if padded else scores, jnp.nan),
+        positive=tiled(labels > 0, False) if padded else tiled(labels, 0),
+        weights=None if weights is None else tiled(weights, 0),
         segment_ids=jnp.repeat(jnp.arange(groups, dtype=jnp.int32), parts),
         tiles_per_group=jnp.full(groups, parts, jnp.int32),
         even=True,
-        offset=None if offset is None else place(offset, 0),
+        offset=None if offset is None else tiled(offset, 0),
         padded=padded,
     )

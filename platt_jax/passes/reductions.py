@@ -43,9 +43,9 @@ def sum_with_logs(linear: jax.Array, factor: jax.Array) -> Arrays:
     the quarters of the lanes: the results have shape [R, G, w / 4], otherwise [R, G, w].
     """
     start = [jnp.zeros((), linear.dtype), jnp.ones((), factor.dtype)]
-    both = lax.reduce([linear, factor], start, _add_multiply, dimensions=(1,))
-    both = lax.reduce([_quarters(x) for x in both], start, _add_multiply, dimensions=(2,))
-    return both[0], jnp.log(both[1])
+    totals = lax.reduce([linear, factor], start, _add_multiply, dimensions=(1,))
+    totals = lax.reduce([_quarters(x) for x in totals], start, _add_multiply, dimensions=(2,))
+    return totals[0], jnp.log(totals[1])
 
 
 @sum_with_logs.defjvp
@@ -77,8 +77,8 @@ def _reduced(
 
     operands = list if shapes.sizes().in_lanes else _in_pairs
     start = [jnp.asarray(nothing, terms[0].dtype)] * len(terms)
-    found = lax.reduce(operands(terms), operands(start), combine_all, dimensions=_each(axes))
-    return tuple(part for x in found for part in _parts(x))
+    reduced = lax.reduce(operands(terms), operands(start), combine_all, dimensions=_each(axes))
+    return tuple(part for x in reduced for part in _parts(x))
 
 
 def _in_pairs(terms: Sequence[jax.Array]) -> list[jax.Array]:
@@ -98,8 +98,8 @@ def _parts(x: jax.Array) -> list[jax.Array]:
 
 def _each_part(function: Callable[..., jax.Array], a: jax.Array, b: jax.Array) -> jax.Array:
     """The function of both arrays' real parts, and of their imaginary parts."""
-    found = [function(x, y) for x, y in zip(_parts(a), _parts(b), strict=True)]
-    return found[0] if len(found) == 1 else lax.complex(*found)
+    parts = [function(x, y) for x, y in zip(_parts(a), _parts(b), strict=True)]
+    return parts[0] if len(parts) == 1 else lax.complex(*parts)
 
 
 def _each(axes: Axes) -> tuple[int, ...]:
@@ -142,19 +142,19 @@ def _by_group(
         by_group = x.reshape(len(x), len(tiles_per_group), -1, x.shape[-1])
         return list(_reduce_evenly(combine, by_group))
     ends = jnp.cumsum(tiles_per_group, dtype=jnp.int32)
-    place = jnp.arange(length, dtype=jnp.int32) - (ends - tiles_per_group)[segment_ids]
-    left = tiles_per_group[segment_ids] - place
+    position = jnp.arange(length, dtype=jnp.int32) - (ends - tiles_per_group)[segment_ids]
+    rows_left = tiles_per_group[segment_ids] - position
     # Where problems lie side by side, all tile rows after the tile rows of the largest are padding.
-    most = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH
+    limit = length if x.shape[-1] == 1 else MAX_SIDE_BY_SIDE // DEPTH
     stride = 1
-    while stride < most:
+    while stride < limit:
         ahead = jnp.roll(x, -stride, axis=1)
-        pairs = (place % (2 * stride) == 0) & (stride < left)
+        pairs = (position % (2 * stride) == 0) & (stride < rows_left)
         x = jnp.where(pairs[:, None], combine(x, ahead), x)
         stride *= 2
     first = jnp.minimum(ends - tiles_per_group, length - 1)
-    found = jnp.where(tiles_per_group[:, None] > 0, x[:, first], nothing)
-    return list(found)
+    reduced = jnp.where(tiles_per_group[:, None] > 0, x[:, first], nothing)
+    return list(reduced)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -73,8 +73,8 @@ def reweighted(tiles: Tiles, stream: Stream, kind: str) -> Tiles:
     """
     tile_rows, block, _ = tiles.scores.shape
     first = jnp.cumsum(tiles.tiles_per_group, dtype=jnp.int32) - tiles.tiles_per_group
-    place = jnp.arange(tile_rows, dtype=jnp.int32) - first[tiles.segment_ids]
-    row = place[:, None, None] * block + jnp.arange(block, dtype=jnp.int32)[None, :, None]
+    position = jnp.arange(tile_rows, dtype=jnp.int32) - first[tiles.segment_ids]
+    row = position[:, None, None] * block + jnp.arange(block, dtype=jnp.int32)[None, :, None]
     row_stream = Stream(*(broadcast_to_rows(tiles, word) for word in stream))
     weights = draw(kind, row_stream, row, tiles.scores.dtype)
     if tiles.weights is not None:

@@ -51,8 +51,8 @@ def scan_groups(
         scratch: Any, number: jax.Array | int, columns: Columns, start: Any, size: Any, more: Any
     ) -> tuple[Any, Any]:
         laid, drawn = scratch
-        at = (number, 0) if alone else number
-        start, size, more = jax.tree.map(lambda x: x[at], (start, size, more))
+        index = (number, 0) if alone else number
+        start, size, more = jax.tree.map(lambda x: x[index], (start, size, more))
         if not alone:
             laid = columns = _lay(columns, laid, start, size)
             start = jnp.int32(0)
@@ -63,47 +63,47 @@ def scan_groups(
         return (laid, drawn), function(rows, more)
 
     @single_call
-    def each(*arguments: Any) -> Any:
+    def scan(*arguments: Any) -> Any:
         columns, _, size, _ = arguments
 
         def next_group(number: jax.Array, so_far: Any) -> tuple[Any, Any]:
-            scratch, made = so_far
+            scratch, results = so_far
             scratch, new = fold_group(scratch, number, *arguments)
-            place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
-            return scratch, jax.tree.map(place, made, new)
+            update = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
+            return scratch, jax.tree.map(update, results, new)
 
         laid = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), columns)
         scores = columns.scores if alone else laid.scores
         scratch = laid, None if draw is None else jnp.zeros_like(scores)
         _, shapes = jax.eval_shape(fold_group, scratch, 0, *arguments)
-        made = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)
+        results = jax.tree.map(lambda x: jnp.zeros((groups, *x.shape), x.dtype), shapes)
         used = jnp.sum(size[:, 0] > 0, dtype=jnp.int32)
-        made = lax.fori_loop(0, used, next_group, (scratch, made))[1]
+        results = lax.fori_loop(0, used, next_group, (scratch, results))[1]
         if then is None:
-            return made
+            return results
 
         def last_of_group(number: jax.Array, so_far: Any) -> Any:
-            place = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
-            return jax.tree.map(place, so_far, then(jax.tree.map(lambda x: x[number], made)))
+            update = partial(lax.dynamic_update_index_in_dim, index=number, axis=0)
+            return jax.tree.map(update, so_far, then(jax.tree.map(lambda x: x[number], results)))
 
         last = jax.tree.map(
             lambda x: jnp.zeros((groups, *x.shape), x.dtype), jax.eval_shape(then, shapes)
         )
-        return made, lax.fori_loop(0, used, last_of_group, last)
+        return results, lax.fori_loop(0, used, last_of_group, last)
 
-    made = each(columns, start, size, more)
-    return jax.tree.map(lambda x: x[:, None], made) if alone else made
+    results = scan(columns, start, size, more)
+    return jax.tree.map(lambda x: x[:, None], results) if alone else results
 
 
 def _lay(columns: Columns, laid: Columns, start: jax.Array, size: jax.Array) -> Columns:
     """Rows of problems that lie end to end, rearranged side by side."""
 
     def lay_vector(i: jax.Array, laid: Columns) -> Any:
-        def place(into: jax.Array, x: jax.Array) -> jax.Array:
+        def update(into: jax.Array, x: jax.Array) -> jax.Array:
             vector = x.at[start + i].get(mode="clip")
             return lax.dynamic_update_slice_in_dim(into, vector, i * LANES, 0)
 
-        return jax.tree.map(place, laid, columns)
+        return jax.tree.map(update, laid, columns)
 
     return lax.fori_loop(0, jnp.max(size), lay_vector, laid)
 
@@ -120,11 +120,11 @@ def _drawn_weights(
     lanes = jnp.arange(LANES, dtype=jnp.int32)
 
     def draw_vector(i: jax.Array, drawn: jax.Array) -> jax.Array:
-        at = start + i * LANES
+        first = start + i * LANES
         vector = draw(i * LANES + lanes if alone else i)
         if weights is not None:
-            vector *= lax.dynamic_slice_in_dim(weights, at, LANES)
-        return lax.dynamic_update_slice_in_dim(drawn, vector, at, 0)
+            vector *= lax.dynamic_slice_in_dim(weights, first, LANES)
+        return lax.dynamic_update_slice_in_dim(drawn, vector, first, 0)
 
     vectors = -(-size // LANES) if alone else jnp.max(size)
     return lax.fori_loop(0, vectors, draw_vector, drawn)

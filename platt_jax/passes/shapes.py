@@ -104,7 +104,7 @@ def sizes() -> Sizes:
     if xla.platform() == "cpu":
         # Without the fused loops rows lie on tiles.
         return CPU if xla.fused_cpu_supported() else CPU._replace(tile_shapes=TILE_SHAPES)
-    return ACCELERATOR if (here := memory()) is None else _within(ACCELERATOR, here)
+    return ACCELERATOR if (available := memory()) is None else _within(ACCELERATOR, available)
 
 
 def memory() -> int | None:
@@ -117,8 +117,8 @@ def memory() -> int | None:
 
 def _within(usual: Sizes, memory: int) -> Sizes:
     """The sizes with chunks of which as many as run at a time take at most half of the memory."""
-    most = memory // 2 // (_BYTES_A_ROW * threads.AT_ONCE)
-    chunk_rows = tuple(rows for rows in usual.chunk_rows if rows <= most) or usual.chunk_rows[:1]
+    limit = memory // 2 // (_BYTES_A_ROW * threads.AT_ONCE)
+    chunk_rows = tuple(rows for rows in usual.chunk_rows if rows <= limit) or usual.chunk_rows[:1]
     top = chunk_rows[-1]
     return usual._replace(chunk_rows=chunk_rows, problem_rows=top, block_rows=top + BLOCK_TILE)
 

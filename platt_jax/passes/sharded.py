@@ -29,12 +29,12 @@ class ShardedRows:
 
     def score_ranges(self, options: Options) -> ScoreRanges:
         """See `Rows`."""
-        here = self.local.score_ranges(options)
-        bad = here.bad.astype(here.low_pos.dtype)
+        ranges = self.local.score_ranges(options)
+        bad = ranges.bad.astype(ranges.low_pos.dtype)
         low_pos, low_neg, lightest = lax.pmin(
-            (here.low_pos, here.low_neg, here.lightest), self.axes
+            (ranges.low_pos, ranges.low_neg, ranges.lightest), self.axes
         )
-        largest = bad, here.high_pos, here.high_neg, here.widest_offset
+        largest = bad, ranges.high_pos, ranges.high_neg, ranges.widest_offset
         bad, high_pos, high_neg, widest_offset = lax.pmax(largest, self.axes)
         return ScoreRanges(bad > 0, low_pos, high_pos, low_neg, high_neg, lightest, widest_offset)
 
@@ -44,8 +44,8 @@ class ShardedRows:
 
     def moments(self, standardization: Standardization) -> tuple[Moments, Moments]:
         """See `Rows`."""
-        here = self.local.moments(standardization)
-        return lax.psum(here, self.axes)
+        moments = self.local.moments(standardization)
+        return lax.psum(moments, self.axes)
 
     def standardized(self, standardization: Standardization) -> "ShardedRows":
         """See `Rows`."""
@@ -55,8 +55,8 @@ class ShardedRows:
         self, point: Point, targets: Targets, options: Options, active: jax.Array | None = None
     ) -> Derivatives:
         """See `Rows`."""
-        here = self.local.derivatives(point, targets, options, active)
-        return lax.psum(here, self.axes)
+        derivatives = self.local.derivatives(point, targets, options, active)
+        return lax.psum(derivatives, self.axes)
 
     def row_sums(self, numbers: Any, terms: RowTerms) -> Any:
         """See `Rows`."""
@@ -68,8 +68,8 @@ class ShardedRows:
 
     def loss_change(self, before: Point, after: Point, targets: Targets) -> jax.Array:
         """See `Rows`."""
-        here = self.local.loss_change(before, after, targets)
-        return lax.psum(here, self.axes)
+        change = self.local.loss_change(before, after, targets)
+        return lax.psum(change, self.axes)
 
     def _with(self, local: Rows) -> "ShardedRows":
         return replace(self, local=local)

@@ -79,17 +79,17 @@ class Tiles:
             offset = jnp.where(counts, offset, 0)
         if tiles.weights is None:
             terms = statistics.range_terms(bad, tiles.scores, classes, None, offset)
-            found: Sequence[jax.Array] = _over_rows(minima, *terms)
+            tile_minima: Sequence[jax.Array] = _over_rows(minima, *terms)
         else:
             # Two reductions: XLA would not vectorise a single one over rows.
             counts = tiles.weights > 0
             heavy = [one_class & counts for one_class in classes]
             weights = jnp.where(counts, tiles.weights, jnp.inf)
             terms = statistics.range_terms(bad, tiles.scores, heavy, weights, offset)
-            (bad, *ends), others = terms[:5], terms[5:]
-            bad, *least = _over_rows(minima, bad, *others)
-            found = [bad, *_over_rows(minima, *ends), *least]
-        least_of_all = minima_by_group(found, self._groups)
+            (bad, *ends), weight_terms = terms[:5], terms[5:]
+            bad, *least = _over_rows(minima, bad, *weight_terms)
+            tile_minima = [bad, *_over_rows(minima, *ends), *least]
+        least_of_all = minima_by_group(tile_minima, self._groups)
         return statistics.ranges_of_minima(least_of_all, offset is not None)
 
     def mask_nonfinite(self, options: Options) -> "Tiles":
@@ -110,13 +110,13 @@ class Tiles:
             g = jnp.where(counts, g, 0)
         row_columns = tiles.weights, counts, _classes(tiles), tiles.offset
         terms = self._per_problem(_over_rows(sums, *statistics.moment_terms(g, *row_columns)))
-        both = statistics.moments_of_sums(terms, tiles.offset is not None)
+        class_moments = statistics.moments_of_sums(terms, tiles.offset is not None)
         if tiles.weights is not None:
-            return both
+            return class_moments
         # A count has no derivative. Without this, JAX would carry zeros back to every row.
         pos, neg = (
             x._replace(total=lax.stop_gradient(x.total), rows=lax.stop_gradient(x.rows))
-            for x in both
+            for x in class_moments
         )
         return pos, neg
 
@@ -125,8 +125,8 @@ class Tiles:
         g = _standardize(self, standardization)
         if self.weights is not None:
             # A row of weight 0 may be so far out that its product with 0 is not 0.
-            most = pad_score(g.dtype) / 2
-            g = jnp.clip(g, -most, most)
+            limit = pad_score(g.dtype) / 2
+            g = jnp.clip(g, -limit, limit)
         return replace(self, scores=jnp.where(_present(self), g, pad_score(g.dtype)))
 
     def derivatives(
@@ -138,17 +138,17 @@ class Tiles:
         order in which a problem's sums are added does not depend on the other problems.
         """
         parameters = jnp.stack([*point, *targets], 1)
-        most = shapes.sizes().tiles_at_once
-        if active is None or most is None or self.scores.size <= most:
+        limit = shapes.sizes().tiles_at_once
+        if active is None or limit is None or self.scores.size <= limit:
             tile_row_sums = _derivatives(self, parameters, options)
             return Derivatives(*sums_by_group(tile_row_sums, self._groups))
-        at_once = max(1, most // self.scores[0].size)
+        at_once = max(1, limit // self.scores[0].size)
         order, batches = _in_batches(self, jnp.any(active, 1), at_once)
 
         def add(i: jax.Array, tile_row_sums: jax.Array) -> jax.Array:
             numbers = lax.dynamic_slice_in_dim(order, i * at_once, at_once)
-            found = jnp.stack(_derivatives(_take(self, numbers), parameters, options))
-            return tile_row_sums.at[:, numbers].set(found, mode="drop", unique_indices=True)
+            new_sums = jnp.stack(_derivatives(_take(self, numbers), parameters, options))
+            return tile_row_sums.at[:, numbers].set(new_sums, mode="drop", unique_indices=True)
 
         # Made from the scores: under shard_map the loop's state must vary over the mesh as they do.
         none = jnp.zeros_like(self.scores, shape=(5, len(self.segment_ids), self.grid[1]))

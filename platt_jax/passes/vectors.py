@@ -70,23 +70,23 @@ class VectorRows(FoldedRows):
         def none(shape: int | tuple[int, ...]) -> Terms:
             return [jnp.full(shape, start, self.scores.dtype)] * fold.number
 
-        def each(a: Terms, b: Sequence[jax.Array]) -> Terms:
+        def combine_all(a: Terms, b: Sequence[jax.Array]) -> Terms:
             return [combine(x, y) for x, y in zip(a, b, strict=True)]
 
         def add(i: jax.Array, found: Terms) -> Terms:
-            return (merge or each)(found, fold.terms(self._read(i), *fold.per_problem))
+            return (merge or combine_all)(found, fold.terms(self._read(i), *fold.per_problem))
 
-        def add_some(j: jax.Array, found: Terms) -> Terms:
+        def add_block(j: jax.Array, found: Terms) -> Terms:
             last = jnp.minimum((j + 1) * _TOGETHER, vectors)
-            some = close(lax.fori_loop(j * _TOGETHER, last, add, none(LANES)))
-            return each(found, _across(some, combine) if one_problem else some)
+            block = close(lax.fori_loop(j * _TOGETHER, last, add, none(LANES)))
+            return combine_all(found, _across(block, combine) if one_problem else block)
 
         first = close(none(self.size.shape))
-        return lax.fori_loop(0, -(-vectors // _TOGETHER), add_some, first)
+        return lax.fori_loop(0, -(-vectors // _TOGETHER), add_block, first)
 
     def _read(self, i: jax.Array) -> Vector:
-        at = self.start + i * LANES
-        take = partial(lax.dynamic_slice_in_dim, start_index=at, slice_size=LANES)
+        first = self.start + i * LANES
+        take = partial(lax.dynamic_slice_in_dim, start_index=first, slice_size=LANES)
         number = i if self.size.ndim else i * LANES + jnp.arange(LANES, dtype=jnp.int32)
         return self._vector(jax.tree.map(take, self.columns), number < self.size)
 
