@@ -81,23 +81,23 @@ def _solve_sharded(
     along, over = PartitionSpec(*problem_axes, row_axes), PartitionSpec(*problem_axes)
     axes = row_axes if isinstance(row_axes, tuple) else (row_axes,)
 
-    def place(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+    def reshard(x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """Reshards an array as explicit axes require."""
         explicit = AxisType.Explicit in sharding.mesh.axis_types
         return jax.sharding.reshard(x, NamedSharding(sharding.mesh, spec)) if explicit else x
 
     def as_scores(x: jax.Array) -> jax.Array:
-        return place(jnp.broadcast_to(x, scores.shape), along)
+        return reshard(jnp.broadcast_to(x, scores.shape), along)
 
-    others = jax.tree.map(as_scores, columns._replace(scores=None))
-    given = jax.tree.map(lambda x: place(x, over), given)
+    row_columns = jax.tree.map(as_scores, columns._replace(scores=None))
+    given = jax.tree.map(lambda x: reshard(x, over), given)
     return jax.shard_map(
         partial(run, axes=() if row_axes is None else axes),
         mesh=sharding.mesh,
         in_specs=(along, over),
         out_specs=over,
         check_vma=False,
-    )(others._replace(scores=scores), given)
+    )(row_columns._replace(scores=scores), given)
 
 
 @partial(xla.jit_or_inline, static_argnames=("options", "axes"))

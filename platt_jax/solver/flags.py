@@ -34,14 +34,14 @@ def raised_flags(
     """
     pos, neg = moments
     n_pos, n_neg = pos.total, neg.total
-    some = (n_pos + n_neg) > 0
+    has_rows = (n_pos + n_neg) > 0
     low, high = ranges.overall()
     rough = range_standardization(ranges, centered=options.intercept)
     share = start.largest_share(ranges, rough, pos, neg)
     dominated = share >= _DOMINATING_SHARE
     flags = (
-        (Flag.ONE_CLASS, some & ~both_classes(n_pos, n_neg)),
-        (Flag.CONSTANT_SCORES, some & (low == high)),
+        (Flag.ONE_CLASS, has_rows & ~both_classes(n_pos, n_neg)),
+        (Flag.CONSTANT_SCORES, has_rows & (low == high)),
         (Flag.SEPARABLE, separable(ranges, n_pos, n_neg, options)),
         (Flag.REVERSED, A > 0),
         (Flag.OUTLIER, dominated & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE)),
@@ -72,8 +72,8 @@ def far_code(ranges: ScoreRanges, moments: tuple[Moments, Moments], options: Opt
     ):
         distance = (1 - share) * across / jnp.where(most > 0, below + above, 1)
         shared: Any = first == last
-        for (least, far), holds in zip(_FAR_CODES, (shared, True), strict=True):
-            raised |= (share >= least) & (distance <= far) & holds
+        for (least, bound), holds in zip(_FAR_CODES, (shared, True), strict=True):
+            raised |= (share >= least) & (distance <= bound) & holds
     raised &= has_inner_scores(ranges) & (pos.rows + neg.rows >= _ROWS_TO_DOMINATE) & ~ranges.bad
     return jnp.where(raised, jnp.int32(Flag.OUTLIER), 0)
 

@@ -56,15 +56,15 @@ def _optimum_jvp(
     # would store a dozen numbers per row and read them again, which takes five times as long.
     @jax.checkpoint
     def gradient(inputs: _Inputs) -> Point:
-        at = _derivatives(inputs, problem, (A, B), options)
-        return at.g_A, at.g_B
+        derivatives = _derivatives(inputs, problem, (A, B), options)
+        return derivatives.g_A, derivatives.g_B
 
     _, (g_A, g_B) = jax.jvp(gradient, (inputs,), (inputs_dot,))
     converged = solution.status == Status.CONVERGED
     hessian = _derivatives(inputs, problem, (A, B), options)
     # The identity replaces the Hessian if there is no optimum: derivatives may not divide by 0.
-    zero, one = jnp.zeros_like(A), jnp.ones_like(A)
-    identity = Derivatives(g_A=zero, g_B=zero, h_AA=one, h_AB=zero, h_BB=one)
+    zeros, ones = jnp.zeros_like(A), jnp.ones_like(A)
+    identity = Derivatives(g_A=zeros, g_B=zeros, h_AA=ones, h_AB=zeros, h_BB=ones)
     hessian = jax.tree.map(partial(jnp.where, converged), hessian, identity)
     # Constant scores leave A undetermined, unless B is held and they are not 0, or a prior tells of
     # A. A is then 0 by convention, as on the boundary.
@@ -75,8 +75,8 @@ def _optimum_jvp(
         product = hessian.h_AA * hessian.h_BB
         rounding = 64 * jnp.finfo(A.dtype).eps * product
         constant &= product - hessian.h_AB * hessian.h_AB <= rounding
-    held = (solution.pinned > 0) | constant
-    A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, held)
+    pinned = (solution.pinned > 0) | constant
+    A_dot, B_dot = direction.newton(hessian._replace(g_A=g_A, g_B=g_B), 0.0, pinned)
     A_dot, B_dot = jnp.where(converged, A_dot, 0), jnp.where(converged, B_dot, 0)
 
     @jax.checkpoint
@@ -93,15 +93,15 @@ def _optimum_jvp(
         B=B_dot,
         loss=loss_dot,
         derivatives=derivatives_dot,
-        status=zero,
-        pinned=zero,
-        iterations=zero,
-        passes=zero,
+        status=zeros,
+        pinned=zeros,
+        iterations=zeros,
+        passes=zeros,
     )
 
 
 def _derivatives(inputs: _Inputs, problem: Problem, point: Point, options: Options) -> Derivatives:
     rows, targets, prior = inputs
     sums = rows.derivatives(point, targets, options)
-    at = priors.add_derivatives(sums, prior, problem.standardization, point)
-    return at if options.intercept else with_B_held(at)
+    derivatives = priors.add_derivatives(sums, prior, problem.standardization, point)
+    return derivatives if options.intercept else with_B_held(derivatives)

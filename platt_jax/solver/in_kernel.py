@@ -39,8 +39,8 @@ def fit_ranges(
         return searched(rows, given, options, optimum, _IN_KERNEL)
 
     optimum = partial(search.optimum, runner=_IN_KERNEL)
-    found = kernels.by_problem(fit_one, columns, where, given, compiler)
-    return report(found, options)
+    result = kernels.by_problem(fit_one, columns, where, given, compiler)
+    return report(result, options)
 
 
 def _loop(

@@ -81,7 +81,7 @@ def last_step(state: SearchState, options: Options) -> SearchState:
     if not RULES[options.stopping].takes_last_step:
         return state
     at, s_A, s_B = state.derivatives, state.step_A, state.step_B
-    there = state._replace(
+    next_state = state._replace(
         A=state.A + s_A,
         B=state.B + s_B,
         derivatives=at._replace(
@@ -91,8 +91,8 @@ def last_step(state: SearchState, options: Options) -> SearchState:
     )
     met = (state.status == Status.CONVERGED) & (state.decrement <= tol) & (state.iterations > 0)
     if options.monotone:
-        met &= there.A <= 0
-    return jax.tree.map(partial(jnp.where, met), there, state)
+        met &= next_state.A <= 0
+    return jax.tree.map(partial(jnp.where, met), next_state, state)
 
 
 def step(
@@ -191,9 +191,9 @@ def leave_bad_start(
     promised = state.decrement * state.decrement / 2
     good = (state.status != Status.NON_FINITE) & (promised <= np.log(2) * constants.total_weight)
     elsewhere = (state.A != usual[0]) | (state.B != usual[1])
-    again = start(*usual, options)._replace(passes=state.passes)
+    restarted = start(*usual, options)._replace(passes=state.passes)
     leaving = direction.computed_once((state.passes == 1) & ~good & elsewhere)
-    return jax.tree.map(partial(jnp.where, leaving), again, state)
+    return jax.tree.map(partial(jnp.where, leaving), restarted, state)
 
 
 def _pin(state: SearchState) -> SearchState:

@@ -80,9 +80,9 @@ def fit_rows(
 
     `optimum` is the search; the runner runs the functions that read no rows.
     """
-    found = searched(rows, given, options, optimum, runner)
-    made: Callable[..., Fit] = runner.decide(report)
-    return made(found, options=options)
+    result = searched(rows, given, options, optimum, runner)
+    reporter: Callable[..., Fit] = runner.decide(report)
+    return reporter(result, options=options)
 
 
 def searched(
@@ -124,10 +124,10 @@ def _set_up(
     else:
         targets = objective.plain_targets(n_pos, n_neg)
     # The optimum does not depend on the coordinates, so no derivative flows through them.
-    own, (A, B), line = coordinates_and_start(
+    frame, (A, B), line = coordinates_and_start(
         ranges, *jax.lax.stop_gradient((moments, targets)), options
     )
-    low, high = ((end - own.center) * own.scale for end in ranges.overall())
+    low, high = ((end - frame.center) * frame.scale for end in ranges.overall())
     unbounded = _unbounded(ranges, n_pos, n_neg, prior, options)
     constants = jax.lax.stop_gradient(
         ProblemConstants(low, high, n_pos + n_neg, ranges.widest_offset, unbounded)
@@ -147,13 +147,13 @@ def _set_up(
         else:
             sloping = low < high
         without, usual = usual, (A, B)
-        A, B = _warm_start(given.start, own, usual, sloping)
+        A, B = _warm_start(given.start, frame, usual, sloping)
         B = B if options.intercept else jnp.zeros_like(B)
         if without is not None:
-            same = (A == usual[0]) & (B == usual[1])
-            usual = jnp.where(same, without[0], usual[0]), jnp.where(same, without[1], usual[1])
+            equal = (A == usual[0]) & (B == usual[1])
+            usual = jnp.where(equal, without[0], usual[0]), jnp.where(equal, without[1], usual[1])
     problem = Problem(
-        standardization=own,
+        standardization=frame,
         constants=constants,
         bad=ranges.bad,
         one_class=~both_classes(n_pos, n_neg) & options.intercept,
@@ -191,7 +191,7 @@ def coordinates_and_start(
     classes = start.target_moments(moments, targets)
     if not options.intercept:
         classes = start.mirrored(*classes)
-    own, shape = start.moment_standardization(rough_coordinates(ranges, options), *classes)
+    frame, shape = start.moment_standardization(rough_coordinates(ranges, options), *classes)
     n_pos, n_neg = (one_class.total for one_class in moments)
     if options.start == "gaussian":
         A, B = start.gaussian_start(shape, n_pos, n_neg, targets)
@@ -199,23 +199,23 @@ def coordinates_and_start(
         A, B = start.prior_start(n_pos, n_neg)
     line: Point | None = None
     if classes[0].offset is not None:
-        line = start.offset_line(*classes, rough_coordinates(ranges, options), own)
+        line = start.offset_line(*classes, rough_coordinates(ranges, options), frame)
     if not options.intercept:
         B = jnp.zeros_like(B)
         line = line and (line[0], B)
     if not options.slope:
-        A = -over_power_of_two(own.scale)
+        A = -over_power_of_two(frame.scale)
         line = line and (jnp.zeros_like(A), line[1])
     if options.standardize and options.targets == "none" and options.slope:
-        return start.with_far_scores(own, (A, B), line, ranges, n_pos + n_neg, options.intercept)
+        return start.with_far_scores(frame, (A, B), line, ranges, n_pos + n_neg, options.intercept)
     if options.standardize:
-        return own, (A, B), line
+        return frame, (A, B), line
     # Constant scores are centred in any case: this holds the undetermined A at 0.
     low, high = ranges.overall()
-    identity = Standardization(jnp.where(low == high, own.center, 0), jnp.ones_like(A))
+    identity = Standardization(jnp.where(low == high, frame.center, 0), jnp.ones_like(A))
 
     def mapped(A: jax.Array, B: jax.Array) -> Point:
-        A, B = standardization.to_original(own, A, B)
+        A, B = standardization.to_original(frame, A, B)
         return A, B + A * identity.center
 
     return identity, mapped(A, B), line and mapped(*line)
@@ -226,8 +226,8 @@ def _warm_start(
 ) -> Iterator[jax.Array]:
     """The user's (A, B) in standardized coordinates where allowed and finite, else the usual."""
     warm = standardization.to_standardized(own, *given_start)
-    taken = allowed & jnp.isfinite(warm[0]) & jnp.isfinite(warm[1])
-    return (jnp.where(taken, new, old) for new, old in zip(warm, usual, strict=True))
+    usable = allowed & jnp.isfinite(warm[0]) & jnp.isfinite(warm[1])
+    return (jnp.where(usable, new, old) for new, old in zip(warm, usual, strict=True))
 
 
 def unchecked(rows: Rows, given: ProblemInputs, options: Options) -> Unchecked:
@@ -237,8 +237,8 @@ def unchecked(rows: Rows, given: ProblemInputs, options: Options) -> Unchecked:
 
 def report(found: Found, options: Options) -> Fit:
     """What was found, for the original scores, with flags."""
-    made = _report(found, options)
-    return made.checked(*last_checks(made, options))
+    draft = _report(found, options)
+    return draft.checked(*last_checks(draft, options))
 
 
 def last_checks(made: Unchecked, options: Options) -> tuple[jax.Array, jax.Array]:
@@ -256,7 +256,7 @@ def last_checks(made: Unchecked, options: Options) -> tuple[jax.Array, jax.Array
 
 
 def _report(found: Found, options: Options) -> Unchecked:
-    solution, own, ranges, moments = found
+    solution, frame, ranges, moments = found
     status = solution.status
     failed = (status == Status.NON_FINITE) | (status == Status.EMPTY)
 
@@ -264,11 +264,11 @@ def _report(found: Found, options: Options) -> Unchecked:
         return jnp.where(failed.reshape(failed.shape + (1,) * (x.ndim - failed.ndim)), jnp.nan, x)
 
     derivatives = solution.derivatives
-    A, B = standardization.to_original(own, solution.A, solution.B)
-    gradient, hessian = standardization.derivatives_to_original(own, derivatives)
-    covariance = standardization.covariance_to_original(own, derivatives, solution.pinned)
+    A, B = standardization.to_original(frame, solution.A, solution.B)
+    gradient, hessian = standardization.derivatives_to_original(frame, derivatives)
+    covariance = standardization.covariance_to_original(frame, derivatives, solution.pinned)
     # A variance of the slope below the normal numbers is lost, and bands would lack it.
-    lost = own.scale * own.scale < jnp.finfo(A.dtype).tiny * derivatives.h_AA
+    lost = frame.scale * frame.scale < jnp.finfo(A.dtype).tiny * derivatives.h_AA
     covariance = jnp.where((lost & ~solution.pinned)[..., None, None], jnp.nan, covariance)
     if not options.intercept:
         is_A = np.array([[True, False], [False, False]])

@@ -72,17 +72,17 @@ def _by_decrement(
     near = constants.unbounded | _certain(accepted, constants)
     noise &= _settled(accepted, constants) & near
     slow = (accepted.decrement > accepted.last_decrement / 2) & accepted.full_step
-    done = ((accepted.decrement <= _tol(options)) & near) | (noise & slow)
-    return Verdict(jnp.where(done, status, RUNNING), jnp.where(noise, status, RUNNING))
+    met = ((accepted.decrement <= _tol(options)) & near) | (noise & slow)
+    return Verdict(jnp.where(met, status, RUNNING), jnp.where(noise, status, RUNNING))
 
 
 def _by_gradient(accepted: AcceptedPoint, constants: ProblemConstants, options: Options) -> Verdict:
     """Stops when all entries of the gradient are below `tol`, as LIBSVM does."""
     at, tol = accepted.derivatives, _tol(options)
     g_A = jnp.where(accepted.factors.pinned, 0, at.g_A)  # a slope that is held stays
-    done = (jnp.abs(g_A) < tol) & (jnp.abs(at.g_B) < tol)
-    running = jnp.full_like(done, RUNNING, jnp.int32)
-    return Verdict(jnp.where(done, int(Status.CONVERGED), running), running)
+    met = (jnp.abs(g_A) < tol) & (jnp.abs(at.g_B) < tol)
+    running = jnp.full_like(met, RUNNING, jnp.int32)
+    return Verdict(jnp.where(met, int(Status.CONVERGED), running), running)
 
 
 RULES = {
@@ -108,8 +108,8 @@ def _rounding(
     square = accepted.decrement * accepted.decrement  # compares squares: a root is slower
     tol = min(10 * _tol(options), float(kind.max) ** 0.5)  # whose square is finite
     noise = square <= jnp.maximum(tol**2, 16 * weight_noise * weight)
-    most = max(MOST_NOISE[kind.dtype.name], tol)
-    near = jnp.maximum(square, weight_noise * at.h_BB) <= most**2
+    limit = max(MOST_NOISE[kind.dtype.name], tol)
+    near = jnp.maximum(square, weight_noise * at.h_BB) <= limit**2
     return noise, jnp.where(near, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
 
 
@@ -132,8 +132,8 @@ def _certain(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
         (farthest * farthest * of_A <= 0.25 * square)
         | ((2 * _far(constants)) ** 2 * of_A <= accepted.A * accepted.A * square)
     )
-    known = float(jnp.finfo(of_A.dtype).eps) ** 0.75 * at.h_AA * over_pivot < curved
-    return (near & known) | pinned
+    resolved = float(jnp.finfo(of_A.dtype).eps) ** 0.75 * at.h_AA * over_pivot < curved
+    return (near & resolved) | pinned
 
 
 def _settled(accepted: AcceptedPoint, constants: ProblemConstants) -> jax.Array:
