@@ -71,11 +71,11 @@ class SortingCurve(Curve):
     def fit(self, problems: Problems, context: Context) -> FittedCurves:
         """See `Curve`."""
         # One after the other: two threads of NumPy take twice as long here.
-        parts = [self._fit_some(rows_of(problems, context, some)) for some in pieces(problems)]
-        made = parts[0].joined(*parts[1:])
+        parts = [self._fit_some(rows_of(problems, context, piece)) for piece in pieces(problems)]
+        curves = parts[0].joined(*parts[1:])
         if problems.order is None:
-            return made
-        return made.only(np.argsort(problems.order))
+            return curves
+        return curves.only(np.argsort(problems.order))
 
     def _fit_some(self, rows: CurveRows) -> FittedCurves:
         ordered = _sorted_rows(rows)
@@ -111,13 +111,13 @@ def thinned(problems: Problems) -> Problems:
         firsts = range(0, size, length)
         parts = [slice(first, min(first + length, size)) for first in firsts]
 
-        def kept(part: slice) -> Columns:
+        def thin(part: slice) -> Columns:
             number = part.stop - part.start
-            taken = problems.take(some, part, packing.Space(number))
-            columns: Columns = jax.tree.map(lambda x: np.asarray(x)[:number:step].copy(), taken)
+            part_rows = problems.take(some, part, packing.Space(number))
+            columns: Columns = jax.tree.map(lambda x: np.asarray(x)[:number:step].copy(), part_rows)
             return columns
 
-        every: Columns = jax.tree.map(lambda *x: np.concatenate(x), *map(kept, parts))
+        every: Columns = jax.tree.map(lambda *x: np.concatenate(x), *map(thin, parts))
         return every
 
     return problems._replace(sizes=-(-sizes // steps), take=take)
@@ -129,11 +129,11 @@ def rows_of(problems: Problems, context: Context, some: slice) -> CurveRows:
     if groups.rows:
         columns = problems.take(some, slice(None), packing.Space(groups.rows))
         scores, labels = (np.asarray(x)[: groups.rows] for x in columns[:2])
-        given, offset = columns.weights, columns.offset
+        weights, offset = columns.weights, columns.offset
     else:
         scores, labels = np.empty(0, problems.dtype), np.empty(0, np.int8)
-        given = offset = None
-    w = np.ones(groups.rows) if given is None else np.asarray(given, float)[: groups.rows]
+        weights = offset = None
+    w = np.ones(groups.rows) if weights is None else np.asarray(weights, float)[: groups.rows]
     finite = np.isfinite(scores) & np.isfinite(w)
     if offset is not None:
         finite &= np.isfinite(np.asarray(offset)[: groups.rows])
@@ -161,23 +161,23 @@ def _moderate(weights: Floats, groups: Groups) -> Floats:
 def _sorted_rows(rows: CurveRows) -> SortedRows:
     groups, first = rows.groups, np.zeros(rows.groups.rows, bool)
     first[groups.starts[groups.sizes > 0]] = True
-    found = _with_labels(rows) if (rows.weights == 1).all() else None
-    if found is not None:
-        scores, labels = found
+    pair = _with_labels(rows) if (rows.weights == 1).all() else None
+    if pair is not None:
+        scores, labels = pair
     else:
         order = _ascending(groups, rows.scores)
         scores = rows.scores[order] + 0.0  # as `_with_labels`
     first[1:] |= scores[1:] != scores[:-1]
     counts, distinct = groups.sums(first.astype(np.int64)), bool(first.all())
     w: Any = np.ones(len(scores))
-    if found is None and distinct:
+    if pair is None and distinct:
         w = rows.weights[order]
         positive = w * rows.positive[order]
-    elif found is None:
+    elif pair is None:
         # In the given order, which does not depend on the other problems.
-        which = np.empty(len(order), np.int64)
-        which[order] = np.cumsum(first) - 1
-        w, positive = (np.bincount(which, rows.weights * x) for x in (1, rows.positive))
+        index = np.empty(len(order), np.int64)
+        index[order] = np.cumsum(first) - 1
+        w, positive = (np.bincount(index, rows.weights * x) for x in (1, rows.positive))
     elif distinct:
         positive = labels.astype(float)
     else:
@@ -185,8 +185,8 @@ def _sorted_rows(rows: CurveRows) -> SortedRows:
         w, positive = ties.sizes.astype(float), ties.sums(labels.astype(float))
     scores, empty = scores if distinct else scores[first], counts == 0
     if empty.any():
-        at = Groups(counts).starts[empty]
-        scores, w, positive = (np.insert(x, at, np.nan) for x in (scores, w, positive))
+        positions = Groups(counts).starts[empty]
+        scores, w, positive = (np.insert(x, positions, np.nan) for x in (scores, w, positive))
     return SortedRows(Groups(np.maximum(counts, 1)), scores, w, positive, rows.status)
 
 
@@ -212,22 +212,22 @@ def _with_labels(rows: CurveRows) -> tuple[NDArray[Any], Bools] | None:
 
 def _sort(groups: Groups, x: NDArray[Any]) -> None:
     """Sorts finite values (N,) within each group, in place."""
-    for _, mine, inside in groups.lines():
-        if inside.all() and isinstance(mine, slice):
-            x[mine].reshape(inside.shape).sort(axis=1)
+    for _, indices, inside in groups.lines():
+        if inside.all() and isinstance(indices, slice):
+            x[indices].reshape(inside.shape).sort(axis=1)
             continue
         matrix = np.full(inside.shape, np.inf, x.dtype)
-        matrix[inside] = x[mine]
+        matrix[inside] = x[indices]
         matrix.sort(axis=1)
-        x[mine] = matrix[inside]
+        x[indices] = matrix[inside]
 
 
 def _ascending(groups: Groups, scores: NDArray[Any]) -> NDArray[np.intp]:
     """The rows by group and score."""
     # Lines of a matrix are sorted many times faster than by group and score, and without NaN.
-    found = np.empty(groups.rows, np.intp)
-    for some, mine, inside in groups.lines():
+    order = np.empty(groups.rows, np.intp)
+    for block, indices, inside in groups.lines():
         matrix = np.full(inside.shape, np.inf, scores.dtype)
-        matrix[inside] = scores[mine]
-        found[mine] = (np.argsort(matrix, axis=1) + groups.starts[some, None])[inside]
-    return found
+        matrix[inside] = scores[indices]
+        order[indices] = (np.argsort(matrix, axis=1) + groups.starts[block, None])[inside]
+    return order

@@ -75,11 +75,11 @@ class LogOddsCurve(Curve):
 
     def fit_rows(self, rows: SegmentRows, context: Context) -> FittedCurves:
         """See `Curve`."""
-        together, each = run_concurrently(
+        together, curves = run_concurrently(
             lambda: self.fit(rows.pooled, pooled(context)),
             lambda: self.fit(rows.problems, context),
         )
-        return each.joined(together)
+        return curves.joined(together)
 
     @property
     @abstractmethod
@@ -94,12 +94,12 @@ class LogOddsCurve(Curve):
         """See `Curve`."""
         number, features = len(problems.sizes), self.features
         coordinates = self.coordinates(problems, context)
-        given = jax.tree.map(
+        inputs = jax.tree.map(
             lambda x: np.full(number, x, problems.dtype),
             _Given(coordinates, features.constants, self.penalty_of(features)),
         )
         task = _search_task(features.without_constants())
-        return _curves(features, run_problems(task, problems, given, context))
+        return _curves(features, run_problems(task, problems, inputs, context))
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,9 @@ class Spline(LogOddsCurve):
 
     def coordinates(self, problems: Problems, context: Context) -> Standardization:
         """See `LogOddsCurve`. Scores have the median 0 and the interquartile range 1.349."""
-        some = thinned(problems)
+        thin = thinned(problems)
         parts = [
-            _by_quartiles(rows_of(some, context, part), problems.dtype) for part in pieces(problems)
+            _by_quartiles(rows_of(thin, context, part), problems.dtype) for part in pieces(problems)
         ]
         order = slice(None) if problems.order is None else np.argsort(problems.order)
         return jax.tree.map(lambda *x: np.concatenate(x)[order], *parts)
@@ -204,8 +204,8 @@ def _by_quartiles(rows: CurveRows, dtype: np.dtype[Any]) -> Standardization:
         half[equal] = _half_deviations(rows, middle, equal)
     with np.errstate(divide="ignore", over="ignore"):  # of scores near 0
         scale = np.minimum(0.5 / half, np.finfo(dtype).max)
-    made: Any = np.nan_to_num(middle), np.where(half > 0, scale, 1)
-    return Standardization(*made)
+    pair: Any = np.nan_to_num(middle), np.where(half > 0, scale, 1)
+    return Standardization(*pair)
 
 
 def _quartiles(rows: CurveRows) -> Floats:
@@ -215,39 +215,39 @@ def _quartiles(rows: CurveRows) -> Floats:
     have -1 times the quantiles.
     """
     groups, plain = rows.groups, bool((rows.weights == 1).all())
-    found = np.full((3, len(groups.sizes)), np.nan)
-    for some, mine, inside in groups.lines():
+    quartiles = np.full((3, len(groups.sizes)), np.nan)
+    for block, indices, inside in groups.lines():
         f = np.full(inside.shape, np.inf, rows.scores.dtype)
-        f[inside] = rows.scores[mine]
+        f[inside] = rows.scores[indices]
         if plain:
             f.sort(axis=1)
         else:
             mass, order = np.zeros(inside.shape), np.argsort(f, axis=1)
-            mass[inside] = rows.weights[mine]
+            mass[inside] = rows.weights[indices]
             f, mass = (np.take_along_axis(x, order, 1) for x in (f, mass))
             np.cumsum(mass, axis=1, out=mass)
-        for quantile, p in zip(found, (0.25, 0.5, 0.75), strict=True):
+        for quantile, p in zip(quartiles, (0.25, 0.5, 0.75), strict=True):
             ends = []
             for share in (p - ON_THE_EDGE, p + ON_THE_EDGE):
                 if plain:
-                    below = np.ceil(share * groups.sizes[some]).astype(np.int64) - 1
+                    below = np.ceil(share * groups.sizes[block]).astype(np.int64) - 1
                 else:
                     below = (mass < share * mass[:, -1:]).sum(1)
                 ends.append(np.take_along_axis(f, below[:, None], 1)[:, 0].astype(float))
-            quantile[some] = ends[0] / 2 + ends[1] / 2
-    return found
+            quantile[block] = ends[0] / 2 + ends[1] / 2
+    return quartiles
 
 
 def _half_deviations(rows: CurveRows, middle: Floats, some: Ints) -> Floats:
     """Half the standard deviations of the scores of some problems."""
-    own, at = Groups(rows.groups.sizes[some]), rows.groups.rows_of(some)
-    w, away = rows.weights[at], rows.scores[at] / 2 - own.by_row(middle[some] / 2)
+    groups, indices = Groups(rows.groups.sizes[some]), rows.groups.rows_of(some)
+    w, away = rows.weights[indices], rows.scores[indices] / 2 - groups.by_row(middle[some] / 2)
     # In a unit in which no square overflows or vanishes.
-    unit = own.maxima(np.abs(away))
-    away = away / own.by_row(np.where(unit > 0, unit, 1))
-    whole = own.sums(w)
-    square = own.sums(w * (away - own.by_row(own.sums(w * away) / whole)) ** 2)
-    deviations: Floats = unit * np.sqrt(square / whole)
+    unit = groups.maxima(np.abs(away))
+    away = away / groups.by_row(np.where(unit > 0, unit, 1))
+    total = groups.sums(w)
+    square = groups.sums(w * (away - groups.by_row(groups.sums(w * away) / total)) ** 2)
+    deviations: Floats = unit * np.sqrt(square / total)
     return deviations
 
 
@@ -281,9 +281,9 @@ class _FoundCurves(NamedTuple):
 def _curves(features: Features, found: _FoundCurves) -> LogOddsCurves:
     aliased: NDArray[Any] = np.asarray(found.aliased)
     either = aliased[..., :, None] | aliased[..., None, :]
-    one = np.eye(features.number)
+    eye = np.eye(features.number)
     failed = np.isnan(found.nll)[:, None, None]
-    covariance = np.linalg.inv(np.where(either | failed, one, np.asarray(found.hessian, float)))
+    covariance = np.linalg.inv(np.where(either | failed, eye, np.asarray(found.hessian, float)))
     used = "hessian", "aliased"
     fields = {name: x for name, x in found._asdict().items() if name not in used}
     if isinstance(features, ScoreFeatures):
@@ -292,7 +292,7 @@ def _curves(features: Features, found: _FoundCurves) -> LogOddsCurves:
             covariance *= scale[:, :, None] * scale[:, None].astype(float)
         fields |= {"coefficients": found.coefficients * scale, "scale": np.ones_like(found.scale)}
     covariance[either & ~failed] = 0
-    covariance[either & ~failed & (one > 0)] = np.inf
+    covariance[either & ~failed & (eye > 0)] = np.inf
     with np.errstate(over="ignore"):
         covariance = np.where(failed, np.nan, covariance).astype(found.coefficients.dtype)
     return LogOddsCurves(features=features, covariance=covariance, **fields)
@@ -316,13 +316,13 @@ def _fit(
     rows = rows.mask_nonfinite(options)
     moments = rows.moments(runner.decide(rough_coordinates)(ranges, options=options))
     start = runner.decide(bound(_start, features))
-    own, targets, theta, limits = start(ranges, moments, given, options=options)
-    rows = rows.standardized(own)
-    found = search(rows, theta, targets, limits, features, options, runner)
-    point = runner.decide(bound(last_point, features))(found)
+    frame, targets, theta, limits = start(ranges, moments, given, options=options)
+    rows = rows.standardized(frame)
+    state = search(rows, theta, targets, limits, features, options, runner)
+    point = runner.decide(bound(last_point, features))(state)
     (loss,) = rows.row_sums((point, targets, limits.constants), loss_terms(features))
     report = runner.decide(bound(_report, features))
-    return report(found, point, loss, limits, own, ranges, moments, options=options)
+    return report(state, point, loss, limits, frame, ranges, moments, options=options)
 
 
 def _start(
@@ -332,24 +332,24 @@ def _start(
     n_pos, n_neg = (one_class.total for one_class in moments)
     make = objective.platt_targets if options.targets == "platt" else objective.plain_targets
     targets = make(n_pos, n_neg)
-    own, (A, B), line = coordinates_and_start(ranges, moments, targets, options)
+    usual, (A, B), line = coordinates_and_start(ranges, moments, targets, options)
     if line is not None:
         A, B = A + line[0], B + line[1]
     zero = jnp.zeros_like(A)
-    at, constants = given.coordinates or own, given.constants
+    frame, constants = given.coordinates or usual, given.constants
     # The same line in these coordinates; a constant where that is out of range.
-    slope = -A * own.scale / at.scale
-    level = -B + A * own.scale * (own.center - at.center)
+    slope = -A * usual.scale / frame.scale
+    level = -B + A * usual.scale * (usual.center - frame.center)
     usable = jnp.isfinite(slope) & jnp.isfinite(level)
     slope, level = jnp.where(usable, slope, 0), jnp.where(usable, level, -B)
     theta = [level, slope, *[zero] * (features.number - 2)]
     if features.not_negative:
         theta = [level, *[jnp.maximum(slope, 0)] * (features.number - 1)]
     if isinstance(features, ScoreFeatures):
-        at, constants = Standardization(zero, jnp.ones_like(A)), (own.center, own.scale)
+        frame, constants = Standardization(zero, jnp.ones_like(A)), (usual.center, usual.scale)
     # Each function is largest at an end of the scores.
     low, high = (
-        features.values((end - at.center) * at.scale, constants) for end in ranges.overall()
+        features.values((end - frame.center) * frame.scale, constants) for end in ranges.overall()
     )
     largest = [jnp.maximum(jnp.abs(x), jnp.abs(y)) for x, y in zip(low, high, strict=True)]
     if features.not_negative:
@@ -359,7 +359,7 @@ def _start(
         pairs = zip(theta[1:], largest, strict=True)
         theta[1:] = [jnp.where(x * y <= eps, 0, x) for x, y in pairs]
     limits = Limits(n_pos + n_neg, constants, [jnp.ones_like(zero), *largest], given.penalty)
-    return at, targets, theta, jax.lax.stop_gradient(limits)
+    return frame, targets, theta, jax.lax.stop_gradient(limits)
 
 
 def _report(
@@ -384,8 +384,8 @@ def _report(
     flags = raised_flags(jnp.zeros_like(loss), ranges, moments, options)
     flags |= far_code(ranges, moments, options)
     # Three scores tell the functions apart, unless a far one takes all digits of the others.
-    far = (flags & Flag.OUTLIER) != 0 if features.name != "quadratic" else True
-    hidden = aliased.any(-1) & has_inner_scores(ranges) & far & (status == Status.CONVERGED)
+    has_far = (flags & Flag.OUTLIER) != 0 if features.name != "quadratic" else True
+    hidden = aliased.any(-1) & has_inner_scores(ranges) & has_far & (status == Status.CONVERGED)
     status = jnp.where(hidden, int(Status.LINE_SEARCH_FAILED), status)
     # Functions of finite scores that are not finite are far beyond those of the other scores.
     status = jnp.where(status == Status.NON_FINITE, int(Status.LINE_SEARCH_FAILED), status)

@@ -103,7 +103,7 @@ def _row_terms(features: Features) -> RowTerms:
         hessian = [by_z.h_BB]
         for j, x in enumerate(functions):
             curved = by_z.h_BB * x
-            hessian += [curved, *(curved * other for other in functions[: j + 1])]
+            hessian += [curved, *(curved * factor for factor in functions[: j + 1])]
         return [jnp.where(row.present, x, 0) for x in gradient + hessian]
 
     number = features.number
@@ -198,18 +198,18 @@ def _allowed_step(
     Parameters that may not be negative are held at 0 where the step would make them so, as in
     active set methods (Nocedal & Wright 2006, section 16.5).
     """
-    one = jnp.ones_like(theta[0])
-    held = [one < 0] * len(theta)
+    longest = jnp.ones_like(theta[0])
+    held = [longest < 0] * len(theta)
     step = _newton_step(theta, at, held, limits)
     if not features.not_negative:
-        return step, one
+        return step, longest
     for _ in theta[1:]:
         triples = zip(held, theta, step.by, strict=True)
         held[1:] = [h | ((x <= 0) & (d < 0)) for h, x, d in triples][1:]
         step = _newton_step(theta, at, held, limits)
     for x, d in zip(theta[1:], step.by[1:], strict=True):
-        one = jnp.minimum(one, jnp.where(d < 0, x / jnp.where(d < 0, -d, 1), 1))
-    return step, one
+        longest = jnp.minimum(longest, jnp.where(d < 0, x / jnp.where(d < 0, -d, 1), 1))
+    return step, longest
 
 
 def _decide(
@@ -221,31 +221,31 @@ def _decide(
 ) -> CurveState:
     """Takes the step or halves it, given the sums over the rows at its end."""
     theta, number = _trial(features, state), features.number
-    gradient, rest = list(sums[:number]), list(sums[number:])
-    hessian = [[rest.pop(0) for _ in range(j + 1)] for j in range(number)]
+    gradient, entries = list(sums[:number]), list(sums[number:])
+    hessian = [[entries.pop(0) for _ in range(j + 1)] for j in range(number)]
     for j, row in enumerate(limits.penalty, 2):
         for i, bend in enumerate(row, 2):
             gradient[j] = gradient[j] + bend * theta[i]
             if i <= j:
                 hessian[j][i] = hessian[j][i] + bend
-    at = Sums(gradient, hessian)
+    new_sums = Sums(gradient, hessian)
     eps = jnp.finfo(gradient[0].dtype).eps
     finite = jnp.isfinite(sum(gradient) + sum(sum(row) for row in hessian))
     first = state.length == 0
     moves = [new - old for new, old in zip(theta, state.theta, strict=True)]
-    accepted = finite & (first | _proves_decrease(moves, state.at, at, limits))
+    accepted = finite & (first | _proves_decrease(moves, state.at, new_sums, limits))
 
-    step, longest = _allowed_step(features, theta, at, limits)
+    step, longest = _allowed_step(features, theta, new_sums, limits)
     downhill = -sum(g * d for g, d in zip(gradient, step.by, strict=True))
     decrement = jnp.sqrt(jnp.maximum(downhill, 0))
     tol: Any = options.tol  # filled in by `with_tol`
     iterations = state.iterations + jnp.where(first, 0, 1)
     near = decrement <= jnp.maximum(tol, _ROUNDED * eps * jnp.sqrt(limits.weight))
-    aliased = undetermined(at) if features.not_negative else step.aliased
-    near &= _certain(theta, step, aliased, at, limits)
+    aliased = undetermined(new_sums) if features.not_negative else step.aliased
+    near &= _certain(theta, step, aliased, new_sums, limits)
     exhausted = jnp.where(iterations >= options.max_iter, int(Status.MAX_ITERATIONS), _RUNNING)
     ended = jnp.where(near, int(Status.CONVERGED), exhausted)
-    moved = CurveState(theta, step.by, longest, at, ended, iterations)
+    moved = CurveState(theta, step.by, longest, new_sums, ended, iterations)
     length = state.length / 2
     failed = jnp.where(length < options.min_step, int(Status.LINE_SEARCH_FAILED), _RUNNING)
     failed = jnp.where(first, int(Status.NON_FINITE), failed)
@@ -287,8 +287,8 @@ def _certain(
     for j, (x, d, largest, alike) in enumerate(functions):
         moved = jnp.abs(d)
         certain &= (moved * largest <= 0.5) | (1024 * moved <= jnp.abs(x))
-        here = at.hessian[j][j] / jnp.where(at.hessian[0][0] > 0, at.hessian[0][0], 1)
-        certain &= ~alike | (here >= _FAR * largest * largest)
+        curvature = at.hessian[j][j] / jnp.where(at.hessian[0][0] > 0, at.hessian[0][0], 1)
+        certain &= ~alike | (curvature >= _FAR * largest * largest)
     return certain
 
 
@@ -307,8 +307,8 @@ def _newton_step(theta: list[jax.Array], at: Sums, held: list[jax.Array], limits
     for k in range(number):
         lost = held[k] | (left[k][k] <= _ALIASED * eps * at.hessian[k][k])
         aliased.append(lost)
-        told = (jnp.abs(right[k]) > rounding[k]) & (limits.largest[k] > _NOTHING)
-        slides.append(lost & ~held[k] & told)
+        sloping = (jnp.abs(right[k]) > rounding[k]) & (limits.largest[k] > _NOTHING)
+        slides.append(lost & ~held[k] & sloping)
         over = jnp.where(lost, 0, 1 / jnp.where(lost, 1, left[k][k]))
         for i in range(k + 1, number):
             ratio = left[i][k] * over
@@ -317,11 +317,11 @@ def _newton_step(theta: list[jax.Array], at: Sums, held: list[jax.Array], limits
             rounding[i] = rounding[i] + jnp.abs(ratio) * rounding[k]
     solution = [zero] * number
     for i in reversed(range(number)):
-        known = sum((left[i][j] * solution[j] for j in range(i + 1, number)), start=zero)
+        solved = sum((left[i][j] * solution[j] for j in range(i + 1, number)), start=zero)
         pivot = jnp.where(aliased[i], 1, left[i][i])
-        far = jnp.maximum(_SLIDE / jnp.maximum(limits.largest[i], _NOTHING), jnp.abs(theta[i]))
-        slide = jnp.where(slides[i], jnp.copysign(far, right[i]), 0)
-        solution[i] = jnp.where(aliased[i], slide, (right[i] - known) / pivot)
+        distance = jnp.maximum(_SLIDE / jnp.maximum(limits.largest[i], _NOTHING), jnp.abs(theta[i]))
+        slide = jnp.where(slides[i], jnp.copysign(distance, right[i]), 0)
+        solution[i] = jnp.where(aliased[i], slide, (right[i] - solved) / pivot)
     return _Step(solution, aliased, jnp.any(jnp.stack(slides), axis=0))
 
 

@@ -69,18 +69,18 @@ class Isotonic(SortingCurve):
             last = np.isin(ends, rows.groups.starts + rows.groups.sizes - 1)
             # Outer plateaus reach to the outer scores.
             points = [rows.scores[starts], middle, rows.scores[ends]]
-            kept = np.stack([first, np.ones_like(first), last], 1)
-            kept[:, 0] &= rows.scores[starts] < middle
-            kept[:, 2] &= rows.scores[ends] > middle
+            mask = np.stack([first, np.ones_like(first), last], 1)
+            mask[:, 0] &= rows.scores[starts] < middle
+            mask[:, 2] &= rows.scores[ends] > middle
         else:
             points = [rows.scores[starts], rows.scores[ends]]
-            kept = np.stack([np.ones(len(starts), bool), ends > starts], 1)
-        scores = np.stack(points, 1)[kept].astype(rows.scores.dtype)
-        sizes = np.bincount(np.repeat(owner, kept.sum(1)), minlength=len(rows.groups.sizes))
+            mask = np.stack([np.ones(len(starts), bool), ends > starts], 1)
+        scores = np.stack(points, 1)[mask].astype(rows.scores.dtype)
+        sizes = np.bincount(np.repeat(owner, mask.sum(1)), minlength=len(rows.groups.sizes))
         return CornerCurves(
             sizes=sizes,
             scores=scores,
-            probabilities=np.repeat(fitted, kept.sum(1)).astype(rows.scores.dtype),
+            probabilities=np.repeat(fitted, mask.sum(1)).astype(rows.scores.dtype),
             **common,
         )
 
@@ -104,16 +104,16 @@ def _plateaus(rows: SortedRows) -> tuple[Groups, Floats]:
     parts = [
         isotonic_regression(values[x], weights=weights[x]).blocks[:-1] + x.start for x in calls
     ]
-    which = np.concatenate([np.empty(0, np.int64), *parts])
+    plateau_starts = np.concatenate([np.empty(0, np.int64), *parts])
     while True:
-        plateaus = Groups(np.diff(which, append=len(new)))
+        plateaus = Groups(np.diff(plateau_starts, append=len(new)))
         share = plateaus.sums(positive) / plateaus.sums(weights)
-        rises = (share[1:] * _SAME > share[:-1]) | new[which[1:]]
+        rises = (share[1:] * _SAME > share[:-1]) | new[plateau_starts[1:]]
         if rises.all():
-            starts = starts[which]
+            starts = starts[plateau_starts]
             blocks = Groups(np.diff(starts, append=groups.rows))
             return blocks, np.where(lost[starts], np.nan, share)
-        which = which[np.append(True, rises)]
+        plateau_starts = plateau_starts[np.append(True, rises)]
 
 
 def _without_lost(rows: SortedRows) -> tuple[Floats, Floats, Bools]:
@@ -172,20 +172,20 @@ class Bins(SortingCurve):
         if self.strategy == "uniform":
             # Times a power of two, because the range times n_bins may overflow.
             low, high = (groups.by_row(np.ldexp(common[x].astype(float), -16)) for x in _ENDS)
-            place, whole = np.ldexp(rows.scores.astype(float), -16) - low, high - low
+            position, extent = np.ldexp(rows.scores.astype(float), -16) - low, high - low
             rounding = np.finfo(rows.scores.dtype).eps * np.maximum(abs(low), abs(high))
         else:
             weights = np.nan_to_num(rows.weights)
             mass = groups.cumulated(weights)
-            place = mass - weights / 2
-            whole = groups.by_row(mass[groups.starts + groups.sizes - 1])
+            position = mass - weights / 2
+            extent = groups.by_row(mass[groups.starts + groups.sizes - 1])
             rounding = np.zeros(())
         with np.errstate(divide="ignore", invalid="ignore"):
             # Multiplied first, so that a score on an edge is exactly there, but for its rounding.
-            slack = np.fmax(ON_THE_EDGE, rounding * self.n_bins / whole)
-            place = np.nan_to_num(place * self.n_bins / whole + slack)
-        which = np.clip(place, 0, self.n_bins - 1).astype(np.int64)
-        code = groups.owner * self.n_bins + which
+            slack = np.fmax(ON_THE_EDGE, rounding * self.n_bins / extent)
+            position = np.nan_to_num(position * self.n_bins / extent + slack)
+        number = np.clip(position, 0, self.n_bins - 1).astype(np.int64)
+        code = groups.owner * self.n_bins + number
         starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
         bins = Groups(np.diff(np.append(starts, len(code))))
         with np.errstate(invalid="ignore"):
@@ -236,11 +236,11 @@ class VennAbers(SortingCurve):
         lost = (total > _MOST) & (least < total / _MOST)
         status = np.where(lost, Status.LINE_SEARCH_FAILED, common["status"]).astype(np.int32)
         common = common | {"status": status}
-        nothing, both = lost | np.isnan(rows.scores[rows.groups.starts]), [1 - q0, p1]
+        nothing, bounds = lost | np.isnan(rows.scores[rows.groups.starts]), [1 - q0, p1]
         if nothing.any():
             nothing = Groups(rows.groups.sizes + 1).by_row(nothing)
-            both = [np.where(nothing, np.nan, x) for x in both]
-        p0, p1 = (x.astype(rows.scores.dtype, copy=False) for x in both)
+            bounds = [np.where(nothing, np.nan, x) for x in bounds]
+        p0, p1 = (x.astype(rows.scores.dtype, copy=False) for x in bounds)
         return VennAbersCurves(sizes=rows.groups.sizes, scores=rows.scores, p0=p0, p1=p1, **common)
 
 
@@ -265,12 +265,12 @@ def _with_positive(groups: Groups, weights: Floats, positive: Floats) -> Floats:
     for line, x in zip(sums, (weights, positive), strict=True):
         line[inner] = runs.sums(x)
     sums = corners.cumulated(sums)
-    place = np.zeros(corners.rows, np.int64)
-    place[inner] = starts + runs.sizes
-    place[corners.starts] = groups.starts
+    position = np.zeros(corners.rows, np.int64)
+    position[inner] = starts + runs.sizes
+    position[corners.starts] = groups.starts
     rows, longest = _length(groups.rows + K), _length(corners.rows)
     columns = [packing.lengthen(x, rows) for x in (weights, positive)]
-    columns += [packing.lengthen(x, longest) for x in (*sums, place)]
+    columns += [packing.lengthen(x, longest) for x in (*sums, position)]
     ends = np.append(corners.starts, corners.rows)
     ends = np.append(ends, np.full(_length(K + 1) - K - 1, corners.rows))
 
@@ -314,7 +314,7 @@ def _slopes_of(
         problems: the number of problems.
     """
 
-    def at(x: jax.Array, i: jax.Array) -> jax.Array:
+    def get(x: jax.Array, i: jax.Array) -> jax.Array:
         return lax.dynamic_index_in_dim(x, i, keepdims=False)
 
     def put(x: jax.Array, value: jax.Array, i: jax.Array) -> jax.Array:
@@ -322,11 +322,11 @@ def _slopes_of(
 
     def slope(point: tuple[jax.Array, jax.Array], j: jax.Array, moved: float) -> jax.Array:
         """From a point to corner j, which is moved."""
-        rise = at(corner_positive, j) - point[1] + moved
-        return rise / (at(corner_weight, j) - point[0] + moved)
+        rise = get(corner_positive, j) - point[1] + moved
+        return rise / (get(corner_weight, j) - point[0] + moved)
 
     def corner(j: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return at(corner_weight, j), at(corner_positive, j)
+        return get(corner_weight, j), get(corner_positive, j)
 
     def chain(begin: jax.Array, end: jax.Array, after: jax.Array) -> jax.Array:
         """The next corner of the lower hull of the points from each corner on."""
@@ -336,16 +336,16 @@ def _slopes_of(
             from_i = corner(i)
 
             def above(j: jax.Array) -> jax.Array:
-                onward = at(after, j)
+                onward = get(after, j)
                 return (j < end) & (slope(from_i, j, 0.0) >= slope(corner(j), onward, 0.0))
 
-            return put(after, lax.while_loop(above, lambda j: at(after, j), i + 1), i)
+            return put(after, lax.while_loop(above, lambda j: get(after, j), i + 1), i)
 
         return lax.fori_loop(0, end - begin, next_corner, put(after, end, end))
 
     def problem(k: jax.Array, both: tuple[jax.Array, jax.Array]) -> Any:
-        after, made = both
-        begin, end = at(corners, k), at(corners, k + 1) - 1
+        after, slopes = both
+        begin, end = get(corners, k), get(corners, k + 1) - 1
         after = chain(begin, end, after)
 
         def tangent(
@@ -354,21 +354,21 @@ def _slopes_of(
             """The least slope from a point to the moved corners from j on, and the corner of it."""
 
             def steeper(j: jax.Array) -> jax.Array:
-                return (j < end) & (slope(point, at(after, j), 1.0) < slope(point, j, 1.0))
+                return (j < end) & (slope(point, get(after, j), 1.0) < slope(point, j, 1.0))
 
-            j = lax.while_loop(steeper, lambda j: at(after, j), j)
+            j = lax.while_loop(steeper, lambda j: get(after, j), j)
             return slope(point, j, 1.0), j
 
         def next_place(i: jax.Array, state: Any) -> Any:
             """`last` is the last corner up to place i, `point` the point there."""
-            made, last, point, origin, steepness, touched = state
-            is_first, onward = i == at(place, begin), jnp.minimum(last + 1, end)
-            passed = (last < onward) & (i == at(place, onward))
+            slopes, last, point, origin, steepness, touched = state
+            is_first, onward = i == get(place, begin), jnp.minimum(last + 1, end)
+            passed = (last < onward) & (i == get(place, onward))
             last = jnp.where(passed, onward, last)
             on_corner, row = passed | is_first, jnp.maximum(i - 1, 0)
-            own = point[0] + at(weight, row), point[1] + at(positive, row)
+            row_point = point[0] + get(weight, row), point[1] + get(positive, row)
             point = tuple(
-                jnp.where(on_corner, x, y) for x, y in zip(corner(last), own, strict=True)
+                jnp.where(on_corner, x, y) for x, y in zip(corner(last), row_point, strict=True)
             )
             line = origin[1] + (point[0] - origin[0]) * steepness
             # The touched corner is below by less than the row's weight, which sums of large weights
@@ -380,12 +380,12 @@ def _slopes_of(
                 lambda: (steepness, touched),
             )
             origin = tuple(jnp.where(below, x, y) for x, y in zip(point, origin, strict=True))
-            return put(made, steepness, i + k), last, point, origin, steepness, touched
+            return put(slopes, steepness, i + k), last, point, origin, steepness, touched
 
         zero = jnp.zeros((), weight.dtype)
-        state = made, begin, (zero, zero), (zero, zero), zero, begin
-        made = lax.fori_loop(at(place, begin), at(place, end) + 1, next_place, state)[0]
-        return after, made
+        state = slopes, begin, (zero, zero), (zero, zero), zero, begin
+        slopes = lax.fori_loop(get(place, begin), get(place, end) + 1, next_place, state)[0]
+        return after, slopes
 
     start = jnp.zeros(place.shape, place.dtype), jnp.zeros_like(weight)
     return lax.fori_loop(0, problems, problem, start)[1]
