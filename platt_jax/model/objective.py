@@ -113,8 +113,8 @@ def later_platt_targets(n_pos: jax.Array, n_neg: jax.Array, before: EarlierCount
 
 def plain_targets(n_pos: jax.Array, n_neg: jax.Array) -> Targets:
     """The labels themselves as targets: maximum likelihood without Platt's smoothing."""
-    one, zero = jnp.ones_like(n_pos), jnp.zeros_like(n_pos)
-    return Targets(one, zero, zero, one)
+    ones, zeros = jnp.ones_like(n_pos), jnp.zeros_like(n_pos)
+    return Targets(ones, zeros, zeros, ones)
 
 
 def loss(
@@ -126,8 +126,8 @@ def loss(
     many factors 1 + odds costs as much as the logarithm of one.
     """
     distance, target, _ = _less_likely(point, row, targets)
-    e, one = arithmetic.exp_quotient(distance)
-    return target * distance, e / one
+    e, denominator = arithmetic.exp_quotient(distance)
+    return target * distance, e / denominator
 
 
 def analytic_derivatives(
@@ -138,8 +138,8 @@ def analytic_derivatives(
     def tail(point: Point, row: Row, targets: Targets) -> jax.Array:
         """The probability of the less likely class."""
         distance, _, _ = _less_likely(point, row, targets)
-        e, one = arithmetic.exp_quotient(distance)
-        return jnp.where(row.present, e / (e + one), 0)
+        e, denominator = arithmetic.exp_quotient(distance)
+        return jnp.where(row.present, e / (e + denominator), 0)
 
     def slope(point: Point, row: Row, targets: Targets, tail: jax.Array) -> jax.Array:
         """The derivative by z, w (t - p)."""
@@ -168,9 +168,9 @@ def autodiff_derivatives(
 
     row_gradient = jax.grad(total, argnums=(0, 1))
     A, B = (jnp.broadcast_to(x, row.f.shape) for x in point)
-    one, zero = jnp.ones_like(row.f), jnp.zeros_like(row.f)
-    (g_A, g_B), (h_AA, h_AB) = jax.jvp(row_gradient, (A, B), (one, zero))
-    _, (_, h_BB) = jax.jvp(row_gradient, (A, B), (zero, one))
+    ones, zeros = jnp.ones_like(row.f), jnp.zeros_like(row.f)
+    (g_A, g_B), (h_AA, h_AB) = jax.jvp(row_gradient, (A, B), (ones, zeros))
+    _, (_, h_BB) = jax.jvp(row_gradient, (A, B), (zeros, ones))
     return Derivatives(g_A, g_B, h_AA, h_AB, h_BB)
 
 
@@ -180,8 +180,8 @@ def with_B_held(at: Derivatives) -> Derivatives:
     This term moves neither A nor B, and Newton's step for A is the step of a problem in A alone. So
     the code for steps needs no special case.
     """
-    zero, one = jnp.zeros_like(at.g_B), jnp.ones_like(at.g_B)
-    return Derivatives(at.g_A, zero, at.h_AA, zero, one)
+    zeros, ones = jnp.zeros_like(at.g_B), jnp.ones_like(at.g_B)
+    return Derivatives(at.g_A, zeros, at.h_AA, zeros, ones)
 
 
 # By the value of Options.derivatives.

@@ -62,17 +62,17 @@ class CenteredPrior(NamedTuple):
         rounding = 4 * np.finfo(np.asarray(prior.precision).dtype).eps * AA
         own_AA = np.maximum(AA - center * AB, np.where(AB == 0, 0, rounding))
         mean_B = mean[..., 1] + center * mean[..., 0]
-        own = cls(center, mean[..., 0], mean_B, own_AA, np.zeros_like(center), BB)
-        made: Any = jax.tree.map(lambda x: x.astype(dtype), own)
-        return made
+        centered = cls(center, mean[..., 0], mean_B, own_AA, np.zeros_like(center), BB)
+        converted: Any = jax.tree.map(lambda x: x.astype(dtype), centered)
+        return converted
 
     def original(self) -> GaussianPrior:
         """The prior on the (A, B) of the scores, in float64."""
         center, mean_A, mean_B, AA, AB, BB = (np.asarray(x, float) for x in self)
-        back = np.stack([mean_A, mean_B - center * mean_A], -1)
+        mean = np.stack([mean_A, mean_B - center * mean_A], -1)
         at_0 = AB + center * BB
         rows = np.stack([AA + center * (AB + at_0), at_0], -1), np.stack([at_0, BB], -1)
-        return GaussianPrior(back, np.stack(rows, -2))
+        return GaussianPrior(mean, np.stack(rows, -2))
 
 
 def at_later_targets(
@@ -86,17 +86,17 @@ def at_later_targets(
     """
     n = before.n_pos + before.n_neg
     # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
-    then, now = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
+    earlier, later = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
     precision = prior.precision_BB
-    row_share = n * then / (then + 1) ** 2 / jnp.where(precision > 0, precision, 1)
+    row_share = n * earlier / (earlier + 1) ** 2 / jnp.where(precision > 0, precision, 1)
     share = jnp.where(before.one_class, jnp.minimum(row_share, 1), 0)
-    surer = share * jnp.log(now / then)
-    left = 1 - share * (1 - now * (then + 1) ** 2 / (then * (now + 1) ** 2))
+    surer = share * jnp.log(later / earlier)
+    factor = 1 - share * (1 - later * (earlier + 1) ** 2 / (earlier * (later + 1) ** 2))
     return prior._replace(
         mean_B=prior.mean_B + jnp.where(before.n_pos > 0, -surer, surer),
-        precision_AA=prior.precision_AA * left,
-        precision_AB=prior.precision_AB * left,
-        precision_BB=precision * left,
+        precision_AA=prior.precision_AA * factor,
+        precision_AB=prior.precision_AB * factor,
+        precision_BB=precision * factor,
     )
 
 
@@ -106,9 +106,9 @@ def add_derivatives(
     """Adds the prior's derivatives to sums over rows, at a point in standardized coordinates."""
     if prior is None:
         return sums
-    own = _from(prior, standardization)
-    share = derivatives(prior, *to_original(own, *point))
-    return jax.tree.map(jnp.add, sums, derivatives_to_standardized(own, share))
+    frame = _from(prior, standardization)
+    share = derivatives(prior, *to_original(frame, *point))
+    return jax.tree.map(jnp.add, sums, derivatives_to_standardized(frame, share))
 
 
 def penalty_at(

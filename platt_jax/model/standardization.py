@@ -50,9 +50,9 @@ def overlap_standardization(
     chosen = usual, jnp.zeros_like(half)
     for sign, (start, end) in (1.0, falling), (-1.0, rising):
         width = end / 2 - start / 2
-        far = (width < close) & (width > _least_width(half))
-        own = Standardization(start / 2 + end / 2, power_of_two_over(width))
-        chosen = jax.tree.map(partial(jnp.where, far), (own, jnp.full_like(half, sign)), chosen)
+        mask = (width < close) & (width > _least_width(half))
+        frame = Standardization(start / 2 + end / 2, power_of_two_over(width))
+        chosen = jax.tree.map(partial(jnp.where, mask), (frame, jnp.full_like(half, sign)), chosen)
     return chosen
 
 
@@ -123,8 +123,8 @@ def covariance_to_original(
     The Hessian is inverted in standardized coordinates, where this is accurate. The result is NaN
     for constant scores, which leave A undetermined. A slope pinned to 0 has variance 0.
     """
-    some = at.h_BB > 0
-    h_BB = jnp.where(some, at.h_BB, 1)
+    has_curvature = at.h_BB > 0
+    h_BB = jnp.where(has_curvature, at.h_BB, 1)
     ratio = jnp.where(pinned, 0, at.h_AB / h_BB)
     pivot = at.h_AA - ratio * at.h_AB
     # NaN is filled in last: derivatives may pass neither through a division by 0 nor through NaN.
@@ -133,7 +133,7 @@ def covariance_to_original(
     cross = -standardization.scale * (ratio * var_A)
     var_B = 1 / h_BB + ratio * ratio * var_A
     covariance = _matrix(standardization.scale * var_A * standardization.scale, cross, cross, var_B)
-    defined = some & (pinned | (pivot > 0))
+    defined = has_curvature & (pinned | (pivot > 0))
     return jnp.where(defined[..., None, None], covariance, jnp.nan)
 
 
@@ -144,8 +144,8 @@ def power_of_two_over(spread: jax.Array) -> jax.Array:
     """
     kind = jnp.finfo(spread.dtype)
     exponent = lax.bitcast_convert_type(spread, f"int{kind.bits}") >> kind.nmant
-    one = kind.maxexp - 1  # the stored exponent of 1
-    over = jnp.clip(2 * one - 1 - exponent, 1, 2 * one)
+    bias = kind.maxexp - 1  # the stored exponent of 1
+    over = jnp.clip(2 * bias - 1 - exponent, 1, 2 * bias)
     power = lax.bitcast_convert_type(over << kind.nmant, spread.dtype)
     return jnp.where(spread > 0, power, 1)
 

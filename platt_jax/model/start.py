@@ -82,8 +82,8 @@ def gaussian_start(
     apart = shape.mean_pos - shape.mean_neg
     # As few logarithms as possible: they take longer than everything else here.
     steepest = jnp.log((n_pos + 1) * (n_neg + 1)) / jnp.where(apart == 0, 1, jnp.abs(apart))
-    both = (n_pos > 0) & (n_neg > 0) & (shape.variance > 0)
-    slope = jnp.where(both, apart / jnp.where(both, shape.variance, 1), 0)
+    defined = (n_pos > 0) & (n_neg > 0) & (shape.variance > 0)
+    slope = jnp.where(defined, apart / jnp.where(defined, shape.variance, 1), 0)
     A = -jnp.clip(slope, -steepest, steepest)
     ones = n_pos * targets.positive + n_neg * targets.negative
     zeros = n_pos * targets.positive_complement + n_neg * targets.negative_complement
@@ -110,15 +110,15 @@ def with_far_scores(
     A far score's log-odds approach the optimum from 0, as in exp(-z) + z, without rejected steps.
     The start is where its pull on the slope is still that of all other rows.
     """
-    own, sign = overlap_standardization(ranges, usual, intercept)
-    farthest = jnp.maximum(*(jnp.abs((end - own.center) * own.scale) for end in ranges.overall()))
+    frame, sign = overlap_standardization(ranges, usual, intercept)
+    widest = jnp.maximum(*(jnp.abs((end - frame.center) * frame.scale) for end in ranges.overall()))
     is_far = sign != 0
-    z = jnp.log(jnp.maximum(ranges.lightest * farthest / jnp.where(weight > 0, weight, 1), 2))
-    A = jnp.where(is_far, sign * z / jnp.where(is_far, farthest, 1), point[0])
+    z = jnp.log(jnp.maximum(ranges.lightest * widest / jnp.where(weight > 0, weight, 1), 2))
+    A = jnp.where(is_far, sign * z / jnp.where(is_far, widest, 1), point[0])
     B = jnp.where(is_far, 0, point[1])
     if line is not None:
         line = jnp.where(is_far, 0, line[0]), jnp.where(is_far, 0, line[1])
-    return own, (A, B), line
+    return frame, (A, B), line
 
 
 def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standardization) -> Point:
@@ -129,13 +129,13 @@ def offset_line(pos: Moments, neg: Moments, rough: Standardization, own: Standar
     The own coordinates have the mean of the scores at 0; the moments are in the rough ones.
     """
     total = jnp.maximum(pos.total + neg.total, jnp.finfo(pos.total.dtype).tiny)
-    both: Moments = jax.tree.map(lambda x, y: (x + y) / total, pos, neg)
-    mean = both.first
-    offset: Any = both.offset
-    offset_first: Any = both.offset_first
-    variance = both.second - mean * mean
-    some = variance > 4 * jnp.finfo(mean.dtype).eps * both.second
-    slope = jnp.where(some, offset_first - offset * mean, 0) / jnp.where(some, variance, 1)
+    moments: Moments = jax.tree.map(lambda x, y: (x + y) / total, pos, neg)
+    mean = moments.first
+    offset: Any = moments.offset
+    offset_first: Any = moments.offset_first
+    variance = moments.second - mean * mean
+    varies = variance > 4 * jnp.finfo(mean.dtype).eps * moments.second
+    slope = jnp.where(varies, offset_first - offset * mean, 0) / jnp.where(varies, variance, 1)
     slope = slope * rough.scale * over_power_of_two(own.scale)
     finite = jnp.isfinite(slope) & jnp.isfinite(offset)
     return jnp.where(finite, slope, 0), jnp.where(finite, offset, 0)

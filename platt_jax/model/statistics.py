@@ -42,8 +42,8 @@ def range_terms(
     """
     ends = [jnp.where(is_class, sign * scores, jnp.inf) for is_class in classes for sign in (1, -1)]
     bad = jnp.where(bad, -1, 0).astype(scores.dtype)
-    given = [] if weights is None else [weights]
-    return [bad, *ends, *given, *([] if offset is None else [-jnp.abs(offset)])]
+    weight_terms = [] if weights is None else [weights]
+    return [bad, *ends, *weight_terms, *([] if offset is None else [-jnp.abs(offset)])]
 
 
 def ranges_of_minima(minima: Sequence[jax.Array], has_offset: bool = False) -> ScoreRanges:
@@ -135,8 +135,8 @@ def quartiles(scores: Any, weights: Any, xp: Any) -> Any:
     ends, half = xp.cumsum(w), xp.minimum(w, 1) / 2
     first, last = ends - w + half, ends - half
     low, high = first[0], xp.max(xp.where(w > 0, last, -xp.inf))
-    at = low + (high - low) * xp.array([0.25, 0.5, 0.75])
-    found = xp.interp(at, xp.stack([first, last], -1).ravel(), xp.repeat(f, 2))
+    positions = low + (high - low) * xp.array([0.25, 0.5, 0.75])
+    values = xp.interp(positions, xp.stack([first, last], -1).ravel(), xp.repeat(f, 2))
     mean = xp.sum(w * f) / ends[-1]
     deviation = xp.sqrt(xp.sum(w * (f - mean) ** 2) / ends[-1])
-    return xp.append(found, deviation)
+    return xp.append(values, deviation)
