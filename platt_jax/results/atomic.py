@@ -29,15 +29,15 @@ def destination(path: str | os.PathLike[str]) -> Path:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes beside the target, then moves over it: readers see the old file or the new one."""
     # A name that no other thread or process uses, and short even if the target's is long.
-    unfinished = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
+    partial_path = path.with_name(f".platt-jax-{secrets.token_hex(8)}.partial")
     try:
-        with naming_file(path), open(unfinished, "xb") as file:
+        with naming_file(path), open(partial_path, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        os.replace(partial_path, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        partial_path.unlink(missing_ok=True)
 
 
 @contextmanager

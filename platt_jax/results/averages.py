@@ -50,9 +50,9 @@ def nodes(step: float = STEP, pairs: int = PAIRS) -> list[tuple[float, float]]:
     For g a sigmoid and a standard deviation s of the log-odds up to 1, 2, 3 or 5 the error is at
     most 1e-9, 1e-7, 6e-6 or 5e-4; with steps of 1 and 6 pairs 2e-6, 5e-4, 4e-3 or 3e-2.
     """
-    at = step * np.arange(-pairs, pairs + 1)
-    weight = np.exp(-at * at / 2)
-    return list(zip(at.tolist(), (weight / weight.sum()).tolist(), strict=True))
+    points = step * np.arange(-pairs, pairs + 1)
+    weight = np.exp(-points * points / 2)
+    return list(zip(points.tolist(), (weight / weight.sum()).tolist(), strict=True))
 
 
 def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.float64]:
@@ -65,8 +65,8 @@ def mean_probability(scores: NDArray[Any], normal: NDArray[Any]) -> NDArray[np.f
     with jax.enable_x64(True):
         mean = _in_blocks(_by_trapezoids, scores, normal)
         if np.fmin.reduce(mean, initial=0) < 0:
-            wide = np.flatnonzero(mean < 0)
-            mean[wide] = _in_blocks(_by_mixture, scores[wide], normal[wide])
+            wide_rows = np.flatnonzero(mean < 0)
+            mean[wide_rows] = _in_blocks(_by_mixture, scores[wide_rows], normal[wide_rows])
     return mean
 
 
@@ -84,22 +84,22 @@ def _in_blocks(
     program: Callable[..., jax.Array], scores: NDArray[Any], normal: NDArray[Any]
 ) -> NDArray[np.float64]:
     """The results of a program for any number of rows."""
-    made, first = np.empty(len(scores)), 0
-    while first < len(made):
-        left = len(made) - first
-        length = next((rows for rows in _ROWS if 2 * left > rows), _ROWS[-1])
-        some = slice(first, first + length)
-        padded = (_padded(x[some], length) for x in (scores, normal))
-        made[some] = jax.device_get(program(*padded))[:left]
+    results, first = np.empty(len(scores)), 0
+    while first < len(results):
+        remaining = len(results) - first
+        length = next((rows for rows in _ROWS if 2 * remaining > rows), _ROWS[-1])
+        block = slice(first, first + length)
+        padded = (_padded(x[block], length) for x in (scores, normal))
+        results[block] = jax.device_get(program(*padded))[:remaining]
         first += length
-    return made
+    return results
 
 
 def _padded(x: NDArray[Any], length: int) -> NDArray[np.float64]:
     """Numbers followed by zeros up to this length."""
     numbers = np.asarray(x, np.float64)
-    behind = [(0, length - len(x)), *[(0, 0)] * (x.ndim - 1)]
-    return numbers if len(x) == length else np.pad(numbers, behind)
+    padding = [(0, length - len(x)), *[(0, 0)] * (x.ndim - 1)]
+    return numbers if len(x) == length else np.pad(numbers, padding)
 
 
 def _log_odds(f: jax.Array, normal: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -120,17 +120,17 @@ def _trapezoids(f: jax.Array, normal: jax.Array) -> jax.Array:
     # With e = exp(x), x < 0, and c = 2 cosh(d): sigmoid(x + d) + sigmoid(x - d) is
     # e (c + 2 e) / (1 + c e + e^2).
     c_1 = unit + 1 / unit
-    before, c = jnp.full_like(c_1, 2.0), c_1
-    first, *others = [weight for _, weight in nodes()[PAIRS:]]
-    total, above, below = jnp.zeros_like(e), first * e, 1 + e
-    for number, weight in enumerate(others, start=1):
+    previous, c = jnp.full_like(c_1, 2.0), c_1
+    first, *weights = [weight for _, weight in nodes()[PAIRS:]]
+    total, top, bottom = jnp.zeros_like(e), first * e, 1 + e
+    for number, weight in enumerate(weights, start=1):
         numerator, denominator = weight * e * (c + 2 * e), 1 + e * (c + e)
         if number % _FRACTIONS == 0:
-            total, above, below = total + above / below, numerator, denominator
+            total, top, bottom = total + top / bottom, numerator, denominator
         else:
-            above, below = above * denominator + numerator * below, below * denominator
-        before, c = c, c_1 * c - before
-    smaller = total + above / below
+            top, bottom = top * denominator + numerator * bottom, bottom * denominator
+        previous, c = c, c_1 * c - previous
+    smaller = total + top / bottom
     return jnp.where(variance > _WIDEST, -1.0, jnp.where(logit <= 0, smaller, 1 - smaller))
 
 

@@ -30,11 +30,11 @@ class ById(Inspectable):
             KeyError: there is no fit for this id.
         """
         _, kind, _ = self._inspected()
-        (place,) = self._places([id_], kind)
-        if place < 0:
+        (position,) = self._places([id_], kind)
+        if position < 0:
             raise KeyError(f"{kind} {id_!r} was not fitted")
-        one: Fit = jax.tree.map(lambda x: x[place], self._fits())
-        return one
+        fit: Fit = jax.tree.map(lambda x: x[position], self._fits())
+        return fit
 
     def __contains__(self, id_: object) -> bool:
         try:

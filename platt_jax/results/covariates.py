@@ -46,9 +46,9 @@ class CovariateColumn(NamedTuple):
         if self.categories:
             known, expected = np.array(self.categories), f"one of {list(self.categories)[:10]}"
             text = values if values.dtype.kind != "f" else np.array([f"{x:.17g}" for x in values])
-            place = np.minimum(np.searchsorted(known, text), len(known) - 1)
-            good = known[place] == text
-            numbers = (place[:, None] == np.arange(1, len(known))).astype(float)
+            positions = np.minimum(np.searchsorted(known, text), len(known) - 1)
+            good = known[positions] == text
+            numbers = (positions[:, None] == np.arange(1, len(known))).astype(float)
         else:
             expected = "finite numbers below 1e100"
             known = values if values.dtype.kind == "f" else np.full(len(values), np.nan)
@@ -79,13 +79,13 @@ class CovariateTable(NamedTuple):
             ValueError: it is none of these, has no ids or no columns, or an id twice.
         """
         given = on_host(given)
-        there: Any = given
+        columns: Any = given
         if not isinstance(given, Mapping):  # pyarrow's `columns` are no names
-            there = getattr(given, "column_names", getattr(given, "columns", None))
-        if there is None:
+            columns = getattr(given, "column_names", getattr(given, "columns", None))
+        if columns is None:
             return cls._of_array(validation.numbers(given, "covariates"))
-        names = [x for x in there if x != _IDS]
-        if len(names) < len(there):
+        names = [x for x in columns if x != _IDS]
+        if len(names) < len(columns):
             keys = given[_IDS]
         elif hasattr(given, "reindex"):  # pandas
             keys = given.index.tolist() if given.index.nlevels > 1 else given.index
@@ -98,15 +98,15 @@ class CovariateTable(NamedTuple):
                 f"covariates: expected another name than {LOG_ROWS.name!r}, which "
                 f'covariates="{ROWS}" has'
             )
-        codes, each = distinct(ids.read(keys, f"covariates, {_IDS}"))
-        if len(each) < len(codes):
-            twice = int(np.argmax(np.bincount(codes) > 1))
+        codes, unique = distinct(ids.read(keys, f"covariates, {_IDS}"))
+        if len(unique) < len(codes):
+            repeated = int(np.argmax(np.bincount(codes) > 1))
             raise ValueError(
                 "covariates: expected a line for each segment, got several for "
-                f"{tables.name(each, twice)}"
+                f"{tables.name(unique, repeated)}"
             )
         order = np.argsort(codes)
-        return cls({str(x): _column(str(x), given[x], len(codes))[order] for x in names}, each)
+        return cls({str(x): _column(str(x), given[x], len(codes))[order] for x in names}, unique)
 
     @classmethod
     def _of_array(cls, values: NDArray[Any]) -> "CovariateTable":
@@ -133,29 +133,29 @@ class CovariateTable(NamedTuple):
                 no such column, or another category.
         """
         number = len(next(iter(self.columns.values())))
-        place: Any = np.arange(number)
+        positions: Any = np.arange(number)
         if self.keys is not None:
-            place = get_indexer(self.keys, split_columns(keys), "segments")
+            positions = get_indexer(self.keys, split_columns(keys), "segments")
         elif number != len(keys):
             raise ValueError(
                 f"covariates: expected a line for each of {len(keys):,} segments, got {number:,}"
             )
-        if len(missing := np.flatnonzero(place < 0)):
+        if len(missing := np.flatnonzero(positions < 0)):
             raise ValueError(
                 f"covariates: expected a line for each segment, got none for {len(missing):,} of "
                 f"{len(keys):,}, first {tables.name(keys, missing[0])}"
             )
-        mine = {name: x[place] for name, x in self.columns.items()}
+        data = {name: x[positions] for name, x in self.columns.items()}
         if columns is None:
             columns = tuple(
                 CovariateColumn(
                     name, () if x.dtype.kind == "f" else self._categories(name, x, total)
                 )
-                for name, x in mine.items()
+                for name, x in data.items()
             )
-        elif lacking := [x.name for x in columns if x.name not in mine]:
-            raise ValueError(f"covariates: expected a column {lacking[0]!r}, got {list(mine)[:10]}")
-        return columns, np.hstack([x.coded(mine[x.name], keys) for x in columns])
+        elif lacking := [x.name for x in columns if x.name not in data]:
+            raise ValueError(f"covariates: expected a column {lacking[0]!r}, got {list(data)[:10]}")
+        return columns, np.hstack([x.coded(data[x.name], keys) for x in columns])
 
     def _categories(
         self, name: str, mine: NDArray[Any], total: Callable[[Floats], Floats]
@@ -203,19 +203,19 @@ def read_covariates(given: Any, pooling: str) -> CovariateTable | str | None:
 
 def _column(name: str, values: Column, number: int) -> NDArray[Any]:
     """The column (n,) of a table: float64, or the texts of its categories."""
-    what = f"covariates, column {name!r}"
+    argument = f"covariates, column {name!r}"
     numbers = None if _are_categories(values) else floats(values)
     if numbers is None:
         numbers = np.asarray(validation.plain(values))
     text = [isinstance(x, str) for x in numbers.ravel()] if numbers.dtype.kind == "O" else []
     if not _are_categories(values) and not any(text) and numbers.dtype.kind not in "US":
-        read: NDArray[Any] = validation.numbers(numbers, what).astype(float)
+        column: NDArray[Any] = validation.numbers(numbers, argument).astype(float)
     else:
-        codes, each = distinct(ids.read(values, what))
-        read = np.array([str(x) for x in each.tolist()])[codes]
-    if read.shape != (number,):
-        raise ValueError(f"{what}: expected {number:,} values, got shape {read.shape}")
-    return read
+        codes, unique = distinct(ids.read(values, argument))
+        column = np.array([str(x) for x in unique.tolist()])[codes]
+    if column.shape != (number,):
+        raise ValueError(f"{argument}: expected {number:,} values, got shape {column.shape}")
+    return column
 
 
 def _are_categories(values: Column) -> bool:
@@ -263,8 +263,8 @@ class Covariates(ComparedByValue):
         """How many of the numbers differ between segments, in different ways."""
         x = self.values - self.values.mean(0) if len(self.values) else self.values
         largest = np.abs(x).max(0, initial=0)
-        differ = largest > 1e-9 * np.abs(self.values).max(0, initial=0)
-        return int(np.linalg.matrix_rank(x[:, differ] / largest[differ])) if differ.any() else 0
+        varying = largest > 1e-9 * np.abs(self.values).max(0, initial=0)
+        return int(np.linalg.matrix_rank(x[:, varying] / largest[varying])) if varying.any() else 0
 
     @property
     def about(self) -> list[Any]:
@@ -296,10 +296,10 @@ class Covariates(ComparedByValue):
 
     def effects(self, values: NDArray[Any] | None = None) -> Floats:
         """(n, 2), what covariates (n, P), by default the segments', add to the mean of (A, B)."""
-        made: Floats = ((self.values if values is None else values) - self.center) @ (
+        effects: Floats = ((self.values if values is None else values) - self.center) @ (
             self.coefficients
         )
-        return made
+        return effects
 
     def errors(self, values: NDArray[Any]) -> Floats:
         """(n, 2, 2), by how much the mean's covariance differs from that at average covariates."""
@@ -321,14 +321,14 @@ class Covariates(ComparedByValue):
         errors = np.sqrt(np.diag(self.covariance)).reshape(-1, 2)[1:]
         pairs = np.arange(2, 2 + 2 * len(errors)).reshape(-1, 2)
         blocks = self.covariance[pairs[:, :, None], pairs[:, None, :]]
-        solved = np.linalg.solve(blocks, self.coefficients[..., None])[..., 0]
+        solution = np.linalg.solve(blocks, self.coefficients[..., None])[..., 0]
         return Table(
             covariate=np.array(self.names),
             slope=-self.coefficients[:, 0],
             se_slope=errors[:, 0],
             intercept=-self.coefficients[:, 1],
             se_intercept=errors[:, 1],
-            p_value=np.exp(-(self.coefficients * solved).sum(1) / 2),
+            p_value=np.exp(-(self.coefficients * solution).sum(1) / 2),
         )
 
 
@@ -339,8 +339,8 @@ def errors_of_effects(values: NDArray[Any], covariance: NDArray[Any]) -> Floats:
     """
     x = np.column_stack([np.ones(len(values)), values])
     blocks = covariance.reshape(x.shape[1], 2, x.shape[1], 2)
-    made = np.empty((len(x), 2, 2))
+    covariances = np.empty((len(x), 2, 2))
     step = max(_AT_ONCE // x.shape[1], 1)
-    for some in (slice(first, first + step) for first in range(0, len(x), step)):
-        made[some] = np.einsum("kp,kq,piqj->kij", x[some], x[some], blocks, optimize=True)
-    return made - blocks[0, :, 0]
+    for chunk in (slice(first, first + step) for first in range(0, len(x), step)):
+        covariances[chunk] = np.einsum("kp,kq,piqj->kij", x[chunk], x[chunk], blocks, optimize=True)
+    return covariances - blocks[0, :, 0]

@@ -67,8 +67,8 @@ def describe_html(kind: str, curve: str, fit: Any, shared_rows: bool, table: Tab
     drawings = drawn(A, B, covariance, shown)
     more = {} if drawings is None else {"curve": drawings.drawings}
     notes = [] if drawings is None else [drawings.axes]
-    if rest := len(urgency) - len(shown):
-        notes.insert(0, f"and {rest:,} more; see <code>table()</code>")
+    if remaining := len(urgency) - len(shown):
+        notes.insert(0, f"and {remaining:,} more; see <code>table()</code>")
     note = f"<div>{'<br>'.join(notes)}</div>" if notes else ""
     return (
         f"<div><b>{escape(_headline(kind, curve, fit, shared_rows))}</b><br>{lines}</div>"
@@ -145,15 +145,15 @@ def _svg(middle: Floats, lower: Floats, upper: Floats) -> str:
     if not np.isfinite(middle).all():
         return ""
     x = np.linspace(1, _WIDTH - 1, _POINTS)
-    around = ""
+    area = ""
     if np.isfinite(lower).all() and np.isfinite(upper).all():
-        there, back = _path(x, lower), _path(x[::-1], upper[::-1])
-        around = f'<polygon points="{there} {back}" fill="currentColor" opacity="0.2"/>'
+        lower_path, upper_path = _path(x, lower), _path(x[::-1], upper[::-1])
+        area = f'<polygon points="{lower_path} {upper_path}" fill="currentColor" opacity="0.2"/>'
     curve = f'<polyline points="{_path(x, middle)}" fill="none" stroke="currentColor"/>'
-    what = f"from {middle[0]:.2g} to {middle[-1]:.2g}"
+    description = f"from {middle[0]:.2g} to {middle[-1]:.2g}"
     return (
-        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{what}">'
-        f"<title>{what}</title>{around}{curve}</svg>"
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{description}">'
+        f"<title>{description}</title>{area}{curve}</svg>"
     )
 
 

@@ -83,8 +83,8 @@ def _by_segment(
     validation.require_flat(scores, "scores")
     offset = _offset(offset, scores)
     segments, keys, which = _ids(keys, segments, len(scores))
-    rows_and_table = scores, segments, keys, curves[which], offset
-    work = partial(program, *rows_and_table, length=_table_length(keys))
+    arguments = scores, segments, keys, curves[which], offset
+    work = partial(program, *arguments, length=_table_length(keys))
     return run_programs(work, x64=True)
 
 
@@ -93,8 +93,8 @@ def proba_by_class(
 ) -> jax.Array:
     """`OneVsRestCalibrator.predict_proba` for scores (N, C) on an accelerator."""
     dtype = _result_dtype(scores, A)
-    own = scores, A.astype(dtype), B.astype(dtype), _offset(offset, scores)
-    work = partial(_class_probabilities, *own, normalize=normalize)
+    arguments = scores, A.astype(dtype), B.astype(dtype), _offset(offset, scores)
+    work = partial(_class_probabilities, *arguments, normalize=normalize)
     proba: jax.Array = run_programs(work, x64=True)
     return proba
 
@@ -125,11 +125,11 @@ def _ids(
     """
     name = columns.labelled(name, segments)
     segments = accelerators.taken(segments)
-    one = accelerators.holds(segments) and segments.ndim == 0
-    if one or not accelerators.holds(segments):
-        read = ids.read_like(keys, jax.device_get(segments) if one else segments, rows)
-        ids.require_length(ids.length(read), rows, name)
-        places = indexer(keys, read, name)(slice(None)).astype(np.int32)
+    is_scalar = accelerators.holds(segments) and segments.ndim == 0
+    if is_scalar or not accelerators.holds(segments):
+        row_ids = ids.read_like(keys, jax.device_get(segments) if is_scalar else segments, rows)
+        ids.require_length(ids.length(row_ids), rows, name)
+        places = indexer(keys, row_ids, name)(slice(None)).astype(np.int32)
         return places, np.arange(len(keys), dtype=np.int32), np.arange(len(keys) + 1)
     if segments.ndim != 1 or not jnp.issubdtype(segments.dtype, jnp.integer):
         raise validation.segment_codes_error(name, segments)
@@ -139,16 +139,16 @@ def _ids(
             f"{name}: expected ids of the kind of {keys.dtype} keys, got {segments.dtype} on a "
             "device"
         )
-    ends = np.iinfo(segments.dtype)
-    possible = np.flatnonzero((keys >= ends.min) & (keys <= ends.max))
+    limits = np.iinfo(segments.dtype)
+    possible = np.flatnonzero((keys >= limits.min) & (keys <= limits.max))
     return segments, keys[possible].astype(segments.dtype), np.append(possible, -1)
 
 
 def places_there(keys: NDArray[Any], segments: jax.Array, name: str) -> jax.Array:
     """(N,) the place among ascending keys of each id on an accelerator, or their number."""
-    segments, some, which = _ids(keys, segments, len(segments), name)
+    segments, device_keys, which = _ids(keys, segments, len(segments), name)
     which[-1] = len(keys)
-    work = partial(_key_places, segments, some, which, length=_table_length(some))
+    work = partial(_key_places, segments, device_keys, which, length=_table_length(device_keys))
     places: jax.Array = run_programs(work, x64=True)
     return places
 
@@ -158,8 +158,8 @@ def _table_length(keys: NDArray[Any]) -> int:
 
     Powers of two, so that there are few programs.
     """
-    between = int(keys[-1]) - int(keys[0]) + 1 if len(keys) else 0
-    return 1 << between.bit_length() if between <= max(4 * len(keys), _TABLE) else 0
+    span = int(keys[-1]) - int(keys[0]) + 1 if len(keys) else 0
+    return 1 << span.bit_length() if span <= max(4 * len(keys), _TABLE) else 0
 
 
 def _row_curves(segments: jax.Array, keys: jax.Array, curves: jax.Array, length: int) -> jax.Array:
@@ -174,8 +174,8 @@ def _row_curves(segments: jax.Array, keys: jax.Array, curves: jax.Array, length:
     def entries(values: jax.Array) -> jax.Array:
         # Differences may leave the dtype, but not the unsigned one: below `low` they are large.
         unsigned = np.dtype(f"uint{8 * values.dtype.itemsize}")
-        above = (values - low).astype(unsigned).astype(np.promote_types(unsigned, np.uint32))
-        return jnp.minimum(above, length - 1).astype(np.int32)
+        distance = (values - low).astype(unsigned).astype(np.promote_types(unsigned, np.uint32))
+        return jnp.minimum(distance, length - 1).astype(np.int32)
 
     unseen = jnp.broadcast_to(curves[-1], (length, curves.shape[1]))
     table = unseen.at[entries(keys)].set(
@@ -191,13 +191,13 @@ def _places(segments: jax.Array, keys: jax.Array) -> jax.Array:
     its steps: `jnp.searchsorted` has two.
     """
     step = 1 << len(keys).bit_length()
-    keys_and_more = jnp.pad(keys, (0, step - len(keys)), mode="edge")
-    below = jnp.zeros(segments.shape, np.int32)  # keys below the segment: at least these
+    padded_keys = jnp.pad(keys, (0, step - len(keys)), mode="edge")
+    position = jnp.zeros(segments.shape, np.int32)  # keys below the segment: at least these
     while step := step // 2:
-        more = keys_and_more.at[below + (step - 1)].get(mode="promise_in_bounds") < segments
-        below = jnp.where(more, below + step, below)
-    found = keys_and_more.at[below].get(mode="promise_in_bounds") == segments
-    return jnp.where(found, below, len(keys))
+        is_below = padded_keys.at[position + (step - 1)].get(mode="promise_in_bounds") < segments
+        position = jnp.where(is_below, position + step, position)
+    is_key = padded_keys.at[position].get(mode="promise_in_bounds") == segments
+    return jnp.where(is_key, position, len(keys))
 
 
 @partial(xla.jit, static_argnames=("length",))
@@ -251,9 +251,9 @@ def _band(
     critical: float,
     dtype: np.dtype[Any],
 ) -> tuple[jax.Array, jax.Array]:
-    wide = np.promote_types(dtype, curves.dtype)
-    A, B, *covariance = _row_curves(segments, keys, curves.astype(wide), length).T
-    f = nearer_scores(scores.astype(wide), covariance[0])
+    wide_dtype = np.promote_types(dtype, curves.dtype)
+    A, B, *covariance = _row_curves(segments, keys, curves.astype(wide_dtype), length).T
+    f = nearer_scores(scores.astype(wide_dtype), covariance[0])
     logit = with_offset(log_odds(A, f, B), offset)
     lower, upper = band(logit, variance_of_logit(f, *covariance), critical)
     return lower.astype(dtype), upper.astype(dtype)

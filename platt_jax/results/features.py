@@ -184,25 +184,25 @@ class StandardizedFeatures(Features):
         """See `Features`. Lines have the scale 1, so that they go on to the largest scores."""
         origins, functions = self.polynomials()
         inner = np.moveaxis(np.einsum("kp,mpd->kmd", coefficients, functions), -1, 0)
-        constant, *others = coefficients.T[:, :, None]
+        constant, *factors = coefficients.T[:, :, None]
         ends, lines = [], []
         for end in self.ends((low - center) * scale, (high - center) * scale):
             u = np.broadcast_to(end, center.shape)
             value, slope = (
-                sum(map(np.multiply, others, x)) for x in (self.values(u), self.slopes(u))
+                sum(map(np.multiply, factors, x)) for x in (self.values(u), self.slopes(u))
             )
             lines.append(np.stack([constant + value, slope, 0 * u, 0 * u]))
             ends.append(center + u / scale)
-        made = np.concatenate([lines[0], inner, lines[1]], 2)
-        at, line = center + origins / scale, (made[2] == 0) & (made[3] == 0)
+        cubics = np.concatenate([lines[0], inner, lines[1]], 2)
+        score_origins, line = center + origins / scale, (cubics[2] == 0) & (cubics[3] == 0)
         return pieces(
             np.arange(len(center))[:, None],
-            np.hstack([np.full_like(center, -np.inf), ends[0], at[:, 1:], ends[1]]),
-            made[0],
-            c1=np.where(line, made[1] * scale, made[1]),
-            c2=made[2],
-            c3=made[3],
-            origin=np.hstack([ends[0], at, ends[1]]),
+            np.hstack([np.full_like(center, -np.inf), ends[0], score_origins[:, 1:], ends[1]]),
+            cubics[0],
+            c1=np.where(line, cubics[1] * scale, cubics[1]),
+            c2=cubics[2],
+            c3=cubics[3],
+            origin=np.hstack([ends[0], score_origins, ends[1]]),
             scale=np.where(line, 1, scale),
             is_log_odds=True,
         )
@@ -259,24 +259,24 @@ class SplineFeatures(StandardizedFeatures):
             positive = xp.maximum(x, 0)
             return positive * positive * positive
 
-        made = [u]
+        functions = [u]
         for knot in inner:
             # Beyond the last knot it is a line, without differences of huge cubes.
-            at = xp.minimum(u, last)
-            curved = cube(at - knot) - cube(at - before) * (last - knot) / (last - before)
+            bounded = xp.minimum(u, last)
+            curved = cube(bounded - knot) - cube(bounded - before) * (last - knot) / (last - before)
             slope = 3 * ((last - knot) ** 2 - (last - before) * (last - knot))
-            made.append((curved + slope * xp.maximum(u - last, 0)) / (last - first) ** 2)
-        return made
+            functions.append((curved + slope * xp.maximum(u - last, 0)) / (last - first) ** 2)
+        return functions
 
     def slopes(self, u: Any) -> list[Any]:
         """See `StandardizedFeatures`."""
         first, *_ = *inner, before, last = self.knots
-        made = [np.ones_like(u)]
+        slopes = [np.ones_like(u)]
         for knot in inner:
             curved = np.maximum(u - knot, 0) ** 2
             curved -= np.maximum(u - before, 0) ** 2 * ((last - knot) / (last - before))
-            made.append(3 * curved / (last - first) ** 2)
-        return made
+            slopes.append(3 * curved / (last - first) ** 2)
+        return slopes
 
     def ends(self, low: Floats, high: Floats) -> tuple[Any, Any]:
         """See `StandardizedFeatures`."""
@@ -292,23 +292,23 @@ class SplineFeatures(StandardizedFeatures):
         weights[:, -1] = (inner - last) / (last - before)
         distance = np.tril(origins[:, None] - origins)
         cubes = np.stack([distance**3, 3 * distance**2, 3 * distance, np.tri(len(origins))], -1)
-        made = np.zeros((len(origins), self.number, 4))
-        made[:, 0, 0] = made[:, 1, 1] = 1
-        made[:, 1, 0] = origins
-        made[:, 2:] = np.einsum("fk,mkd->mfd", weights, cubes) / (last - first) ** 2
-        return Polynomials(origins, made)
+        functions = np.zeros((len(origins), self.number, 4))
+        functions[:, 0, 0] = functions[:, 1, 1] = 1
+        functions[:, 1, 0] = origins
+        functions[:, 2:] = np.einsum("fk,mkd->mfd", weights, cubes) / (last - first) ** 2
+        return Polynomials(origins, functions)
 
     @property
     def roughness(self) -> Floats:
         """(P - 2, P - 2): integrals of products of the curved functions' second derivatives."""
-        _, made = self.polynomials()
+        _, functions = self.polynomials()
         gaps = np.diff(self.knots)
         # The second derivative is 2 c2 + 6 c3 x, for which Simpson's rule is exact.
-        below = 2 * made[:, 2:, 2].T
-        middle, above = (below + 6 * made[:, 2:, 3].T * gaps * part for part in (0.5, 1))
-        each = below[:, None] * below + 4 * middle[:, None] * middle + above[:, None] * above
-        found: Floats = each @ gaps / 6
-        return found
+        below = 2 * functions[:, 2:, 2].T
+        middle, above = (below + 6 * functions[:, 2:, 3].T * gaps * part for part in (0.5, 1))
+        products = below[:, None] * below + 4 * middle[:, None] * middle + above[:, None] * above
+        integrals: Floats = products @ gaps / 6
+        return integrals
 
     @property
     def constants(self) -> tuple[float, ...]:

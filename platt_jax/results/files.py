@@ -130,9 +130,9 @@ def described(calibrator: Calibrator) -> tuple[dict[str, Any], dict[str, NDArray
                 about[name] = list(texts)
         _add_ids(about, arrays, "keys", calibrator.keys)
         population = calibrator.population
-        if population is not None and (known := population.covariates) is not None:
-            about["covariates"] = known.about
-            arrays |= {f"covariates_{name}": x for name, x in known.arrays().items()}
+        if population is not None and (regression := population.covariates) is not None:
+            about["covariates"] = regression.about
+            arrays |= {f"covariates_{name}": x for name, x in regression.arrays().items()}
         if calibrator.by_level is not None:
             about["levels"], level_arrays = level_files.described(calibrator.by_level)
             arrays |= level_arrays
@@ -215,10 +215,10 @@ def assembled(
     columns = [column for name in id_arrays for column in id_names(name, layout)]
     level_names = level_files.names(about["levels"]) if "levels" in about else []
     curve_names = mixed_curves.array_names(about["curves"]) if "curves" in about else []
-    others = [*level_names, *(f"curve_{x}" for x in curve_names)]
+    extra_names = [*level_names, *(f"curve_{x}" for x in curve_names)]
     if "covariates" in about:
-        others += [f"covariates_{name}" for name in covariates.ARRAYS]
-    if set(names) != {*columns, *fields, *others}:
+        extra_names += [f"covariates_{name}" for name in covariates.ARRAYS]
+    if set(names) != {*columns, *fields, *extra_names}:
         raise ValueError("not the arrays of its kind")
     # Arrays in the other byte order are converted to this machine's.
     arrays = {name: _plain(name, read(name)) for name in fields}
@@ -230,21 +230,21 @@ def assembled(
             for name, array in arrays.items()
         }
     _check_fields(arrays, batch)
-    made: Calibrator
+    calibrator: Calibrator
     if kind == "Sigmoid":
-        made = Sigmoid(**arrays)
+        calibrator = Sigmoid(**arrays)
     elif kind == "Fit":
-        made = Fit(**arrays)
+        calibrator = Fit(**arrays)
     elif kind == "SegmentCalibrator":
-        made = _segment_calibrator(about, arrays, ids["keys"], read)
+        calibrator = _segment_calibrator(about, arrays, ids["keys"], read)
     else:
         by_class = _segment_calibrator(about, arrays, ids["keys"], read)
-        made = OneVsRestCalibrator(ids["classes"], by_class, about["multilabel"] is True)
-        if set(made.classes.tolist()) != set(by_class.keys.tolist()):
+        calibrator = OneVsRestCalibrator(ids["classes"], by_class, about["multilabel"] is True)
+        if set(calibrator.classes.tolist()) != set(by_class.keys.tolist()):
             raise ValueError("not the same classes")
-    if about["fingerprint"] != fingerprint(made):
+    if about["fingerprint"] != fingerprint(calibrator):
         raise ValueError("not the arrays that were saved")
-    return made
+    return calibrator
 
 
 # --- what belongs together ------------------------------------------------------------------------
@@ -254,10 +254,10 @@ def _check_fields(arrays: Mapping[str, NDArray[Any]], batch: tuple[int, ...]) ->
     """Checks fields before saving and after loading, so that every saved file can be loaded."""
     for name, array in arrays.items():
         shape = _shape(name, batch)
-        kind, what = ("i", "integers") if name in _CODES else ("f", "floating numbers")
+        kind, kind_name = ("i", "integers") if name in _CODES else ("f", "floating numbers")
         if array.shape != shape or array.dtype.kind != kind:
             raise ValueError(
-                f"{name}: expected {what} of shape {shape}, got {array.dtype} of shape "
+                f"{name}: expected {kind_name} of shape {shape}, got {array.dtype} of shape "
                 f"{array.shape}"
             )
         if name in _CODES and not ((array >= 0) & (array <= _CODES[name])).all():
@@ -291,10 +291,10 @@ def _to_arrays(calibrator: Sigmoid | Fit | SegmentCalibrator) -> dict[str, NDArr
     else:
         arrays = fit_arrays(vars(calibrator).get("fit", calibrator))
     if isinstance(calibrator, SegmentCalibrator):
-        stored = vars(calibrator)  # of sigmoids that were fitted beside other curves, too
-        fallback = stored["fallback"]
+        attributes = vars(calibrator)  # of sigmoids that were fitted beside other curves, too
+        fallback = attributes["fallback"]
         arrays.update(fallback_A=fallback.A, fallback_B=fallback.B)
-        arrays["fallback_covariance"] = stored["fallback_covariance"]
+        arrays["fallback_covariance"] = attributes["fallback_covariance"]
         if (population := calibrator.population) is not None:
             arrays |= {f"population_{name}": getattr(population, name) for name in SHAPES}
             if population.elsewhere is not None:
@@ -315,17 +315,17 @@ def _segment_calibrator(
     if about["pooling"] not in get_args(Pooling):
         raise ValueError("not a kind of pooling")
     texts = {name: tuple(about.get(name, ())) for name in _TEXTS}
-    if not all(isinstance(x, str) for each in texts.values() for x in each):
+    if not all(isinstance(x, str) for entries in texts.values() for x in entries):
         raise ValueError("not texts")
     population = None
     if "population_mean" in arrays:
-        found = {name: arrays[f"population_{name}"] for name in SHAPES}
-        more: dict[str, Any] = {"status": Status(int(found["status"]))}
-        more["elsewhere"] = arrays.get(_ELSEWHERE)
+        numbers = {name: arrays[f"population_{name}"] for name in SHAPES}
+        extras: dict[str, Any] = {"status": Status(int(numbers["status"]))}
+        extras["elsewhere"] = arrays.get(_ELSEWHERE)
         if "covariates" in about:
-            held = {name: np.asarray(read(f"covariates_{name}")) for name in covariates.ARRAYS}
-            more["covariates"] = Covariates.assembled(about["covariates"], held, len(keys))
-        population = Population(**found | more)
+            values = {name: np.asarray(read(f"covariates_{name}")) for name in covariates.ARRAYS}
+            extras["covariates"] = Covariates.assembled(about["covariates"], values, len(keys))
+        population = Population(**numbers | extras)
     return SegmentCalibrator(
         keys,
         Fit(**{name: arrays[name] for name in FIT_FIELDS}),
@@ -345,8 +345,8 @@ def _curves(
     about: dict[str, Any], read: Callable[[str], NDArray[Any]], number: int
 ) -> FittedCurves:
     """The curves of so many problems."""
-    found = {name: np.asarray(read(f"curve_{name}")) for name in mixed_curves.array_names(about)}
-    curves = mixed_curves.from_arrays(about, found)
+    arrays = {name: np.asarray(read(f"curve_{name}")) for name in mixed_curves.array_names(about)}
+    curves = mixed_curves.from_arrays(about, arrays)
     mixed_curves.checked_lengths(curves, number)
     return curves
 
@@ -378,7 +378,7 @@ def _assembled_multiclass(
     if model not in get_args(Model) or pooling not in get_args(ClassPooling):
         raise ValueError("not a model, or not a kind of pooling")
     classes, keys = (arrays_to_ids(name, layouts[name], read) for name in ("classes", "keys"))
-    known = {x for name in ("classes", "keys") for x in id_names(name, layouts[name])}
+    id_columns = {x for name in ("classes", "keys") for x in id_names(name, layouts[name])}
     fits = MulticlassFits(**_read_part(MulticlassFits, "fits", read))
     shape = len(keys) + 1, parameters(model, len(classes))
     for field in fields(fits):
@@ -392,13 +392,13 @@ def _assembled_multiclass(
         axes = len(keys) + 1, np.shape(population.nodes)[1]
         for field in fields(population):
             _check_array(field.name, getattr(population, field.name), axes * (field.name in _NODES))
-    made = MulticlassCalibrator(keys, classes, model, pooling, fits, farthest, population)
-    numbers = _multiclass_numbers(made)
-    if set(names) != known | set(numbers):
+    calibrator = MulticlassCalibrator(keys, classes, model, pooling, fits, farthest, population)
+    numbers = _multiclass_numbers(calibrator)
+    if set(names) != id_columns | set(numbers):
         raise ValueError("not the arrays of its kind")
     if about["fingerprint"] != digest(list(numbers.values())):
         raise ValueError("not the arrays that were saved")
-    return made
+    return calibrator
 
 
 def _multiclass_numbers(calibrator: MulticlassCalibrator) -> dict[str, NDArray[Any]]:

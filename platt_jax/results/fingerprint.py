@@ -13,23 +13,23 @@ def fingerprint(calibrator: Any) -> str:
     calibrator = getattr(calibrator, "by_class", calibrator)
     fields = vars(calibrator)  # of sigmoids that were fitted beside other curves, too
     fit = fields.get("fit", calibrator)
-    found = [fit.A, fit.B, getattr(fit, "covariance", None)]
+    arrays = [fit.A, fit.B, getattr(fit, "covariance", None)]
     if (fallback := fields.get("fallback")) is not None:
-        found += [fallback.A, fallback.B, fields["fallback_covariance"], calibrator.predictive()]
+        arrays += [fallback.A, fallback.B, fields["fallback_covariance"], calibrator.predictive()]
         population = fields["population"]
         if population is not None and population.covariates is not None:
-            found += population.covariates.arrays().values()
+            arrays += population.covariates.arrays().values()
         if calibrator.curves is not None:
-            found += calibrator.curves.arrays().values()
-    return digest(found)
+            arrays += calibrator.curves.arrays().values()
+    return digest(arrays)
 
 
 def digest(arrays: list[Any]) -> str:
     """A text that arrays of numbers share only if they are the same; None is left out."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for values in accelerators.fetched(arrays):
         if values is not None:
             numbers = np.array(values, dtype="<f8")
             numbers[np.isnan(numbers)] = np.nan  # of whichever sign
-            whole.update(numbers.tobytes())
-    return whole.hexdigest()[:32]
+            hasher.update(numbers.tobytes())
+    return hasher.hexdigest()[:32]

@@ -101,8 +101,8 @@ def warn_if_unlike(scores: Any, proba: Any, fitted: validation.FittedScores) -> 
     if len(proba) >= validation.FEW:
         is_read = isinstance(scores, np.ndarray) and scores.dtype.kind == "f"
         f = scores if is_read else validation.numbers(scores, "scores")
-        if f.shape == proba.shape and (doubt := fitted.unlike(f, proba)) is not None:
-            Caller().warn_once(doubt)
+        if f.shape == proba.shape and (warning := fitted.unlike(f, proba)) is not None:
+            Caller().warn_once(warning)
 
 
 # Attributes of results and classifiers that are calibrators.
@@ -346,17 +346,17 @@ class Fit(ComparedByValue, Inspectable):
 def one_parameter(fit: Fit) -> str | None:
     """The kind of curve of fits of one parameter, "shift" or "temperature"; None for others."""
     fit = jax.device_get(fit)
-    known = np.isfinite(fit.A) & np.isfinite(fit.B)
+    finite = np.isfinite(fit.A) & np.isfinite(fit.B)
     (A, B), (error_A, error_B) = (
-        (x[known] for x in pair)
+        (x[finite] for x in pair)
         for pair in ((fit.A, fit.B), np.moveaxis(fit.standard_errors, -1, 0))
     )
     if (A == -1).all() and (error_A == 0).any():
         return "shift"
     # `shift_prior` moves B of temperatures, but not its error, and a curve with A = 0 or of one
     # cluster may have no error at all.
-    held = (error_B == 0) & ((B == 0) | (error_A > 0))
-    return "temperature" if held.any() and not (error_B > 0).any() else None
+    fixed = (error_B == 0) & ((B == 0) | (error_A > 0))
+    return "temperature" if fixed.any() and not (error_B > 0).any() else None
 
 
 def require_same_parameters(fit: Fit, options: Options, name: str) -> None:

@@ -88,25 +88,25 @@ class FittedCurves(ComparedByValue, ABC):
 
     def only(self, which: Any) -> Self:
         """The curves of some problems, by their numbers or a mask."""
-        some: dict[str, Any] = {name: x[which] for name, x in self.arrays().items()}
-        return replace(self, **some)
+        arrays: dict[str, Any] = {name: x[which] for name, x in self.arrays().items()}
+        return replace(self, **arrays)
 
     def joined(self, *others: Self) -> Self:
         """These curves and others of the same kind."""
         parts = [x.arrays() for x in (self, *others)]
-        all_of_them: dict[str, Any] = {
+        arrays: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
-        return replace(self, **all_of_them)
+        return replace(self, **arrays)
 
     def with_unknown(self) -> Self:
         """These curves and last one that is not known: its probabilities are NaN."""
-        one = self.only([0])
+        fit = self.only([0])
         unknown: dict[str, Any] = {
-            name: np.full_like(x, np.nan) for name, x in one.arrays().items() if x.dtype.kind == "f"
+            name: np.full_like(x, np.nan) for name, x in fit.arrays().items() if x.dtype.kind == "f"
         }
         return self.joined(
-            replace(one, **unknown | {"status": np.full_like(one.status, Status.EMPTY)})
+            replace(fit, **unknown | {"status": np.full_like(fit.status, Status.EMPTY)})
         )
 
     @property

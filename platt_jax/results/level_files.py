@@ -36,18 +36,18 @@ def described(levels: Levels) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def names(header: dict[str, Any]) -> list[str]:
     """The names of the arrays of levels with this header."""
-    found = [f"levels_{name}" for name in _OF_ALL]
+    array_names = [f"levels_{name}" for name in _OF_ALL]
     for number, about in enumerate(header["each"]):
-        found += id_names(_keys(number), about["ids"])
-        found += [_field(number, name) for name in _SHAPES]
-    return found
+        array_names += id_names(_keys(number), about["ids"])
+        array_names += [_field(number, name) for name in _SHAPES]
+    return array_names
 
 
 def assembled(header: dict[str, Any], read: Callable[[str], NDArray[Any]]) -> Levels:
     """The inverse of `described`, given a function that returns the array of a name."""
     if header["kind"] not in ("nested", "crossed") or not header["each"]:
         raise ValueError(f"levels: expected nested or crossed ones, got {header['kind']!r}")
-    each = []
+    levels = []
     for number, about in enumerate(header["each"]):
         keys = arrays_to_ids(_keys(number), about["ids"], read)
         fields: dict[str, Any] = {
@@ -55,9 +55,9 @@ def assembled(header: dict[str, Any], read: Callable[[str], NDArray[Any]]) -> Le
             for name, (per_value, axes) in _SHAPES.items()
         }
         fields["share"] = float(fields["share"])
-        each.append(Level(str(about["name"]), keys, **fields))
+        levels.append(Level(str(about["name"]), keys, **fields))
     shared = {name: _checked(read(f"levels_{name}"), axes) for name, axes in _OF_ALL.items()}
-    return Levels(header["kind"], tuple(each), **shared)
+    return Levels(header["kind"], tuple(levels), **shared)
 
 
 def _checked(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:

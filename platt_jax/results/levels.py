@@ -103,13 +103,13 @@ class Levels(ComparedByValue):
         for number, level in enumerate(self.each):
             first = 0 if self.kind == "nested" else number
             places = level.places(columns[first : number + 1])
-            seen, places = places >= 0, places[places >= 0]
-            covariance[~seen] += level.unseen
+            is_seen, places = places >= 0, places[places >= 0]
+            covariance[~is_seen] += level.unseen
             if self.kind == "nested":
-                mean[seen], covariance[seen] = level.mean[places], level.covariance[places]
+                mean[is_seen], covariance[is_seen] = level.mean[places], level.covariance[places]
             else:
-                mean[seen] += level.mean[places]
-                covariance[seen] += level.covariance[places]
+                mean[is_seen] += level.mean[places]
+                covariance[is_seen] += level.covariance[places]
         return mean, covariance
 
     def parts(self) -> tuple[_Array, list[Part]]:
@@ -137,14 +137,14 @@ class Levels(ComparedByValue):
 
         Values of the other levels are kept, since they also concern unseen segments.
         """
-        *above, last = self.each
+        *outer_levels, last = self.each
         if self.kind == "crossed":
             return self
-        kept = np.zeros(len(last.keys), bool)
-        kept[last.places(ids.fields(keys))] = True
+        mask = np.zeros(len(last.keys), bool)
+        mask[last.places(ids.fields(keys))] = True
         fields = ("keys", "rows", "mean", "covariance")
-        last = replace(last, **{name: getattr(last, name)[kept] for name in fields})
-        return replace(self, each=(*above, last))
+        last = replace(last, **{name: getattr(last, name)[mask] for name in fields})
+        return replace(self, each=(*outer_levels, last))
 
     def moved(self, keys: NDArray[Any], change: _Array, unseen_change: float) -> "Levels":
         """The levels of segments (K,) whose B has changed.

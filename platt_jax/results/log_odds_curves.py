@@ -50,13 +50,13 @@ class LogOddsCurves(FittedCurves):
 
     def log_odds(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`."""
-        constant, *others = self.coefficients[which].T
+        constant, *factors = self.coefficients[which].T
         with np.errstate(over="ignore", invalid="ignore"):
-            functions, slopes, beyond = self._functions(scores, which)
-            made = sum(map(np.multiply, others, functions), start=constant)
+            functions, slopes, distance = self._functions(scores, which)
+            log_odds = sum(map(np.multiply, factors, functions), start=constant)
             if slopes:
-                made = made + sum(map(np.multiply, others, slopes)) * beyond
-            return np.asarray(made)
+                log_odds = log_odds + sum(map(np.multiply, factors, slopes)) * distance
+            return np.asarray(log_odds)
 
     def variance(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`."""
@@ -68,13 +68,13 @@ class LogOddsCurves(FittedCurves):
             # So that differences of infinities do not arise from squares.
             unit = np.abs(x).max(1)
             x = x / unit[:, None]
-            found, most = (
+            variance, bound = (
                 np.einsum("np,npq,nq->n", *y, y[0])
                 for y in ((x, covariance), (np.abs(x), np.abs(covariance)))
             )
             # Not below 0 by rounding.
-            found = np.maximum(found, np.finfo(x.dtype).eps * most) * unit * unit
-        return np.where((unknown & (x != 0)).any(1), np.inf, found)
+            variance = np.maximum(variance, np.finfo(x.dtype).eps * bound) * unit * unit
+        return np.where((unknown & (x != 0)).any(1), np.inf, variance)
 
     @property
     def is_monotone(self) -> Bools:
@@ -97,9 +97,9 @@ class LogOddsCurves(FittedCurves):
 
     def functions(self, scores: NDArray[Any], which: Integers) -> list[NDArray[Any]]:
         """The functions (N,) whose sum, each times its parameter, are the log-odds of scores."""
-        functions, slopes, beyond = self._functions(scores, which)
+        functions, slopes, distance = self._functions(scores, which)
         if slopes:
-            functions = [x + d * beyond for x, d in zip(functions, slopes, strict=True)]
+            functions = [x + d * distance for x, d in zip(functions, slopes, strict=True)]
         return [np.ones_like(functions[0]), *functions]
 
     def _functions(
@@ -112,14 +112,14 @@ class LogOddsCurves(FittedCurves):
         log-odds and their standard error grow alike, so these have the same probabilities.
         """
         center, scale = self.center[which], self.scale[which]
-        most = np.finfo(center.dtype).max ** 0.25
+        largest = np.finfo(center.dtype).max ** 0.25
         if not isinstance(self.features, StandardizedFeatures):
             nearer = np.clip(scores, *(x[which] for x in self._reach))
             return self.features.values(nearer, (center, 1.0)), [], 0
         ends = self.features.ends(*((x[which] - center) * scale for x in (self.low, self.high)))
-        u = np.clip((scores - center) * scale, -most, most)
-        inside = np.clip(u, *ends)
-        return self.features.values(inside), self.features.slopes(inside), u - inside
+        u = np.clip((scores - center) * scale, -largest, largest)
+        clipped = np.clip(u, *ends)
+        return self.features.values(clipped), self.features.slopes(clipped), u - clipped
 
     @property
     def _reach(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -132,8 +132,8 @@ class LogOddsCurves(FittedCurves):
         errors = np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2)[:, 1:])
         size = np.fmax(np.abs(self.coefficients[:, 1:]), np.where(errors < np.inf, errors, 0))
         with np.errstate(divide="ignore", over="ignore"):
-            far = largest**0.25 / size
-        low, high = np.fmax(far[:, 0], -self.low), np.fmax(far[:, -1], self.high)
+            reach = largest**0.25 / size
+        low, high = np.fmax(reach[:, 0], -self.low), np.fmax(reach[:, -1], self.high)
         return -np.minimum(low, largest / 4), np.minimum(high, largest / 4)
 
     def pieces(self) -> Pieces:

@@ -38,12 +38,12 @@ class MixedCurves(FittedCurves):
     @classmethod
     def chosen(cls, parts: tuple[FittedCurves, ...], part: Integers) -> "MixedCurves":
         """The curve of each problem that is at this place in `parts`."""
-        each = np.arange(len(part))
+        problems = np.arange(len(part))
         common = {
-            name: np.stack([getattr(x, name) for x in parts])[part, each]
+            name: np.stack([getattr(x, name) for x in parts])[part, problems]
             for name in ("status", "low", "high")
         }
-        return cls(parts=parts, part=np.asarray(part), place=each, **common)
+        return cls(parts=parts, part=np.asarray(part), place=problems, **common)
 
     def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`."""
@@ -54,30 +54,30 @@ class MixedCurves(FittedCurves):
         return self._by_part("log_odds", scores, which)
 
     def _by_part(self, method: str, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
-        made = np.empty(len(scores), np.result_type(scores, self.low))
+        values = np.empty(len(scores), np.result_type(scores, self.low))
         for number, part in enumerate(self.parts):
-            mine = self.part[which] == number
-            if mine.any():
-                made[mine] = getattr(part, method)(scores[mine], self.place[which[mine]])
-        return made
+            mask = self.part[which] == number
+            if mask.any():
+                values[mask] = getattr(part, method)(scores[mask], self.place[which[mask]])
+        return values
 
     @property
     def is_monotone(self) -> Bools:
         """See `FittedCurves`."""
-        made = np.empty(len(self.part), bool)
+        monotone = np.empty(len(self.part), bool)
         for number, part in enumerate(self.parts):
-            mine = self.part == number
-            made[mine] = part.is_monotone[self.place[mine]]
-        return made
+            mask = self.part == number
+            monotone[mask] = part.is_monotone[self.place[mask]]
+        return monotone
 
     def pieces(self) -> Pieces:
         """See `FittedCurves`."""
-        made = []
+        all_pieces = []
         for number, part in enumerate(self.parts):
-            mine = np.flatnonzero(self.part == number)
-            found = part.only(self.place[mine]).pieces()
-            made.append(replace(found, curve=mine[found.curve]))
-        return joined(made)
+            problems = np.flatnonzero(self.part == number)
+            part_pieces = part.only(self.place[problems]).pieces()
+            all_pieces.append(replace(part_pieces, curve=problems[part_pieces.curve]))
+        return joined(all_pieces)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """See `FittedCurves`."""
@@ -87,8 +87,8 @@ class MixedCurves(FittedCurves):
     def only(self, which: Any) -> Self:
         """See `FittedCurves`."""
         names = "status", "low", "high", "part", "place"
-        some: dict[str, Any] = {name: getattr(self, name)[which] for name in names}
-        return replace(self, **some)
+        arrays: dict[str, Any] = {name: getattr(self, name)[which] for name in names}
+        return replace(self, **arrays)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -97,10 +97,10 @@ class MixedCurves(FittedCurves):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """See `FittedCurves`."""
-        own = {name: getattr(self, name) for name in array_fields(MixedCurves)}
+        arrays = {name: getattr(self, name) for name in array_fields(MixedCurves)}
         for number, part in enumerate(self.parts):
-            own |= {f"{number}_{name}": x for name, x in part.arrays().items()}
-        return own
+            arrays |= {f"{number}_{name}": x for name, x in part.arrays().items()}
+        return arrays
 
 
 _KINDS: dict[str, type[FittedCurves]] = {
@@ -114,8 +114,8 @@ def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
     if kind is MixedCurves:
         parts = []
         for number, part in enumerate(about["parts"]):
-            own = {name: arrays.pop(f"{number}_{name}") for name in array_names(part)}
-            parts.append(from_arrays(part, own))
+            part_arrays = {name: arrays.pop(f"{number}_{name}") for name in array_names(part)}
+            parts.append(from_arrays(part, part_arrays))
         return MixedCurves(parts=tuple(parts), **arrays)
     if kind is LogOddsCurves:
         options = {name: tuple(x) for name, x in about["options"].items()}
@@ -126,10 +126,10 @@ def from_arrays(about: dict[str, Any], arrays: dict[str, Any]) -> FittedCurves:
 
 def array_names(about: dict[str, Any]) -> list[str]:
     """The names of the arrays of curves of this kind."""
-    own = array_fields(_KINDS[about["kind"]])
+    names = array_fields(_KINDS[about["kind"]])
     for number, part in enumerate(about.get("parts", [])):
-        own += [f"{number}_{name}" for name in array_names(part)]
-    return own
+        names += [f"{number}_{name}" for name in array_names(part)]
+    return names
 
 
 def checked_lengths(curves: FittedCurves, number: int) -> None:
@@ -137,8 +137,8 @@ def checked_lengths(curves: FittedCurves, number: int) -> None:
     if isinstance(curves, MixedCurves):
         for part in curves.parts:
             checked_lengths(part, len(part))
-        own = {name: getattr(curves, name) for name in array_fields(MixedCurves)}
-        if any(x.shape != (number,) for x in own.values()):
+        arrays = {name: getattr(curves, name) for name in array_fields(MixedCurves)}
+        if any(x.shape != (number,) for x in arrays.values()):
             raise ValueError("not the curves of these problems")
         sizes = np.array([len(part) for part in curves.parts])
         if not ((curves.part >= 0) & (curves.part < len(sizes))).all():

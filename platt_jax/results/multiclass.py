@@ -254,15 +254,15 @@ class MulticlassCalibrator(ComparedByValue):
                 f"where: expected a bool for each of {self.keys.shape} segments, got "
                 f"{where.dtype} of shape {where.shape}"
             )
-        kept = np.append(where, True)
-        population = self.population and self.population.only(kept)
+        mask = np.append(where, True)
+        population = self.population and self.population.only(mask)
         return MulticlassCalibrator(
             self.keys[where],
             self.classes,
             self.model,
             self.pooling,
-            self.fits.only(kept),
-            self.farthest[kept],
+            self.fits.only(mask),
+            self.farthest[mask],
             population,
         )
 
@@ -297,23 +297,23 @@ class MulticlassCalibrator(ComparedByValue):
             (4, 3)
         """
         require_class_order(logits, self.classes, "logits")
-        read = validation.floating(logits, "logits")
-        flat = self.model == "ordinal" and read.ndim == 1
-        if not flat and (read.ndim != 2 or read.shape[1] != len(self.classes)):
+        f = validation.floating(logits, "logits")
+        flat = self.model == "ordinal" and f.ndim == 1
+        if not flat and (f.ndim != 2 or f.shape[1] != len(self.classes)):
             raise ValueError(
                 f"logits: expected shape (N, {len(self.classes)}), a column per class, "
-                f"got {read.shape}"
+                f"got {f.shape}"
             )
-        doubt = validation.probabilities_for_logits(read) if len(read) >= validation.FEW else None
-        if doubt is not None:
-            Caller().warn_once(doubt)
-        which = np.full(len(read), -1) if segments is None else self._places(segments, len(read))
-        made = np.empty((len(read), len(self.classes)), read.dtype)
+        warning = validation.probabilities_for_logits(f) if len(f) >= validation.FEW else None
+        if warning is not None:
+            Caller().warn_once(warning)
+        which = np.full(len(f), -1) if segments is None else self._places(segments, len(f))
+        proba = np.empty((len(f), len(self.classes)), f.dtype)
         length = max(1, _PREDICTED_AT_ONCE // len(self.classes))
-        for first in range(0, len(read), length):
+        for first in range(0, len(f), length):
             rows = slice(first, first + length)
-            made[rows] = self._proba(read[rows].astype(np.float64), which[rows])
-        return made
+            proba[rows] = self._proba(f[rows].astype(np.float64), which[rows])
+        return proba
 
     def _proba(self, f: Floats, which: Integers) -> Floats:
         if self.model == "ordinal":
@@ -342,8 +342,8 @@ class MulticlassCalibrator(ComparedByValue):
 def no_options(f: Floats, farthest: Floats) -> Bools:
     """(N, C) whether logits (N, C) are so far (N,) or farther below their row's largest."""
     with np.errstate(invalid="ignore", over="ignore"):
-        far: Bools = f.max(axis=1, keepdims=True) - f >= farthest[:, None]
-    return far
+        excluded: Bools = f.max(axis=1, keepdims=True) - f >= farthest[:, None]
+    return excluded
 
 
 def softmax(f: Floats, parts: _Parts) -> Floats:
@@ -382,12 +382,12 @@ def _cumulative(scores: Floats, parts: _Parts) -> Floats:
     z = parts.thresholds - change
     e = np.exp(-np.abs(z))
     below, above = (np.where(z * sign >= 0, 1, e) / (1 + e) for sign in (1, -1))
-    one = np.ones((len(scores), 1))
+    ones = np.ones((len(scores), 1))
     # Differences of the smaller of two tails, which do not cancel.
-    low = np.diff(np.hstack([0 * one, below, one]), axis=1)
-    above = np.hstack([one, above, 0 * one])
+    low = np.diff(np.hstack([0 * ones, below, ones]), axis=1)
+    above = np.hstack([ones, above, 0 * ones])
     high = above[:, :-1] - above[:, 1:]
-    lower_tail = np.hstack([below, one]) < 0.5
+    lower_tail = np.hstack([below, ones]) < 0.5
     proba: Floats = np.where(lower_tail, low, high)
     proba[np.isnan(scores)] = np.nan
     return proba

@@ -77,8 +77,8 @@ class OneVsRestCalibrator(ComparedByValue, ById):
                 "see `fit_one_vs_rest(curve=)`"
             )
         names = ids.single_column(ids.read(classes, "classes"), "classes")
-        keys, place = ascending(names)
-        by_class = jax.tree.map(lambda x: x[np.argsort(place)], fit)
+        keys, positions = ascending(names)
+        by_class = jax.tree.map(lambda x: x[np.argsort(positions)], fit)
         return cls(names, unpooled(keys, by_class, options), multilabel)
 
     @property
@@ -117,8 +117,8 @@ class OneVsRestCalibrator(ComparedByValue, ById):
                 f"where: expected a bool for each of {self.classes.shape} classes, got "
                 f"{where.dtype} of shape {where.shape}"
             )
-        _, place = ascending(self.classes)
-        by_class = self.by_class.only(where[np.argsort(place)])
+        _, positions = ascending(self.classes)
+        by_class = self.by_class.only(where[np.argsort(positions)])
         return replace(self, classes=self.classes[where], by_class=by_class)
 
     @takes_columns
@@ -252,8 +252,8 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             >>> calibrator.predict_proba([at], normalize=False).round(6)
             array([[0.7, 0.7]])
         """
-        given: dict[str, Any] = dict(level=level, cost=cost, offset=offset)
-        return self.by_class.threshold(probability, self._named_classes(classes), **given)
+        arguments: dict[str, Any] = dict(level=level, cost=cost, offset=offset)
+        return self.by_class.threshold(probability, self._named_classes(classes), **arguments)
 
     def threshold_table(
         self,
@@ -276,9 +276,9 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             >>> list(calibrator.threshold_table(cost=(1, 9)))
             ['class', 'threshold', 'lower', 'upper', 'direction', 'status']
         """
-        given: dict[str, Any] = dict(level=level, cost=cost, offset=offset)
+        arguments: dict[str, Any] = dict(level=level, cost=cost, offset=offset)
         named = self._named_classes(classes)
-        return tables.by_class(self.by_class.threshold_table(probability, named, **given))
+        return tables.by_class(self.by_class.threshold_table(probability, named, **arguments))
 
     def _named_classes(self, classes: Column) -> Column:
         """These classes, or all in the order of the columns; refuses others."""
@@ -315,9 +315,9 @@ class OneVsRestCalibrator(ComparedByValue, ById):
             >>> [x.predict_proba([[1.0, 0.5]]).round(2).tolist() for x in (tagged, rarer)]
             [[[0.66, 0.61]], [[0.02, 0.61]]]
         """
-        _, place = ascending(self.classes)
+        _, positions = ascending(self.classes)
         rates = (validation.numbers(x, "rate") for x in (from_rate, to_rate))
-        ordered = (x[np.argsort(place)] if x.shape == self.classes.shape else x for x in rates)
+        ordered = (x[np.argsort(positions)] if x.shape == self.classes.shape else x for x in rates)
         return replace(self, by_class=self.by_class.shift_prior(*ordered))
 
     def raise_if_failed(self) -> Self:
@@ -350,10 +350,10 @@ class OneVsRestCalibrator(ComparedByValue, ById):
 
     def _in_columns(self, fit: Fit) -> Fit:
         """Fits of the keys of `by_class`, in the order of the score columns."""
-        keys, place = ascending(self.classes)
-        if len(keys) == len(place) and (place == np.arange(len(place))).all():
+        keys, positions = ascending(self.classes)
+        if len(keys) == len(positions) and (positions == np.arange(len(positions))).all():
             return fit
-        in_columns: Fit = jax.tree.map(lambda x: x[place], fit)
+        in_columns: Fit = jax.tree.map(lambda x: x[positions], fit)
         return in_columns
 
     def _columns(self, scores: Column) -> NDArray[Any]:
@@ -370,16 +370,16 @@ class OneVsRestCalibrator(ComparedByValue, ById):
         return scores
 
     def _places(self, some: Column, name: str) -> Integers:
-        ordered, place = ascending(self.classes)
-        found = get_indexer(ordered, ids.read(some, name), name)
-        return np.where(found < 0, -1, np.argsort(place)[found])
+        ordered, positions = ascending(self.classes)
+        indices = get_indexer(ordered, ids.read(some, name), name)
+        return np.where(indices < 0, -1, np.argsort(positions)[indices])
 
     def table(self) -> Table:
         """One line per class, as `Fit.table`; of other curves, the columns of these."""
         if self.by_class.curves is None:
             return super().table()
-        _, place = ascending(self.classes)
-        by_class = {name: column[place] for name, column in self.by_class.table().items()}
+        _, positions = ascending(self.classes)
+        by_class = {name: column[positions] for name, column in self.by_class.table().items()}
         return tables.by_class(Table(by_class))
 
     def _fits(self) -> Fit:

@@ -64,34 +64,34 @@ def pieces(curve: Any, start: Any, c0: Any, *, is_log_odds: bool = False, **othe
 
     Pieces without a start are left out, and constant ones that go on as the piece before.
     """
-    given = {"curve": curve, "start": start, "c0": c0, "is_log_odds": is_log_odds, "odds": 1.0}
+    required = {"curve": curve, "start": start, "c0": c0, "is_log_odds": is_log_odds, "odds": 1.0}
     absent = {x.name: 0.0 for x in fields(Pieces)}
-    columns = np.broadcast_arrays(*(absent | given | others).values())
+    columns = np.broadcast_arrays(*(absent | required | others).values())
     types = {"curve": np.int64, "is_log_odds": bool}
-    made = Pieces(
+    flat = Pieces(
         **{
             name: np.asarray(x, types.get(name, np.float64)).ravel()
             for name, x in zip(absent, columns, strict=True)
         }
     )
-    made = made.only(~np.isnan(made.start))
-    constant = (made.c1 == 0) & (made.c2 == 0) & (made.c3 == 0) & (made.bend == 0)
-    made = replace(
-        made, **{x: np.where(constant, 0, getattr(made, x)) for x in ("origin", "scale")}
+    flat = flat.only(~np.isnan(flat.start))
+    constant = (flat.c1 == 0) & (flat.c2 == 0) & (flat.c3 == 0) & (flat.bend == 0)
+    flat = replace(
+        flat, **{x: np.where(constant, 0, getattr(flat, x)) for x in ("origin", "scale")}
     )
-    again = constant[1:] & constant[:-1] & (np.diff(made.curve) == 0) & (np.diff(made.c0) == 0)
-    return made.only(np.append(True, ~again)[: len(made)])
+    repeats = constant[1:] & constant[:-1] & (np.diff(flat.curve) == 0) & (np.diff(flat.c0) == 0)
+    return flat.only(np.append(True, ~repeats)[: len(flat)])
 
 
 def joined(parts: list[Pieces]) -> Pieces:
     """The pieces of all parts, each of which has curves of its own."""
-    made = Pieces(
+    combined = Pieces(
         **{
             x.name: np.concatenate([getattr(part, x.name) for part in parts])
             for x in fields(Pieces)
         }
     )
-    return made.only(np.argsort(made.curve, kind="stable"))
+    return combined.only(np.argsort(combined.curve, kind="stable"))
 
 
 def lines(curve: Integers, scores: NDArray[Any], values: NDArray[Any]) -> Pieces:

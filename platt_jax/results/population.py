@@ -95,25 +95,25 @@ class Population(ComparedByValue):
             name: np.full((segments,) * per_segment + axes, np.nan)
             for name, (per_segment, axes) in SHAPES.items()
         }
-        given = {"status": status, "shrinkage": np.ones(segments)}
-        return cls(**unknown | given)
+        defaults = {"status": status, "shrinkage": np.ones(segments)}
+        return cls(**unknown | defaults)
 
     def left_out(self, flags: Any) -> NDArray[np.bool_]:
         """Which segments (K,) with these flags the estimate left out: they are fitted alone."""
-        far = (np.asarray(flags) & Flag.OUTLIER) != 0
-        return self.estimated & far & ~self.likelihood_precision.any((1, 2))
+        outliers = (np.asarray(flags) & Flag.OUTLIER) != 0
+        return self.estimated & outliers & ~self.likelihood_precision.any((1, 2))
 
     def only(self, where: NDArray[np.bool_], rows: Any) -> "Population":
         """The same population with the fields of some of the segments, which have (K,) rows."""
-        others = self._fields_of(~where)
+        dropped = self._fields_of(~where)
         if self.estimated and not where.all():
-            others = replace(others, elsewhere=others.shares(np.asarray(rows)[~where]))
-        return replace(self._fields_of(where), elsewhere=others.elsewhere)
+            dropped = replace(dropped, elsewhere=dropped.shares(np.asarray(rows)[~where]))
+        return replace(self._fields_of(where), elsewhere=dropped.elsewhere)
 
     def _fields_of(self, where: NDArray[np.bool_]) -> "Population":
         names = [name for name, (per_segment, _) in SHAPES.items() if per_segment]
-        some: dict[str, Any] = {name: getattr(self, name)[where] for name in names}
-        return replace(self, **some, covariates=self.covariates and self.covariates.only(where))
+        arrays: dict[str, Any] = {name: getattr(self, name)[where] for name in names}
+        return replace(self, **arrays, covariates=self.covariates and self.covariates.only(where))
 
     def shares(self, rows: Any) -> NDArray[np.float64]:
         """(3,) sums over segments, which have (K,) rows, and those that `elsewhere` counts.
@@ -126,14 +126,14 @@ class Population(ComparedByValue):
         center = -covariance[0, 1] / covariance[0, 0]
         at_center = max(covariance[1, 1] + covariance[0, 1] * center, np.finfo(float).tiny)
         half_width = np.sqrt(at_center / covariance[0, 0])
-        to = np.array([[center + half_width, 1], [center - half_width, 1]]) / np.sqrt(2 * at_center)
-        back = np.linalg.inv(to)
-        S, M = (to @ x @ to.T for x in (self.covariance, self.mean_covariance))
-        own = back.T @ self.likelihood_precision @ back
-        weight = np.linalg.solve(np.eye(2) + own @ S, own)  # (S + D)^-1
+        T = np.array([[center + half_width, 1], [center - half_width, 1]]) / np.sqrt(2 * at_center)
+        inverse = np.linalg.inv(T)
+        S, M = (T @ x @ T.T for x in (self.covariance, self.mean_covariance))
+        precision = inverse.T @ self.likelihood_precision @ inverse
+        weight = np.linalg.solve(np.eye(2) + precision @ S, precision)  # (S + D)^-1
         share = np.einsum("kij,ji->k", weight, M) / PARAMETERS
-        used = PARAMETERS / np.maximum(np.asarray(rows, float), PARAMETERS)
-        sums = np.array([share.sum(), (share**2).sum(), (share**2 * used).sum()])
+        row_share = PARAMETERS / np.maximum(np.asarray(rows, float), PARAMETERS)
+        sums = np.array([share.sum(), (share**2).sum(), (share**2 * row_share).sum()])
         return sums if self.elsewhere is None else sums + self.elsewhere
 
     def moved(self, change: NDArray[Any], unseen_change: float) -> "Population":

@@ -59,9 +59,9 @@ def logit(probabilities: Column) -> NDArray[Any]:
 def clipped_logit(p: NDArray[Any]) -> NDArray[Any]:
     """`logit` of checked probabilities."""
     # float32 has no number between 1 - 6e-8 and 1.
-    wide = p.astype(np.float64)
+    in_float64 = p.astype(np.float64)
     with np.errstate(divide="ignore"):
-        exact = np.log(wide) - np.log1p(-wide)
+        exact = np.log(in_float64) - np.log1p(-in_float64)
     # Clipped as log-odds: the log-odds of 0 and 1 are then exactly opposite.
     return np.clip(exact, -FARTHEST, FARTHEST).astype(p.dtype)
 
@@ -72,17 +72,17 @@ def with_offset(logit: Any, offset: Column | None) -> Any:
         return logit
     offset = accelerators.taken(offset)
     if isinstance(offset, jax.Array) or isinstance(logit, jax.Array):
-        read: Any = jnp.asarray(validation.plain(offset))
+        values: Any = jnp.asarray(validation.plain(offset))
     else:
-        read = validation.numbers(offset, "offset")
-    xp = jnp if isinstance(read, jax.Array) else np
+        values = validation.numbers(offset, "offset")
+    xp = jnp if isinstance(values, jax.Array) else np
     try:
-        shape = np.broadcast_shapes(np.shape(logit), read.shape)
-        return xp.broadcast_to(logit, shape) + xp.broadcast_to(read.astype(logit.dtype), shape)
+        shape = np.broadcast_shapes(np.shape(logit), values.shape)
+        return xp.broadcast_to(logit, shape) + xp.broadcast_to(values.astype(logit.dtype), shape)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"offset: expected a shape that broadcasts to the scores' {np.shape(logit)}, got "
-            f"{read.shape}"
+            f"{values.shape}"
         ) from error
 
 

@@ -30,25 +30,25 @@ class RaggedCurves(FittedCurves):
 
     def only(self, which: Any) -> Self:
         """See `FittedCurves`."""
-        made = {name: getattr(self, name)[which] for name in ("status", "low", "high", "sizes")}
+        arrays = {name: getattr(self, name)[which] for name in ("status", "low", "high", "sizes")}
         which = np.flatnonzero(which) if np.asarray(which).dtype == bool else np.asarray(which)
         for names, sizes in ((self._per_score, self.sizes), (self._per_gap, self.sizes + 1)):
             rows = Groups(sizes).rows_of(which)
-            made |= {name: getattr(self, name)[rows] for name in names}
-        return replace(self, **made)
+            arrays |= {name: getattr(self, name)[rows] for name in names}
+        return replace(self, **arrays)
 
     @property
     def is_monotone(self) -> Bools:
         """See `FittedCurves`."""
-        made = np.ones(len(self.sizes), bool)
+        monotone = np.ones(len(self.sizes), bool)
         for names, sizes in ((self._per_score[1:], self.sizes), (self._per_gap, self.sizes + 1)):
             groups = Groups(sizes)
             for name in names:
                 p = getattr(self, name).astype(float)
                 rises = np.ones(len(p), bool)
                 rises[1:] = (p[1:] >= p[:-1] - NO_FALL) | (groups.place[1:] == 0)
-                made &= groups.minima(rises & ~np.isnan(p)) > 0
-        return made
+                monotone &= groups.minima(rises & ~np.isnan(p)) > 0
+        return monotone
 
     def _count(self, scores: NDArray[Any], which: Integers, below: np.ufunc) -> Integers:
         """How many scores of its curve are below each score, by `np.less` or `np.less_equal`.
@@ -59,9 +59,9 @@ class RaggedCurves(FittedCurves):
         low, high = np.zeros(len(which), np.int64), self.sizes[which].astype(np.int64)
         for _ in range(int(self.sizes.max(initial=0)).bit_length()):
             middle = (low + high) // 2
-            at = np.minimum(starts + middle, len(self.scores) - 1)
-            right = below(self.scores[at], scores) & (low < high)
-            low, high = np.where(right, middle + 1, low), np.where(right, high, middle)
+            positions = np.minimum(starts + middle, len(self.scores) - 1)
+            is_below = below(self.scores[positions], scores) & (low < high)
+            low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
         return low
 
     def _starts(self) -> Floats:
@@ -86,18 +86,18 @@ class CornerCurves(RaggedCurves):
         """See `FittedCurves`."""
         starts = Groups(self.sizes).starts[which]
         last = self.sizes[which] - 1
-        after = np.minimum(self._count(scores, which, np.less), last)
-        before = np.maximum(after - 1, 0)
+        right = np.minimum(self._count(scores, which, np.less), last)
+        left = np.maximum(right - 1, 0)
         # Halved, for the difference of two scores may overflow.
-        low, high = (self.scores[starts + i].astype(float) / 2 for i in (before, after))
+        low, high = (self.scores[starts + i].astype(float) / 2 for i in (left, right))
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             share = (scores.astype(float) / 2 - low) / (high - low)
         share = np.where(high > low, np.clip(share, 0, 1), 1)
-        p_low, p_high = (self.probabilities[starts + i] for i in (before, after))
+        p_low, p_high = (self.probabilities[starts + i] for i in (left, right))
         # Rounding neither bends a plateau nor passes a corner.
-        made = np.where(share < 1, np.minimum(p_low + share * (p_high - p_low), p_high), p_high)
-        made = np.where(np.isnan(scores), np.nan, made)
-        return made.astype(np.result_type(scores, self.probabilities))
+        p = np.where(share < 1, np.minimum(p_low + share * (p_high - p_low), p_high), p_high)
+        p = np.where(np.isnan(scores), np.nan, p)
+        return p.astype(np.result_type(scores, self.probabilities))
 
     def pieces(self) -> Pieces:
         """See `FittedCurves`."""
@@ -121,8 +121,8 @@ class StepCurves(RaggedCurves):
     def proba(self, scores: NDArray[Any], which: Integers) -> NDArray[Any]:
         """See `FittedCurves`."""
         starts = Groups(self.sizes + 1).starts[which]
-        made = self.probabilities[starts + self._count(scores, which, np.less_equal)]
-        return np.where(np.isnan(scores), np.nan, made)
+        p = self.probabilities[starts + self._count(scores, which, np.less_equal)]
+        return np.where(np.isnan(scores), np.nan, p)
 
     def pieces(self) -> Pieces:
         """See `FittedCurves`."""
@@ -160,11 +160,11 @@ class VennAbersCurves(RaggedCurves):
     def pieces(self) -> Pieces:
         """See `FittedCurves`. A score of the fit is a piece, up to the next number above it."""
         start, owner = self._starts(), Groups(self.sizes + 1).owner
-        at = _merged(self.p0, np.append(np.nan, self.p1[:-1]))
-        after = np.where(np.isinf(start), start, np.nextafter(start, np.inf))
+        at_scores = _merged(self.p0, np.append(np.nan, self.p1[:-1]))
+        next_above = np.where(np.isinf(start), start, np.nextafter(start, np.inf))
         # A curve's first piece starts at no score.
-        both = np.stack([np.where(np.isinf(start), np.nan, start), after], 1)
-        return pieces(owner[:, None], both, np.stack([at, _merged(self.p0, self.p1)], 1))
+        starts = np.stack([np.where(np.isinf(start), np.nan, start), next_above], 1)
+        return pieces(owner[:, None], starts, np.stack([at_scores, _merged(self.p0, self.p1)], 1))
 
 
 def _merged(p0: NDArray[Any], p1: NDArray[Any]) -> NDArray[Any]:

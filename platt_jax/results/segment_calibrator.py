@@ -133,8 +133,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
 
     def _replaced(self, **changes: Any) -> Self:
         """The calibrator with other fields; `dataclasses.replace` is for sigmoids only."""
-        kept = {x.name: vars(self)[x.name] for x in fields(self)}
-        return type(self)(**kept | changes)
+        attributes = {x.name: vars(self)[x.name] for x in fields(self)}
+        return type(self)(**attributes | changes)
 
     @property
     def shrinkage(self) -> NDArray[Any] | None:
@@ -233,7 +233,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         by_level = self.by_level and self.by_level.only(keys)
         shift = None if self.shift is None else self.shift[np.append(where, True)]
         curves = self.curves and self.curves.only(np.append(where, True))
-        some = self._replaced(
+        calibrator = self._replaced(
             keys=keys,
             fit=fit,
             population=population,
@@ -241,7 +241,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             shift=shift,
             curves=curves,
         )
-        return some if where.all() else with_event(some, ONLY)
+        return calibrator if where.all() else with_event(calibrator, ONLY)
 
     def with_segments(self, covariates: Any) -> "SegmentCalibrator":
         """A calibrator with more segments: those of a table of covariates that were not fitted.
@@ -306,10 +306,10 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         if self.population is None or not self.population.estimated:
             return self._replaced(population=None)
         fit = vars(self)["fit"]
-        known = np.isfinite(fit.A)[:, None, None]
-        inverse = np.linalg.inv(np.where(known, fit.hessian, np.eye(2)).astype(np.float64))
-        fit = replace(fit, covariance=np.where(known, inverse, np.nan).astype(fit.A.dtype))
-        alone = self._replaced(
+        finite = np.isfinite(fit.A)[:, None, None]
+        inverse = np.linalg.inv(np.where(finite, fit.hessian, np.eye(2)).astype(np.float64))
+        fit = replace(fit, covariance=np.where(finite, inverse, np.nan).astype(fit.A.dtype))
+        calibrator = self._replaced(
             fit=fit,
             pooling="none",
             population=None,
@@ -317,7 +317,7 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
             options=replace(self.options, targets="none"),
             events=tuple(x for x in self.events if x != SIZES),
         )
-        return with_event(alone, "prior")
+        return with_event(calibrator, "prior")
 
     def shift_prior(self, from_rate: Column, to_rate: Column) -> "SegmentCalibrator":
         """The calibrator for rows with another rate of positives than the fitted rows.
@@ -355,8 +355,8 @@ class SegmentCalibrator(ComparedByValue, PredictsBySegment):
         # Without segments one rate still moves the fallback.
         unseen_change = change.mean() if change.size else 0.0
         change = np.append(np.broadcast_to(change, self.keys.shape), unseen_change)
-        before = 0.0 if self.shift is None else self.shift
-        return self._moved(change)._replaced(shift=before + change)
+        old_shift = 0.0 if self.shift is None else self.shift
+        return self._moved(change)._replaced(shift=old_shift + change)
 
     def unshifted(self) -> "SegmentCalibrator":
         """The calibrator before `shift_prior`, for the rate of the fitted rows.
@@ -447,10 +447,10 @@ def shift_of(
     if calibrator.shift is None:
         return np.zeros(len(place))
     shift: NDArray[Any] = calibrator.shift[place]
-    if calibrator.by_level is not None and (new := place < 0).any():
-        before: Any = calibrator.unshifted().by_level
-        now, then = (x.curves(keys[new])[0] for x in (calibrator.by_level, before))
-        shift[new] = now[:, 1] - then[:, 1]
+    if calibrator.by_level is not None and (unseen := place < 0).any():
+        unshifted: Any = calibrator.unshifted().by_level
+        shifted, original = (x.curves(keys[unseen])[0] for x in (calibrator.by_level, unshifted))
+        shift[unseen] = shifted[:, 1] - original[:, 1]
     return shift
 
 
@@ -467,8 +467,8 @@ def with_posterior_covariance(fit: Fit, population: Population | None) -> Fit:
     """
     if population is None or not population.estimated:
         return fit
-    known = np.isfinite(fit.A)[:, None, None]
-    covariance = np.where(known, population.posterior_covariance, np.nan)
+    finite = np.isfinite(fit.A)[:, None, None]
+    covariance = np.where(finite, population.posterior_covariance, np.nan)
     return replace(fit, covariance=covariance.astype(fit.covariance.dtype))
 
 

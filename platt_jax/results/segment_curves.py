@@ -163,10 +163,10 @@ class ShiftedCurves:
         """The two probabilities of Venn-Abers predictors."""
         curves: Any = self.curves  # VennAbersCurves
         which = self._which(places)
-        both: tuple[NDArray[Any], NDArray[Any]] = curves.both(scores, which)
+        bounds: tuple[NDArray[Any], NDArray[Any]] = curves.both(scores, which)
         if offset is None and self.shift is None:
-            return both
-        return [np.asarray(expit(self._moved(clipped_logit(p), which, offset))) for p in both]
+            return bounds
+        return [np.asarray(expit(self._moved(clipped_logit(p), which, offset))) for p in bounds]
 
     def band(
         self, scores: Any, places: Integers, offset: Any, critical: float
@@ -181,8 +181,8 @@ class ShiftedCurves:
     ) -> Thresholds:
         """See `SegmentCurves`."""
         which = self._which(places)
-        moved = 0.0 if self.shift is None else self.shift[which]
-        target = target + moved - (0.0 if offset is None else offset)
+        shift = 0.0 if self.shift is None else self.shift[which]
+        target = target + shift - (0.0 if offset is None else offset)
         return _curve_thresholds(self.curves, target, which, critical)
 
     def _which(self, places: Integers) -> Integers:
@@ -207,17 +207,17 @@ def _curve_thresholds(
     if critical is not None and not isinstance(curves, LogOddsCurves):
         raise ValueError(f"level: expected None for {curves.label} curves, which have no band")
     if isinstance(curves, MixedCurves):
-        made = np.empty((4, len(target)))
+        columns = np.empty((4, len(target)))
         for number, part in enumerate(curves.parts):
-            mine = curves.part[which] == number
-            if mine.any():
-                found = _curve_thresholds(part, target[mine], curves.place[which[mine]], None)
-                made[:, mine] = found
-        return Thresholds(*made)
+            mask = curves.part[which] == number
+            if mask.any():
+                values = _curve_thresholds(part, target[mask], curves.place[which[mask]], None)
+                columns[:, mask] = values
+        return Thresholds(*columns)
     if isinstance(curves, LogOddsCurves) and isinstance(curves.features, LinearFeatures):
         return _thresholds_of_sigmoids(curves, target, which, critical)
-    some, place = np.unique(which, return_inverse=True)
-    monotone = curves.only(some).is_monotone[place.reshape(-1)]
+    unique, inverse = np.unique(which, return_inverse=True)
+    monotone = curves.only(unique).is_monotone[inverse.reshape(-1)]
     if isinstance(curves, LogOddsCurves):
         at, error = _smooth_thresholds(curves, target, which, critical)
     else:
@@ -226,9 +226,9 @@ def _curve_thresholds(
         lost = _ROUNDED * (1 + np.abs(np.clip(target, -_FARTHEST, _FARTHEST)))
         at = _ragged_thresholds(curves, expit(target) * (1 - lost), which)
         error = np.full(len(target), np.nan)
-    known = np.isfinite(curves.proba(np.asarray(curves.low[which], float), which))
+    finite = np.isfinite(curves.proba(np.asarray(curves.low[which], float), which))
     status = np.select(
-        [~known, ~monotone, at == np.inf, at == -np.inf],
+        [~finite, ~monotone, at == np.inf, at == -np.inf],
         [NON_FINITE, NOT_MONOTONE, UNREACHED, EXCEEDED],
         OK,
     )
@@ -262,15 +262,15 @@ def _smooth_thresholds(
     def log_odds(angle: Floats) -> Floats:
         with np.errstate(over="ignore", invalid="ignore"):
             score = center + unit * np.tan(angle)
-            made = np.asarray(curves.log_odds(score, which), float)
+            values = np.asarray(curves.log_odds(score, which), float)
             if critical is not None:
-                made = made - critical * np.sqrt(curves.variance(score, which))
-        return made
+                values = values - critical * np.sqrt(curves.variance(score, which))
+        return values
 
     def slope(angle: Floats) -> Floats:
         width = _DIFFERENCE * np.cos(angle) ** 2
-        made: Floats = (log_odds(angle + width) - log_odds(angle - width)) / (2 * width)
-        return made
+        quotient: Floats = (log_odds(angle + width) - log_odds(angle - width)) / (2 * width)
+        return quotient
 
     def step(angle: Floats) -> tuple[Floats, Floats, Floats]:
         value, steepness = target - log_odds(angle), slope(angle)
@@ -283,18 +283,18 @@ def _smooth_thresholds(
     # The first angle of some that reaches the target, and the one before.
     first, last, reached = (np.full(len(target), x) for x in (-np.pi / 2, np.pi / 2, np.inf))
     for number, angle in enumerate(_ANGLES):
-        now = (log_odds(np.full(len(target), angle)) >= target) & (reached == np.inf)
-        reached[now] = angle
-        last = np.where(now, angle, last)
-        first = np.where(now, _ANGLES[max(number - 1, 0)], first)
-    inside = np.isfinite(reached) & (first < last)
-    start = np.where(inside, (first + last) / 2, np.nan)
+        reaches = (log_odds(np.full(len(target), angle)) >= target) & (reached == np.inf)
+        reached[reaches] = angle
+        last = np.where(reaches, angle, last)
+        first = np.where(reaches, _ANGLES[max(number - 1, 0)], first)
+    interior = np.isfinite(reached) & (first < last)
+    start = np.where(interior, (first + last) / 2, np.nan)
     with np.errstate(invalid="ignore"):
-        found = newton_roots(step, start, first, last)
-    at = center + unit * np.tan(found.or_nan())
+        roots = newton_roots(step, start, first, last)
+    at = center + unit * np.tan(roots.or_nan())
     at = np.where(reached == np.inf, np.inf, np.where(reached == _ANGLES[0], -np.inf, at))
     with np.errstate(divide="ignore", invalid="ignore"):
-        by_score = slope(found.at) * np.cos(found.at) ** 2 / unit
+        by_score = slope(roots.at) * np.cos(roots.at) ** 2 / unit
         error = np.sqrt(curves.variance(at, which)) / by_score
     return at, np.where(np.isinf(at), np.inf, error)
 
@@ -303,32 +303,32 @@ def _ragged_thresholds(curves: RaggedCurves, p: Floats, which: Integers) -> Floa
     """The smallest scores with this probability or a higher one."""
     groups = Groups(curves.sizes)
     rows = groups.rows_of(which)
-    own = Groups(curves.sizes[which])
+    runs = Groups(curves.sizes[which])
     scores = np.asarray(curves.scores[rows], np.float64)
-    owner = own.by_row(which)
+    owner = runs.by_row(which)
     # Each score, and the next number above it: between two scores a curve may be higher than at
     # the first one.
     next_above = np.nextafter(curves.scores[rows], np.inf).astype(np.float64)
     at, after = (
-        np.asarray(curves.proba(x, owner), np.float64) >= own.by_row(p)
+        np.asarray(curves.proba(x, owner), np.float64) >= runs.by_row(p)
         for x in (scores, next_above)
     )
     # The number of candidates, at and after each score, that are below.
-    place = np.where(at, 2 * own.place, np.where(after, 2 * own.place + 1, 2 * own.rows))
-    best: NDArray[np.float64] = own.minima(place.astype(float))
-    none = best >= 2 * own.rows
+    candidate = np.where(at, 2 * runs.place, np.where(after, 2 * runs.place + 1, 2 * runs.rows))
+    best: NDArray[np.float64] = runs.minima(candidate.astype(float))
+    none = best >= 2 * runs.rows
     number = np.where(none, 0, best // 2).astype(np.int64)
-    at_row = own.starts + number
-    found = np.where(best % 2 == 1, next_above[at_row], scores[at_row])
+    at_row = runs.starts + number
+    threshold = np.where(best % 2 == 1, next_above[at_row], scores[at_row])
     if isinstance(curves, CornerCurves):
-        before = np.maximum(at_row - 1, own.starts)
+        row_before = np.maximum(at_row - 1, runs.starts)
         p_low, p_high = (
-            np.asarray(curves.probabilities[rows[x]], np.float64) for x in (before, at_row)
+            np.asarray(curves.probabilities[rows[x]], np.float64) for x in (row_before, at_row)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.clip((p - p_low) / (p_high - p_low), 0, 1)
-        low, high = scores[before], scores[at_row]
-        found = np.where(p_high > p_low, (1 - share) * low + share * high, found)
-    below = np.nextafter(curves.scores[rows][own.starts], -np.inf).astype(np.float64)
-    exceeded = np.asarray(curves.proba(below, which), np.float64) >= p
-    return np.where(exceeded, -np.inf, np.where(none, np.inf, found))
+        low, high = scores[row_before], scores[at_row]
+        threshold = np.where(p_high > p_low, (1 - share) * low + share * high, threshold)
+    below_first = np.nextafter(curves.scores[rows][runs.starts], -np.inf).astype(np.float64)
+    exceeded = np.asarray(curves.proba(below_first, which), np.float64) >= p
+    return np.where(exceeded, -np.inf, np.where(none, np.inf, threshold))

@@ -102,14 +102,14 @@ class PredictsBySegment(ById):
             return [curves.proba(f, places, offset)]
 
         scores, curves = validation.plain(scores), self._segment_curves(errors=False)
-        (found,) = self._by_row(curves, proba, 1, scores, segments, offset)
-        warn_if_unlike(scores, found, self._fitted_scores)
-        return found
+        (p,) = self._by_row(curves, proba, 1, scores, segments, offset)
+        warn_if_unlike(scores, p, self._fitted_scores)
+        return p
 
     @cached_property
     def _fitted_scores(self) -> validation.FittedScores:
-        stored = vars(self)  # of sigmoids that were fitted beside other curves, too
-        fit, covariance = stored["fit"], stored["fallback_covariance"]
+        attributes = vars(self)  # of sigmoids that were fitted beside other curves, too
+        fit, covariance = attributes["fit"], attributes["fallback_covariance"]
         return validation.FittedScores.of(covariance, (fit.n_pos, fit.n_neg))
 
     @takes_columns
@@ -292,23 +292,23 @@ class PredictsBySegment(ById):
             >>> table["threshold"].round(2).tolist(), table["status"].tolist()
             ([0.5, 1.5], ['OK', 'OK'])
         """
-        given = probability, segments, cost, offset
-        found = self._thresholds(level, *given)
-        middle = found if level is None else self._thresholds(None, *given)
+        arguments = probability, segments, cost, offset
+        thresholds = self._thresholds(level, *arguments)
+        middle = thresholds if level is None else self._thresholds(None, *arguments)
         with np.errstate(invalid="ignore"):
             reach = critical_value(0.95 if level is None else level, False) * middle.error
             ends = middle.at - reach, middle.at + reach
         columns = {
-            "threshold": found.at,
+            "threshold": thresholds.at,
             "lower": ends[0],
             "upper": ends[1],
-            "direction": np.where(found.rising > 0, "above", "below"),
-            "status": status_names(found.status),
+            "direction": np.where(thresholds.rising > 0, "above", "below"),
+            "status": status_names(thresholds.status),
         }
         if segments is None:
             return tables.keyed("segment", self.keys, columns)
-        codes, each = distinct(ids.read_like(self.keys, segments, len(found.at)))
-        return tables.keyed("segment", each[codes], columns)
+        codes, unique = distinct(ids.read_like(self.keys, segments, len(thresholds.at)))
+        return tables.keyed("segment", unique[codes], columns)
 
     def predictive(self) -> NDArray[np.float64] | None:
         """The posterior of each segment's (A, B) with a population; None without one.
@@ -330,8 +330,8 @@ class PredictsBySegment(ById):
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        known: Any = self.fit.A if self.curves is None else self.curves.low
-        return np.dtype(known.dtype)
+        numbers: Any = self.fit.A if self.curves is None else self.curves.low
+        return np.dtype(numbers.dtype)
 
     @takes_columns
     def _thresholds(
@@ -392,18 +392,18 @@ class PredictsBySegment(ById):
             offset = validation.broadcast(
                 validation.numbers(offset, "offset"), scores.shape, "offset"
             )
-        made = tuple(np.empty(len(scores), dtype) for _ in range(results))
+        outputs = tuple(np.empty(len(scores), dtype) for _ in range(results))
 
         def fill(piece: slice) -> None:
             for start in range(piece.start, piece.stop, _PREDICTED_AT_ONCE):
                 rows = slice(start, min(start + _PREDICTED_AT_ONCE, piece.stop))
-                mine = None if offset is None else offset[rows]
-                found = function(curves, scores[rows], find(rows), mine)
-                for whole, part in zip(made, found, strict=True):
-                    whole[rows] = part
+                row_offset = None if offset is None else offset[rows]
+                parts = function(curves, scores[rows], find(rows), row_offset)
+                for output, part in zip(outputs, parts, strict=True):
+                    output[rows] = part
 
         list(ordered_map(fill, row_slices(len(scores))))
-        return made
+        return outputs
 
     def _numbered(
         self, scores: Any, segments: Column, *, errors: bool = True
@@ -415,9 +415,9 @@ class PredictsBySegment(ById):
         curves = self._sigmoids(errors=errors)
         if self.by_level is None:
             return self.keys, curves.numbers, segments
-        given = ids.read_like(self.keys, segments, len(scores))
+        row_ids = ids.read_like(self.keys, segments, len(scores))
         located: Any
-        located, find = self._located(curves, given, "segments")
+        located, find = self._located(curves, row_ids, "segments")
         number = len(located.numbers)
         # The last curve is of unseen places, of which there are none.
         numbers = np.vstack([located.numbers, located.numbers[-1:]])
@@ -432,10 +432,10 @@ class PredictsBySegment(ById):
         """
         if self.by_level is None or not isinstance(curves, PosteriorSigmoids):
             return curves, indexer(self.keys, segments, name)
-        codes, each = distinct(segments)
-        places = get_indexer(self.keys, split_columns(each), name)
-        new = np.flatnonzero(places < 0)
-        places[new] = len(curves.numbers) + np.arange(len(new))
-        mean, covariance = self.by_level.curves(each[new])
+        codes, unique = distinct(segments)
+        places = get_indexer(self.keys, split_columns(unique), name)
+        unseen = np.flatnonzero(places < 0)
+        places[unseen] = len(curves.numbers) + np.arange(len(unseen))
+        mean, covariance = self.by_level.curves(unique[unseen])
         numbers = np.vstack([curves.numbers, normal_parameters(mean, covariance)])
         return PosteriorSigmoids(numbers), lambda rows: places[codes[rows]]

@@ -177,6 +177,6 @@ def change_of_B(from_rate: Column, to_rate: Column, batch: tuple[int, ...]) -> N
 
 def _log_odds(rate: Column, name: str) -> NDArray[np.float64]:
     rate = validation.numbers(rate, name).astype(np.float64)
-    if not (inside := (rate > 0) & (rate < 1)).all():
-        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~inside].flat[0]}")
+    if not (valid := (rate > 0) & (rate < 1)).all():
+        raise ValueError(f"{name}: expected numbers between 0 and 1, got {rate[~valid].flat[0]}")
     return np.log(rate) - np.log1p(-rate)

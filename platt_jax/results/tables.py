@@ -37,13 +37,13 @@ class Table(dict[str, NDArray[Any]]):
 
     def __repr__(self) -> str:
         rows = len(self)
-        more = f"{counted(rows, 'row')}; to_pandas(), to_polars() and to_arrow() have all"
-        return "\n".join([*self.lines(ROWS_SHOWN), *([more] if rows > ROWS_SHOWN else [])])
+        note = f"{counted(rows, 'row')}; to_pandas(), to_polars() and to_arrow() have all"
+        return "\n".join([*self.lines(ROWS_SHOWN), *([note] if rows > ROWS_SHOWN else [])])
 
     def _repr_html_(self) -> str:
         rows = len(self)
-        more = f"<div>and {rows - ROWS_SHOWN:,} more</div>" if rows > ROWS_SHOWN else ""
-        return html_rows(self, range(min(rows, ROWS_SHOWN))) + more
+        note = f"<div>and {rows - ROWS_SHOWN:,} more</div>" if rows > ROWS_SHOWN else ""
+        return html_rows(self, range(min(rows, ROWS_SHOWN))) + note
 
     def lines(self, rows: int) -> list[str]:
         """The column names and the first rows as lines of text, with as many columns as fit.
@@ -52,8 +52,8 @@ class Table(dict[str, NDArray[Any]]):
         """
         columns = [[name, *cells(column[:rows])] for name, column in self.items()]
         shown = _fitting(columns)
-        rest = ", ".join(list(self)[shown:])
-        return _lines(columns[:shown]) + ([f"also: {rest}"] if rest else [])
+        other_names = ", ".join(list(self)[shown:])
+        return _lines(columns[:shown]) + ([f"also: {other_names}"] if other_names else [])
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame.
@@ -78,9 +78,9 @@ class Table(dict[str, NDArray[Any]]):
             import polars as pl
 
         def series(name: str, values: Any) -> Any:
-            made = pl.Series(name, values)
-            _require_kept(values, made.to_list)
-            return made
+            column = pl.Series(name, values)
+            _require_kept(values, column.to_list)
+            return column
 
         return pl.DataFrame(self._converted(series, "polars"))
 
@@ -112,9 +112,9 @@ def arrow_array(values: Any) -> Any:
     """A column as a pyarrow array, or an exception of any class if pyarrow has no type for it."""
     import pyarrow as pa
 
-    made = pa.array(values)
-    _require_kept(values, made.to_pylist)
-    return made
+    array = pa.array(values)
+    _require_kept(values, array.to_pylist)
+    return array
 
 
 def _require_kept(values: Any, read_back: Callable[[], list[Any]]) -> None:
@@ -179,8 +179,8 @@ def raise_if_failed(status: Array, names: NDArray[Any]) -> None:
         f"  {name(names, i)}: {Status(status[i]).name}. {Status(status[i]).message}"
         for i in failed[:_FAILURES_NAMED]
     ]
-    more = len(failed) - len(lines)
-    lines += [f"  and {more:,} more; see table()"] if more else []
+    remaining = len(failed) - len(lines)
+    lines += [f"  and {remaining:,} more; see table()"] if remaining else []
     raise RuntimeError(
         f"{len(failed):,} of {counted(len(status), 'fit')} failed:\n" + "\n".join(lines)
     )
@@ -204,23 +204,23 @@ def html_rows(
 ) -> str:
     """These rows of a table as HTML, with more columns of HTML behind the name of each row."""
     more = more or {}
-    some = np.array(list(shown), np.intp)
-    (first, *others) = (
-        [escape(text) for text in cells(np.asarray(column)[some])] for column in columns.values()
+    indices = np.array(list(shown), np.intp)
+    (first, *other_columns) = (
+        [escape(text) for text in cells(np.asarray(column)[indices])] for column in columns.values()
     )
     name, *names = map(escape, columns)
     head = "".join(f"<th>{x}</th>" for x in (name, *map(escape, more), *names))
     rows = "".join(
         "<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>"
-        for line in zip(first, *more.values(), *others, strict=True)
+        for line in zip(first, *more.values(), *other_columns, strict=True)
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def texts(codes: NDArray[Any], name: Callable[[int], str]) -> NDArray[np.str_]:
     """(K,) the names of codes (K,)."""
-    distinct, which = np.unique(codes, return_inverse=True)
-    return np.array([name(int(code)) for code in distinct], str)[which.reshape(-1)]
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    return np.array([name(int(code)) for code in distinct], str)[inverse.reshape(-1)]
 
 
 def flag_names(code: int) -> str:
@@ -238,8 +238,8 @@ def fields_as_lines(result: Any) -> str:
     lines = [f"{type(result).__name__}:"]
     width = max(map(len, result._fields))
     for name, value in zip(result._fields, result, strict=True):
-        first, *others = _few(value).split("\n")
-        lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {x}" for x in others)]
+        first, *continued = _few(value).split("\n")
+        lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {x}" for x in continued)]
     return "\n".join(lines)
 
 

@@ -65,10 +65,10 @@ def _log_odds_of_cost(cost: Any) -> NDArray[np.float64]:
     """The log-odds at which both mistakes cost the same: p = c_fp / (c_fp + c_fn)."""
     if not isinstance(cost, tuple | list) or len(cost) != 2:
         raise ValueError(f"cost: expected (false_positive, false_negative), got {cost!r}")
-    each = np.broadcast_arrays(*(validation.numbers(x, "cost").astype(np.float64) for x in cost))
-    if not all(((x > 0) & np.isfinite(x)).all() for x in each):
+    costs = np.broadcast_arrays(*(validation.numbers(x, "cost").astype(np.float64) for x in cost))
+    if not all(((x > 0) & np.isfinite(x)).all() for x in costs):
         raise ValueError(f"cost: expected two costs above 0, got {cost!r}")
-    return np.asarray(np.log(each[0]) - np.log(each[1]))
+    return np.asarray(np.log(costs[0]) - np.log(costs[1]))
 
 
 def sigmoid_thresholds(target: Floats, A: Floats, B: Floats, covariance: Floats) -> Thresholds:
@@ -96,15 +96,15 @@ def mean_thresholds(
     curves = _RisingCurves(A, B, covariance, critical, upper=target > 0)
     low, high = curves.rising_branch(target)
     with np.errstate(invalid="ignore"):
-        below, above = target - curves.log_odds(low), target - curves.log_odds(high)
-    exceeded, unreached = below <= 0, above > 0
+        gap_low, gap_high = target - curves.log_odds(low), target - curves.log_odds(high)
+    exceeded, unreached = gap_low <= 0, gap_high > 0
     start = curves.start(target)
     start = np.where((start > low) & (start < high), start, (low + high) / 2)
-    known = ~(exceeded | unreached | np.isnan(below) | np.isnan(above))
-    found = newton_roots(
-        lambda angle: curves.step(angle, target), np.where(known, start, np.nan), low, high
+    reachable = ~(exceeded | unreached | np.isnan(gap_low) | np.isnan(gap_high))
+    roots = newton_roots(
+        lambda angle: curves.step(angle, target), np.where(reachable, start, np.nan), low, high
     )
-    at = curves.score(curves.bisected(found.or_nan(), target, low, high))
+    at = curves.score(curves.bisected(roots.or_nan(), target, low, high))
     side = np.where(curves.rising, np.inf, -np.inf)
     at = np.where(unreached, side, np.where(exceeded, -side, at))
     status = np.select(
@@ -145,8 +145,8 @@ class _RisingCurves:
         self.direction = np.where(self.rising, 1.0, -1.0)
         self.slope = np.abs(A)
         with np.errstate(divide="ignore", invalid="ignore"):
-            known = np.where(A == 0, 0.0, -B / A)
-            self.center = np.where(c_AA > 0, -c_AB / np.where(c_AA > 0, c_AA, 1), known)
+            midpoint = np.where(A == 0, 0.0, -B / A)
+            self.center = np.where(c_AA > 0, -c_AB / np.where(c_AA > 0, c_AA, 1), midpoint)
         self.middle = -(A * self.center + B)  # log-odds there
         self.least = np.maximum(variance_of_logit(self.center, c_AA, c_AB, c_BB), 0)
         self.growth = np.maximum(c_AA, 0)  # of the variance, by the squared distance
@@ -157,8 +157,8 @@ class _RisingCurves:
 
     def score(self, angle: Floats) -> Floats:
         """(n,) the scores at angles (n,)."""
-        at: Floats = self.center + self.direction * self.unit * np.tan(angle)
-        return at
+        score: Floats = self.center + self.direction * self.unit * np.tan(angle)
+        return score
 
     def start(self, target: Floats) -> Floats:
         """(n,) angles near the thresholds: the mode's, or the band's but for rounding.
@@ -184,30 +184,30 @@ class _RisingCurves:
         if self.critical is not None:
             A, B = self.normal[which, :2].T
             deviation = np.sqrt(variance_of_logit(score, *self.covariance[:, which]))
-            made: Floats = -(A * score + B) - self.critical * deviation
-            return made
+            lower_end: Floats = -(A * score + B) - self.critical * deviation
+            return lower_end
         p = mean_probability(score, self.mean_of[which])
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(self.side[which] * (np.log(p) - np.log1p(-p)))
 
     def _around(self, angle: Floats, width: Floats | float) -> tuple[Floats, Floats, Floats]:
         """The log-odds at angles minus a width, there, and at angles plus the width."""
-        each = np.arange(len(angle))
-        at = np.concatenate([angle - width, angle, angle + width])
-        which = np.tile(each, 3)
-        score = (self.center + self.direction * self.unit * np.tan(at.reshape(3, -1))).ravel()
-        before, here, after = self._log_odds(score, which).reshape(3, -1)
-        return before, here, after
+        rows = np.arange(len(angle))
+        angles = np.concatenate([angle - width, angle, angle + width])
+        which = np.tile(rows, 3)
+        score = (self.center + self.direction * self.unit * np.tan(angles.reshape(3, -1))).ravel()
+        left, center, right = self._log_odds(score, which).reshape(3, -1)
+        return left, center, right
 
     def step(self, angle: Floats, target: Floats) -> tuple[Floats, Floats, Floats]:
         """What `newton_roots` asks for at angles (n,), by difference quotients."""
         variance = self.least + self.growth * (self.unit * np.tan(angle)) ** 2
         steepness = 1 + self.slope * self.unit / np.cos(angle) ** 2 / np.sqrt(1 + variance)
         width = _DIFFERENCE / steepness
-        before, here, after = self._around(angle, width)
+        left, center, right = self._around(angle, width)
         with np.errstate(invalid="ignore", divide="ignore"):
-            slope = (after - before) / (2 * width)
-            value = target - here
+            slope = (right - left) / (2 * width)
+            value = target - center
             return value, np.where(slope > 0, value / slope, np.nan), NEAR / np.abs(slope)
 
     def bisected(self, angle: Floats, target: Floats, low: Floats, high: Floats) -> Floats:
@@ -222,11 +222,11 @@ class _RisingCurves:
         curves, target, low, high = self._only(missed), target[missed], low[missed], high[missed]
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            below = curves.log_odds(middle) < target
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        made = angle.copy()
-        made[missed] = high
-        return made
+            is_below = curves.log_odds(middle) < target
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        angles = angle.copy()
+        angles[missed] = high
+        return angles
 
     def rising_branch(self, target: Floats) -> tuple[Floats, Floats]:
         """(n,) the angles between which the curve rises, or part of it if that has the target."""
@@ -245,13 +245,13 @@ class _RisingCurves:
         # On the other side of the center the curve is turned by 180 degrees.
         over, under = turns & (self.middle > 0), turns & (self.middle < 0)
         high, low = np.where(over, nearest, high), np.where(under, -nearest, low)
-        for some, sign in ((over, 1.0), (under, -1.0)):
+        for mask, sign in ((over, 1.0), (under, -1.0)):
             end = high if sign > 0 else low
             with np.errstate(invalid="ignore"):
-                beyond = some & (sign * (target - self.log_odds(end)) > 0)
+                beyond = mask & (sign * (target - self.log_odds(end)) > 0)
             if beyond.any():
-                some_ends = (x[beyond] for x in (usual, nearest, farthest))
-                end[beyond] = sign * self._only(beyond)._extreme(sign, *some_ends)
+                angles = (x[beyond] for x in (usual, nearest, farthest))
+                end[beyond] = sign * self._only(beyond)._extreme(sign, *angles)
         return low, high
 
     def _highest_of_band(self) -> Floats:
@@ -266,9 +266,9 @@ class _RisingCurves:
         """(n,) the angles x in bounds at which sign times the curve at sign x is highest."""
 
         def slope(angle: Floats) -> tuple[Floats, Floats, float]:
-            before, here, after = (sign * x for x in self._around(sign * angle, sign * _TURNED))
+            left, center, right = (sign * x for x in self._around(sign * angle, sign * _TURNED))
             with np.errstate(invalid="ignore", divide="ignore"):
-                first, second = after - before, after - 2 * here + before
+                first, second = right - left, right - 2 * center + left
                 step = np.where(second < 0, -first / second * _TURNED / 2, np.nan)
             return first, step, _NEAR_HIGHEST
 
