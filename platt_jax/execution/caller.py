@@ -30,10 +30,10 @@ def report_non_finite(
     bad = np.flatnonzero(jax.device_get(result.status) == Status.NON_FINITE)
     if not len(bad):
         return
-    what = (
+    fault = (
         f"NaN, infinite or overflowing numbers in {len(bad):,} of "
         f"{tables.counted(len(names), kind)}, first in {tables.name(names, bad[0])}"
     )
     if options.non_finite == "raise":
-        raise ValueError(f"scores, labels, weights, offset: expected finite values, found {what}")
-    caller.warn(f"{what}: {consequence}")
+        raise ValueError(f"scores, labels, weights, offset: expected finite values, found {fault}")
+    caller.warn(f"{fault}: {consequence}")

@@ -34,8 +34,8 @@ def read(path: Path, call: dict[str, str]) -> dict[str, NDArray[Any]] | None:
         return None
     refusal = f"{path} is not a checkpoint written by platt_jax, or is damaged"
     with read_archive(path, _FORMAT, "checkpoint", refusal) as (header, names, read_array):
-        found, arrays = header["call"], {name: read_array(name) for name in names}
-    differing = [name for name in call if found.get(name) != call[name]]
+        stored_call, arrays = header["call"], {name: read_array(name) for name in names}
+    differing = [name for name in call if stored_call.get(name) != call[name]]
     if differing:
         raise ValueError(
             f"checkpoint: {path} belongs to a fit with other {', '.join(differing)}; "
@@ -51,11 +51,11 @@ def write(path: Path, call: dict[str, str], arrays: Mapping[str, NDArray[Any]]) 
 
 def digest(arrays: Iterable[Array]) -> str:
     """A hash of the arrays' shapes and values."""
-    whole = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for array in arrays:
         array = np.ascontiguousarray(array, np.float64)
-        whole.update(repr(array.shape).encode() + array.tobytes())
-    return whole.hexdigest()
+        hasher.update(repr(array.shape).encode() + array.tobytes())
+    return hasher.hexdigest()
 
 
 class Checkpoint:

@@ -69,9 +69,9 @@ def classes_of(
     if pos_label is not None:
         raise ValueError(f"pos_label: expected labels (N, C) beside it, got shape {dense.shape}")
     if dense.shape != shape[:1]:
-        tables_too = f" or {shape} of {validation.LABEL_CODINGS}" if shape[1] else ""
+        table_note = f" or {shape} of {validation.LABEL_CODINGS}" if shape[1] else ""
         raise ValueError(
-            f"labels: expected {shape[:1]} class ids{tables_too}, "
+            f"labels: expected {shape[:1]} class ids{table_note}, "
             f"got shape {dense.shape}{validation.as_flat('labels', dense.shape, shape[:1])}"
         )
     row_labels = ids.read(class_labels, "labels")
@@ -81,28 +81,28 @@ def classes_of(
         names = _of_columns(rows.named(used), shape[1])
     else:
         names = _named(class_ids, shape[1])
-    keys, place = ascending(names)
-    found = get_indexer(keys, row_labels, "labels")
-    if (found < 0).any():
-        raise _odd_class_error(ids.single_column(row_labels, "labels")[found < 0])
-    return Classes(names, np.argsort(place)[found])
+    keys, positions = ascending(names)
+    indices = get_indexer(keys, row_labels, "labels")
+    if (indices < 0).any():
+        raise _odd_class_error(ids.single_column(row_labels, "labels")[indices < 0])
+    return Classes(names, np.argsort(positions)[indices])
 
 
 def one_class_each(
     labels: Column, shape: tuple[int, int | None], classes: Column | None = None
 ) -> Classes:
     """`classes_of` where each row has one class: labels (N, C) are one-hot."""
-    found = classes_of(classes, labels, shape, advice=_ONE_EACH)
-    if not found.multilabel:
-        return found
-    odd = (found.labels == 1).sum(axis=0) != 1
+    parsed = classes_of(classes, labels, shape, advice=_ONE_EACH)
+    if not parsed.multilabel:
+        return parsed
+    odd = (parsed.labels == 1).sum(axis=0) != 1
     if odd.any():
         row = int(np.argmax(odd))
         raise ValueError(
             f"labels: expected class ids (N,), or (N, C) with one 1 in each row, got "
-            f"{found.labels[:, row].tolist()} in row {row}"
+            f"{parsed.labels[:, row].tolist()} in row {row}"
         )
-    return found._replace(labels=found.labels.argmax(axis=0))
+    return parsed._replace(labels=parsed.labels.argmax(axis=0))
 
 
 def classes_there(
@@ -120,10 +120,10 @@ def classes_there(
         names = _of_columns(group_ids(labels, len(labels)).keys, shape[1])
     else:
         names = _named(class_ids, shape[1])
-    keys, place = ascending(names)
-    found = places_there(keys, labels, "labels")
+    keys, positions = ascending(names)
+    places = places_there(keys, labels, "labels")
     columns, odd = run_programs(
-        partial(_columns, found, np.append(np.argsort(place), -1)), x64=True
+        partial(_columns, places, np.append(np.argsort(positions), -1)), x64=True
     )
     if (row := int(jax.device_get(odd))) >= 0:
         raise _odd_class_error(jax.device_get(labels[row : row + 1]))
@@ -133,9 +133,9 @@ def classes_there(
 @xla.jit
 def _columns(places: jax.Array, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The columns at these places, the last of which is -1, and a row that has that one, or -1."""
-    found = columns[places]
-    row = jnp.argmin(found)
-    return found, jnp.where(found[row] < 0, row, -1)
+    row_columns = columns[places]
+    row = jnp.argmin(row_columns)
+    return row_columns, jnp.where(row_columns[row] < 0, row, -1)
 
 
 def _odd_class_error(odd: NDArray[Any]) -> ValueError:
@@ -150,25 +150,25 @@ def _of_columns(found: NDArray[Any], number: int | None) -> NDArray[Any]:
     """
     if len(found) == number or (number is None and len(found) > 1):
         return found
-    some = found.dtype.kind in "iu" and found[0] >= 0 and found[-1] < (number or 0)
-    if some and found[0] == 0:
+    in_range = found.dtype.kind in "iu" and found[0] >= 0 and found[-1] < (number or 0)
+    if in_range and found[0] == 0:
         return np.arange(number or 0)
-    todo = "for one binary score see fit" if number == 1 else "name the columns with classes="
-    if some:
-        todo += f", as range({number}), or range(1, {number or 0} + 1) if they count from 1"
-    each = ", one per column of scores" if number else ""
+    advice = "for one binary score see fit" if number == 1 else "name the columns with classes="
+    if in_range:
+        advice += f", as range({number}), or range(1, {number or 0} + 1) if they count from 1"
+    detail = ", one per column of scores" if number else ""
     raise ValueError(
-        f"labels: expected {number or 2} class{'es' * (number != 1)}{each}, "
-        f"found {len(found)} distinct labels; {todo}"
+        f"labels: expected {number or 2} class{'es' * (number != 1)}{detail}, "
+        f"found {len(found)} distinct labels; {advice}"
     )
 
 
 def _named(values: Column, number: int | None) -> NDArray[Any]:
-    found = ids.single_column(ids.read(values, "classes"), "classes")
-    expected = number or max(len(found), 2)
-    if len(found) != expected or len(set(found.tolist())) != expected:
-        each = ", one per column of scores" if number else ""
+    names = ids.single_column(ids.read(values, "classes"), "classes")
+    expected = number or max(len(names), 2)
+    if len(names) != expected or len(set(names.tolist())) != expected:
+        detail = ", one per column of scores" if number else ""
         raise ValueError(
-            f"classes: expected {expected} distinct ids{each}, got {found[:10].tolist()}"
+            f"classes: expected {expected} distinct ids{detail}, got {names[:10].tolist()}"
         )
-    return found
+    return names

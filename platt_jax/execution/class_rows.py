@@ -71,28 +71,28 @@ class ClassRows(SegmentRows):
         offset: Column | None = None,
         pos_label: Any = None,
     ) -> None:
-        given, scores = scores, validation.scores_to_fit(scores)
+        raw_scores, scores = scores, validation.scores_to_fit(scores)
         _require_columns(scores)
-        if (doubt := validation.probabilities_for_scores(scores.T)) is not None:
-            Caller().warn_once(doubt)
+        if (warning := validation.probabilities_for_scores(scores.T)) is not None:
+            Caller().warn_once(warning)
         self._table, self._weights = scores, _weights(weights, scores)
         self._offset = validation.offset(offset, scores)
         self._labels = classes_of(classes, labels, scores.shape, pos_label)
-        require_class_order(given, self._labels.names, "scores")
+        require_class_order(raw_scores, self._labels.names, "scores")
         self._lay_out_classes(self._labels, scores.shape)
         self.dtype = scores.dtype
 
     def _lay_out_classes(self, found: Classes, shape: tuple[int, int]) -> None:
         """Sets the attributes that scores of this shape (N, C) have for these classes."""
         self.classes, self.multilabel, self._shape = found.names, found.multilabel, shape
-        self.keys, place = ascending(self.classes)
-        self._column = np.argsort(place)  # of each key
+        self.keys, positions = ascending(self.classes)
+        self._column = np.argsort(positions)  # of each key
         self._ordered = bool((self._column[1:] > self._column[:-1]).all())
-        each, number = shape
-        self._rows = self.length = number * each
+        rows, number = shape
+        self._rows = self.length = number * rows
         self.largest_first = np.arange(number)
-        self.sizes = np.full(number, each)
-        self._starts = each * np.arange(number)
+        self.sizes = np.full(number, rows)
+        self._starts = rows * np.arange(number)
 
     @property
     def has_offset(self) -> bool:
@@ -110,32 +110,32 @@ class ClassRows(SegmentRows):
 
     def all(self, part: slice, space: packing.Space) -> Columns:
         """See GroupedRows."""
-        each = len(self._table)
+        rows = len(self._table)
         first, last, _ = part.indices(self.length)
         pieces = [
             self._class_columns(
-                self._some(slice(place, place + 1)),
-                slice(max(first - place * each, 0), min(last - place * each, each)),
+                self._some(slice(index, index + 1)),
+                slice(max(first - index * rows, 0), min(last - index * rows, rows)),
             )
-            for place in range(first // each, -(-last // each))
+            for index in range(first // rows, -(-last // rows))
         ]
         columns = (None if x[0] is None else np.concatenate(x) for x in zip(*pieces, strict=True))
         return packing.flat(Columns(*columns), space)
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
         """See GroupedRows."""
-        some = slice(0, None, max(1, self.length // most))  # of the rows of each class
-        sample: NDArray[Any] = self._class_columns(self._some(slice(None)), some).weighted_scores()
+        part = slice(0, None, max(1, self.length // most))  # of the rows of each class
+        sample: NDArray[Any] = self._class_columns(self._some(slice(None)), part).weighted_scores()
         return sample
 
     def digest(self) -> bytes:
         """See GroupedRows."""
-        whole = hashlib.blake2b(str(self._table.shape).encode(), digest_size=16)
-        for place in range(len(self.keys)):
-            columns = self._class_columns(self._some(slice(place, place + 1)), slice(None))
+        hasher = hashlib.blake2b(str(self._table.shape).encode(), digest_size=16)
+        for index in range(len(self.keys)):
+            columns = self._class_columns(self._some(slice(index, index + 1)), slice(None))
             for column in columns:
-                whole.update(b"" if column is None else np.ascontiguousarray(column).data)
-        return whole.digest()
+                hasher.update(b"" if column is None else np.ascontiguousarray(column).data)
+        return hasher.digest()
 
     def pairs(self) -> RowArrays:
         """All pairs of a class and a row: the rows of the first class, and so on."""
@@ -166,9 +166,9 @@ class ClassRows(SegmentRows):
             return x[self._column] if np.shape(x)[:1] == self.keys.shape else x
 
         if isinstance(given, GaussianPrior):
-            several = np.ndim(given.mean) > 1, np.ndim(given.precision) > 2
+            per_class = np.ndim(given.mean) > 1, np.ndim(given.precision) > 2
             return GaussianPrior(
-                *(in_order(x) if many else x for x, many in zip(given, several, strict=True))
+                *(in_order(x) if varies else x for x, varies in zip(given, per_class, strict=True))
             )
         return tuple(map(in_order, given)) if isinstance(given, tuple) else given
 
@@ -218,9 +218,9 @@ class DeviceClassRows(DeviceGroupedRows, ClassRows):
         offset = validation.broadcast(offset, scores.shape, "offset")
         with jax.default_device(self.device):
             find = classes_there if accelerators.holds(labels) else classes_of
-            found = find(classes, labels, scores.shape, pos_label)
-            self._lay_out_classes(found, scores.shape)
-            by_key = partial(_by_key, scores, found.labels, offset, self._column)
+            parsed = find(classes, labels, scores.shape, pos_label)
+            self._lay_out_classes(parsed, scores.shape)
+            by_key = partial(_by_key, scores, parsed.labels, offset, self._column)
             table, y, o = run_programs(by_key, x64=True)
             rows = DeviceRows(table, y, weights, offset=o)
             self._columns = end_to_end(rows.columns)
@@ -254,8 +254,8 @@ def class_rows(
     pos_label: Any = None,
 ) -> ClassRows:
     """The ClassRows of these arrays; or those given as scores, beside which there is no array."""
-    others = dict(labels=labels, classes=classes, weights=weights, offset=offset)
-    return given_or_made(ClassRows, scores, others | {"pos_label": pos_label}, "labels")
+    arrays = dict(labels=labels, classes=classes, weights=weights, offset=offset)
+    return given_or_made(ClassRows, scores, arrays | {"pos_label": pos_label}, "labels")
 
 
 def _weights(weights: Column, scores: NDArray[Any]) -> NDArray[Any] | None:

@@ -76,12 +76,12 @@ class DenseRows:
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some problems, or a part of one problem's, with the space's length."""
-        which: Any = problems
+        index: Any = problems
         if len(self.batch) != 1:
             numbers = np.arange(problems.start, problems.stop)
-            which = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()
-        mine = jax.tree.map(lambda x: x[..., part][which].reshape(-1), self._columns)
-        return packing.flat(mine, space)
+            index = np.unravel_index(numbers, self.batch or (1,)) if self.batch else ()
+        columns = jax.tree.map(lambda x: x[..., part][index].reshape(-1), self._columns)
+        return packing.flat(columns, space)
 
 
 class DeviceDenseRows(DeviceGroupedRows):
@@ -96,10 +96,10 @@ class DeviceDenseRows(DeviceGroupedRows):
             rows = DeviceRows(scores, labels, weights, offset=offset)
             self._columns = end_to_end(rows.columns)
         self._batch, self.dtype, self.length = rows.batch, rows.dtype, scores.size
-        each = scores.shape[-1]
-        self.sizes = np.full(math.prod(rows.batch), each)
+        row_count = scores.shape[-1]
+        self.sizes = np.full(math.prod(rows.batch), row_count)
         self.largest_first = np.arange(len(self.sizes))
-        self._starts = each * self.largest_first
+        self._starts = row_count * self.largest_first
 
     @property
     def batch(self) -> tuple[int, ...]:

@@ -62,9 +62,9 @@ def group_ids(segments: Column, length: int) -> DeviceGroups:
             raise validation.segment_codes_error(name, segments)
         _require_length(len(segments), length)
         return _grouped(segments)
-    read = ids.read(segments)
-    _require_length(ids.length(read), length)
-    numbered = factorize(read)
+    row_ids = ids.read(segments)
+    _require_length(ids.length(row_ids), length)
+    numbered = factorize(row_ids)
     groups = _grouped(numbered.of(slice(None)))
     return groups._replace(keys=numbered.named(groups.keys))
 
@@ -95,7 +95,7 @@ def _group(numbers: Any) -> DeviceGroups:
     )
     count = int(jax.device_get(among))
     first, distinct = _firsts(codes, number, most=shapes.few_lengths(count, _STEP_OF_KEYS))
-    firsts, found = (x[:count] for x in jax.device_get((first, distinct)))
+    firsts, key_offsets = (x[:count] for x in jax.device_get((first, distinct)))
     sizes = np.diff(firsts, append=length)
     largest_first = planning.largest_first(sizes)
     sizes = sizes[largest_first]
@@ -103,7 +103,7 @@ def _group(numbers: Any) -> DeviceGroups:
     to = np.zeros(first.shape, first.dtype)
     to[largest_first] = starts
     # The sum is modulo the size of the type, as the codes are.
-    keys = found.astype(low.dtype) + low
+    keys = key_offsets.astype(low.dtype) + low
     places = order, number, first, to
     return DeviceGroups(keys, length, padded, largest_first, sizes, starts, places)
 
@@ -185,9 +185,9 @@ def _laid_out(
         to: the first place of each distinct code in the layout.
         length: the number of rows, without those added.
     """
-    there = _layout_places(number, first, to, length)
+    places = _layout_places(number, first, to, length)
     source = jnp.arange(len(number), dtype=number.dtype) if order is None else order
-    row = jnp.zeros_like(there).at[there].set(source, unique_indices=True)
+    row = jnp.zeros_like(places).at[places].set(source, unique_indices=True)
     laid: Columns = jax.tree.map(lambda x: jnp.pad(x[row], (0, room())), rows)
     return laid
 
@@ -212,8 +212,8 @@ def _layout_places(
     number: jax.Array, first: jax.Array, to: jax.Array, length: jax.Array
 ) -> jax.Array:
     """The place in the layout of each place of the ascending codes; see `_laid_out`."""
-    place = jnp.arange(len(number), dtype=number.dtype)
-    return jnp.where(place < length.astype(number.dtype), (to - first)[number] + place, place)
+    index = jnp.arange(len(number), dtype=number.dtype)
+    return jnp.where(index < length.astype(number.dtype), (to - first)[number] + index, index)
 
 
 def room() -> int:

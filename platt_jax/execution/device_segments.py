@@ -83,8 +83,8 @@ class DeviceGroupedRows:
     def all(self, part: slice, space: packing.Space) -> Columns:
         """See `GroupedRows`; arrays on the device."""
         with jax.enable_x64(True):
-            some: Columns = _slice(self._columns, np.int64(part.start or 0), length=space.length)
-        return some
+            rows: Columns = _slice(self._columns, np.int64(part.start or 0), length=space.length)
+        return rows
 
     def padded(self, some: Ints, width: int) -> tuple[Columns, jax.Array]:
         """Rows of segments at these places, (k, width), and which are no padding.
@@ -105,17 +105,17 @@ class DeviceGroupedRows:
                 numbers (N,) of the rows' segments.
             numbers: (K,) each, of the segments in the order of the layout.
         """
-        each = list(map(np.float64, numbers))
-        work = partial(_other_columns, self._columns, self._starts, each, function=function)
-        other = copy.copy(self)
-        other._columns, other.dtype = run_programs(work, x64=True), np.dtype(np.float64)
-        return other
+        values = list(map(np.float64, numbers))
+        work = partial(_other_columns, self._columns, self._starts, values, function=function)
+        clone = copy.copy(self)
+        clone._columns, clone.dtype = run_programs(work, x64=True), np.dtype(np.float64)
+        return clone
 
     def as_one(self) -> Self:
         """All rows as one segment, for `map`."""
-        other = copy.copy(self)
-        other.sizes, other._starts = np.array([self.length]), np.zeros(1, np.int64)
-        return other
+        clone = copy.copy(self)
+        clone.sizes, clone._starts = np.array([self.length]), np.zeros(1, np.int64)
+        return clone
 
     def by_size(
         self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None
@@ -131,9 +131,9 @@ class DeviceGroupedRows:
         Yields:
             The numbers of segments, counted among `some`, and their results as NumPy arrays.
         """
-        for which, _, made in self._by_size(function, *numbers, some=some):
+        for which, _, results in self._by_size(function, *numbers, some=some):
             cut = itemgetter(slice(len(which)))
-            yield which, jax.tree.map(cut, jax.device_get(made))
+            yield which, jax.tree.map(cut, jax.device_get(results))
 
     def by_row(self, function: Callable[..., Any], *numbers: Any) -> Any:
         """Results for each row, arrays of the layout's length on the device.
@@ -142,12 +142,12 @@ class DeviceGroupedRows:
             function: as in `by_size`, but for its results (k, width).
             numbers: as in `by_size`, of all segments.
         """
-        whole, length = None, padded_length(self.length)
-        for which, padded, made in self._by_size(function, *numbers):
+        flat, length = None, padded_length(self.length)
+        for which, padded, block in self._by_size(function, *numbers):
             repeated = np.arange(len(padded)) >= len(which)
-            own = self._starts[padded], np.where(repeated, 0, self.sizes[padded])
-            whole = run_programs(partial(_placed, whole, made, *own, length=length), x64=True)
-        return whole
+            ranges = self._starts[padded], np.where(repeated, 0, self.sizes[padded])
+            flat = run_programs(partial(_placed, flat, block, *ranges, length=length), x64=True)
+        return flat
 
     def _by_size(
         self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None
@@ -156,11 +156,11 @@ class DeviceGroupedRows:
         some = np.arange(len(self.sizes)) if some is None else some
         for which, width in similar(self.sizes[some], _AT_ONCE):
             # One program serves several numbers of segments.
-            more = shapes.few_lengths(len(which), 1) - len(which)
-            padded = np.append(which, np.full(more, which[-1]))
+            extra = shapes.few_lengths(len(which), 1) - len(which)
+            padded = np.append(which, np.full(extra, which[-1]))
             rows = self._columns, self._starts[some[padded]], self.sizes[some[padded]]
-            own = [np.asarray(x)[padded] for x in numbers]
-            work = partial(_of_padded, *rows, own, width=width, function=function)
+            values = [np.asarray(x)[padded] for x in numbers]
+            work = partial(_of_padded, *rows, values, width=width, function=function)
             yield which, some[padded], run_programs(work, x64=True)
 
     def map(self, function: Callable[..., Any], *numbers: Any, some: Ints | None = None) -> Any:
@@ -175,20 +175,20 @@ class DeviceGroupedRows:
 
     def digest(self) -> bytes:
         """See `GroupedRows`."""
-        whole = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
+        hasher = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
         for column in jax.tree.leaves(jax.device_get(self._columns)):
-            whole.update(column[: self.length].data)
-        return whole.digest()
+            hasher.update(column[: self.length].data)
+        return hasher.digest()
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
         """See `GroupedRows`."""
-        some: Columns = jax.device_get(self._every(_sample, most))
-        return some.weighted_scores()
+        sample: Columns = jax.device_get(self._every(_sample, most))
+        return sample.weighted_scores()
 
     def quartiles(self, most: int) -> NDArray[np.float64]:
         """The quartiles and the standard deviation of about `most` scores, (4,)."""
-        found: NDArray[np.float64] = jax.device_get(self._every(_quartiles, most))
-        return found
+        quartiles: NDArray[np.float64] = jax.device_get(self._every(_quartiles, most))
+        return quartiles
 
     def _every(self, program: Any, most: int) -> Any:
         """The result of a program of about `most` rows without labels, evenly from all."""
@@ -208,37 +208,37 @@ class DeviceGroupedRows:
         """
         options = validation.options(context.options).with_tol(self.dtype)
         loss = self.length <= shapes.sizes().problem_rows
-        left = packing.rows_left(np.int64(self.length), padded_length(self.length), np)
+        rows_left = packing.rows_left(np.int64(self.length), padded_length(self.length), np)
         given = jax.tree.map(lambda x: x[None], given)
 
         def fit() -> Fit:
-            made = _fit_as_one(self._columns, left, given, options=options, loss=loss)
-            found: Fit = accelerators.fetched_together(made)
-            return found
+            device_fit = _fit_as_one(self._columns, rows_left, given, options=options, loss=loss)
+            host_fit: Fit = accelerators.fetched_together(device_fit)
+            return host_fit
 
         with memory_errors(), reporting(np.array([self.length]), context.stage) as advance:
             fit_of_all = run_programs(fit, x64=self.dtype == np.float64)
             advance(1)
-        one: Fit = jax.tree.map(lambda x: x[0, 0, ...], fit_of_all)
-        return one
+        result: Fit = jax.tree.map(lambda x: x[0, 0, ...], fit_of_all)
+        return result
 
 
 def end_to_end(columns: Columns) -> Columns:
     """Columns (K, N), as `DeviceGroupedRows` has them."""
     number = columns.scores.size
-    more = padded_length(number) - number
-    work = partial(_end_to_end, columns, more=more + room())
-    made: Columns = run_programs(work, x64=True)
-    return made
+    padding = padded_length(number) - number
+    work = partial(_end_to_end, columns, more=padding + room())
+    flat: Columns = run_programs(work, x64=True)
+    return flat
 
 
 def _pad(
     columns: Columns, starts: jax.Array, sizes: jax.Array, width: int
 ) -> tuple[Columns, jax.Array]:
-    place = jnp.arange(width)[None]
-    row = starts[:, None] + jnp.minimum(place, sizes[:, None] - 1)
+    column = jnp.arange(width)[None]
+    row = starts[:, None] + jnp.minimum(column, sizes[:, None] - 1)
     padded: Columns = jax.tree.map(lambda x: x[row], columns)
-    return padded, place < sizes[:, None]
+    return padded, column < sizes[:, None]
 
 
 _padded = xla.jit(_pad, static_argnames=("width",))
@@ -264,9 +264,9 @@ def _placed(whole: Any, made: Any, starts: jax.Array, sizes: jax.Array, length: 
         whole = jax.tree.map(lambda x: jnp.zeros(length, x.dtype), made)
 
     def place(flat: jax.Array, padded: jax.Array) -> jax.Array:
-        own = jnp.arange(padded.shape[1])[None]
+        column = jnp.arange(padded.shape[1])[None]
         none = length + jnp.arange(padded.size).reshape(padded.shape)
-        row = jnp.where(own < sizes[:, None], starts[:, None] + own, none)
+        row = jnp.where(column < sizes[:, None], starts[:, None] + column, none)
         return flat.at[row].set(padded, mode="drop", unique_indices=True)
 
     return jax.tree.map(place, whole, made)
@@ -291,8 +291,8 @@ def _other_columns(
 
 def wide(rows: Columns) -> Columns:
     """The columns in float64, but for the labels."""
-    scores, labels, *others = rows
-    f, w, o = (x if x is None else x.astype(np.float64) for x in (scores, *others))
+    scores, labels, *weight_columns = rows
+    f, w, o = (x if x is None else x.astype(np.float64) for x in (scores, *weight_columns))
     return Columns(f, labels, w, o)
 
 
@@ -304,8 +304,8 @@ def _end_to_end(columns: Columns, more: int) -> Columns:
 
 @partial(xla.jit, static_argnames=("length",))
 def _slice(rows: Columns, first: jax.Array, length: int) -> Columns:
-    some: Columns = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, length), rows)
-    return some
+    block: Columns = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, first, length), rows)
+    return block
 
 
 @partial(xla.jit, static_argnames=("options", "loss"), wide=True)
@@ -325,11 +325,11 @@ def _quartiles(rows: Columns, length: int, step: int) -> jax.Array:
     if offset is not None:
         weights = jnp.where(jnp.isfinite(offset), weights, 0)
     scores, weights = (x[:length:step].astype(np.float64) for x in (scores, weights))
-    found: jax.Array = statistics.quartiles(scores, weights, jnp)
-    return found
+    quartiles: jax.Array = statistics.quartiles(scores, weights, jnp)
+    return quartiles
 
 
 @partial(xla.jit, static_argnames=("length", "step"))
 def _sample(rows: Columns, length: int, step: int) -> Columns:
-    some: Columns = jax.tree.map(lambda x: x[:length:step], rows)
-    return some
+    sample: Columns = jax.tree.map(lambda x: x[:length:step], rows)
+    return sample

@@ -84,8 +84,8 @@ def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]
         share = int(np.sum(sizes[first:])) // number  # so that there is work for all devices
         most = min(most, max((x for x in chunk_rows if x <= share), default=1))
         chunks = planning.chunks(sizes, first, max(most, chunk_rows[0]), tile_shapes)
-        for _, some in groupby(chunks, key=lambda chunk: chunk[2:]):
-            yield from together(some, number)
+        for _, batch in groupby(chunks, key=lambda chunk: chunk[2:]):
+            yield from together(batch, number)
 
     return alike
 
@@ -93,8 +93,8 @@ def cut(mesh: Mesh) -> Callable[[NDArray[Any], int, int], Iterator[list[Chunk]]]
 def together(items: Iterable[Item], number: int) -> Iterator[list[Item]]:
     """Lists of `number` items each; the last may be shorter."""
     items = iter(items)
-    while some := list(islice(items, number)):
-        yield some
+    while batch := list(islice(items, number)):
+        yield batch
 
 
 def solve_chunks(
@@ -126,15 +126,15 @@ def solve_chunks(
         where: Any = chunk.row_map()  # a GatherMap where rows are shared
         number = mesh.shape[ROWS]
         shares += [(rows, where)] if number == 1 else _split(rows, where, chunk, number)
-        mine = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
-        on_grids.append(chunk.on_grid(mine))
+        inputs = jax.tree.map(lambda leaf, chunk=chunk: leaf[chunk.problems], given)
+        on_grids.append(chunk.on_grid(inputs))
     columns, where = _put(mesh, shares)
     given = jax.tree.map(lambda *parts: np.concatenate(parts), *on_grids)
     given = jax.device_put(given, NamedSharding(mesh, OVER_PROBLEMS))
     with _one_at_a_time if mesh.shape[ROWS] > 1 else nullcontext():
-        made = jax.device_get(program(columns, where, given))
+        results = jax.device_get(program(columns, where, given))
     grids = (
-        jax.tree.map(lambda x, i=i, chunk=chunk: x[i * chunk.groups :][: chunk.groups], made)
+        jax.tree.map(lambda x, i=i, chunk=chunk: x[i * chunk.groups :][: chunk.groups], results)
         for i, chunk in enumerate(chunks)
     )
     parts = [chunk.off_grid(grid) for grid, chunk in zip(grids, chunks, strict=True)]
@@ -163,17 +163,17 @@ def _split(rows: Columns, where: GatherMap, chunk: Chunk, number: int) -> list[_
     their tile rows.
     """
     tile_rows, tile = len(where.segment_ids), chunk.tile_shape
-    each = -(-tile_rows // number)
+    per_share = -(-tile_rows // number)
     # The first tile row of a share, and of the next, may begin in the middle of a group.
     overlap = 0 if tile.group == 1 else 2 * shapes.MAX_SIDE_BY_SIDE * tile.group
     room = len(rows.scores)
-    length = min(each * tile.rows + overlap + tile.block, room)
+    length = min(per_share * tile.rows + overlap + tile.block, room)
     shares: list[_Share] = []
-    for first in range(0, number * each, each):
-        mine = slice(first, first + each)
-        left = _lengthened(where.left[mine], each, 0)
-        start = _lengthened(where.start[mine], each, 0)
-        segment_ids = _lengthened(where.segment_ids[mine], each, chunk.groups - 1)
+    for first in range(0, number * per_share, per_share):
+        share_tiles = slice(first, first + per_share)
+        left = _lengthened(where.left[share_tiles], per_share, 0)
+        start = _lengthened(where.start[share_tiles], per_share, 0)
+        segment_ids = _lengthened(where.segment_ids[share_tiles], per_share, chunk.groups - 1)
         begin = min(int(start[left > 0].min(initial=room)), room - length)
         tiles_per_group = np.bincount(segment_ids, minlength=chunk.groups).astype(np.int32)
         columns = jax.tree.map(itemgetter(slice(begin, begin + length)), rows)
@@ -193,7 +193,7 @@ def _put(mesh: Mesh, parts: list[Any]) -> Any:
 
     def place(*leaves: NDArray[Any]) -> jax.Array:
         shape = len(leaves) * len(leaves[0]), *leaves[0].shape[1:]
-        there = [jax.device_put(x, device) for x, device in zip(leaves, devices, strict=True)]
-        return jax.make_array_from_single_device_arrays(shape, sharding, there)
+        placed = [jax.device_put(x, device) for x, device in zip(leaves, devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(shape, sharding, placed)
 
     return jax.tree.map(place, *parts)

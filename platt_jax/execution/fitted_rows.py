@@ -62,21 +62,21 @@ def flat_fit(fit: Fit) -> Fit:
 
 def fit_of_all(fit: Fit) -> Fit:
     """The fit that all segments share, as one problem."""
-    one: Fit = jax.tree.map(lambda x: np.asarray(x)[:1], fit)
-    return replace(one, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
+    shared: Fit = jax.tree.map(lambda x: np.asarray(x)[:1], fit)
+    return replace(shared, n_pos=np.nansum(fit.n_pos)[None], n_neg=np.nansum(fit.n_neg)[None])
 
 
 def require_fitted_counts(fit: Fit, row_counts: Iterable[Any]) -> None:
     """Refuses rows with other numbers (K,) of positive and negative ones than the fitted rows."""
-    for name, found in zip(("n_pos", "n_neg"), row_counts, strict=True):
+    for name, counts in zip(("n_pos", "n_neg"), row_counts, strict=True):
         fitted = np.asarray(getattr(fit, name))
         tolerance = float(np.sqrt(np.finfo(fitted.dtype).eps))
-        same = np.isclose(found, fitted, rtol=tolerance, atol=0, equal_nan=True)
-        if not same.all():
-            i = np.argmin(same)
+        equal = np.isclose(counts, fitted, rtol=tolerance, atol=0, equal_nan=True)
+        if not equal.all():
+            i = np.argmin(equal)
             raise ValueError(
                 f"scores, labels, weights: expected the rows that were fitted, with {name} = "
-                f"{fitted[i]:g}, got {name} = {found[i]:g}"
+                f"{fitted[i]:g}, got {name} = {counts[i]:g}"
             )
 
 
@@ -99,8 +99,8 @@ def rows_of_classes(
     validation.require_each(scores, labels=labels)
     number = len(calibrator.classes)
     require_class_order(scores, calibrator.classes, "scores")
-    there = accelerators.holds(scores)
-    scores = accelerators.taken(scores) if there else validation.scores_to_fit(scores)
+    on_device = accelerators.holds(scores)
+    scores = accelerators.taken(scores) if on_device else validation.scores_to_fit(scores)
     if scores.ndim != 2 or scores.shape[1] != number:
         raise ValueError(
             f"scores: expected shape (N, {number}), a column per class, got {scores.shape}"

@@ -33,13 +33,13 @@ def problem_inputs(
         prior = GaussianPrior(*(validation.array(_fetched(leaf), "prior") for leaf in prior))
     if isinstance(start, tuple):
         start = tuple(map(_fetched, start))
-    own = None
+    centered = None
     if validation.prior(prior, batch, dtype) is not None:
-        own = CenteredPrior.of(_flat(prior, batch), dtype)
+        centered = CenteredPrior.of(_flat(prior, batch), dtype)
     pair: Any = validation.start(start, batch, dtype)  # NumPy arrays here, JAX arrays where traced
     if pair is not None:
         pair = pair[0].reshape(-1), pair[1].reshape(-1)
-    return ProblemInputs(own, pair)
+    return ProblemInputs(centered, pair)
 
 
 def _flat(prior: Any, batch: tuple[int, ...]) -> GaussianPrior:

@@ -70,8 +70,8 @@ class GroupedRows:
                 rows = jax.tree.map(itemgetter(piece), columns)
                 scores = packing.bad_labels_as_nan(rows.scores, rows.labels)
                 rows = rows._replace(scores=scores)
-                for into, x in zip(*map(jax.tree.leaves, (self._columns, rows)), strict=True):
-                    into[positions] = x
+                for target, x in zip(*map(jax.tree.leaves, (self._columns, rows)), strict=True):
+                    target[positions] = x
 
         next_positions = accumulate(counts, initial=first)
         list(ordered_map(place, zip(stretches, next_positions, strict=False)))
@@ -99,10 +99,10 @@ class GroupedRows:
     def _fill_gaps(self) -> None:
         ends = self._starts + self.sizes
         gaps = np.flatnonzero(self._starts[1:] > ends[:-1])
-        scores, *others = jax.tree.leaves(self._columns)
+        scores, *columns = jax.tree.leaves(self._columns)
         for first, last in zip(ends[gaps], self._starts[gaps + 1], strict=True):
             scores[first:last] = np.nan
-            for column in others:
+            for column in columns:
                 column[first:last] = 0
 
     def all(self, part: slice, space: packing.Space) -> Columns:
@@ -111,8 +111,8 @@ class GroupedRows:
         What follows the part is undefined.
         """
         first = part.start or 0
-        some: Columns = jax.tree.map(itemgetter(slice(first, first + space.length)), self._columns)
-        return some
+        block: Columns = jax.tree.map(itemgetter(slice(first, first + space.length)), self._columns)
+        return block
 
     @property
     def has_offset(self) -> bool:
@@ -121,18 +121,18 @@ class GroupedRows:
 
     def digest(self) -> bytes:
         """A hash of all rows, which changes with their values and their order."""
-        whole = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
+        hasher = hashlib.blake2b(self.sizes.tobytes(), digest_size=16)
         for column in jax.tree.leaves(self._columns):
-            whole.update(column[: self.length].data)
-        return whole.digest()
+            hasher.update(column[: self.length].data)
+        return hasher.digest()
 
     def sampled_scores(self, most: int) -> NDArray[Any]:
         """Scores and weights of about `most` rows, evenly from all rows, or of all: (n, 2).
 
         Gaps are included, with scores that are NaN.
         """
-        some = slice(0, self.length, max(1, self.length // most))
-        sample: NDArray[Any] = jax.tree.map(lambda x: x[some], self._columns).weighted_scores()
+        part = slice(0, self.length, max(1, self.length // most))
+        sample: NDArray[Any] = jax.tree.map(lambda x: x[part], self._columns).weighted_scores()
         return sample
 
     def take(self, problems: slice, part: slice, space: packing.Space) -> Columns:

@@ -48,8 +48,8 @@ class DeviceRows:
         coded = not accelerators.holds(labels)
         if coded:
             named = pos_label is not None
-            read = labels_by_name(labels, pos_label, scores.ndim) if named else None
-            labels = validation.labels(labels) if read is None else read
+            codes = labels_by_name(labels, pos_label, scores.ndim) if named else None
+            labels = validation.labels(labels) if codes is None else codes
         elif pos_label is not None:
             raise ValueError(
                 "pos_label: expected None for labels on a device: "
@@ -106,16 +106,16 @@ class DeviceRows:
         ):
             fit = jax.block_until_ready(run_programs(work, x64=self.dtype == np.float64))
             advance(problems)
-        found: Fit = accelerators.results(fit, self.dtype)
-        return found
+        result: Fit = accelerators.results(fit, self.dtype)
+        return result
 
 
 def only_device(scores: jax.Array) -> jax.Device:
     """The device of the scores; refuses those on several."""
-    device, *others = accelerators.devices(scores)
-    if others:
+    device, *other_devices = accelerators.devices(scores)
+    if other_devices:
         raise ValueError(
-            f"scores: expected an array on one device, got one on {1 + len(others)}; "
+            f"scores: expected an array on one device, got one on {1 + len(other_devices)}; "
             "pass np.asarray(scores), and the devices as mesh"
         )
     return device
@@ -166,11 +166,11 @@ def _floating(scores: jax.Array) -> np.dtype[Any]:
 @partial(xla.jit, static_argnames=("length",))
 def _longer(columns: Columns, length: int) -> Columns:
     """The columns (N,) with valid rows added, whose scores are NaN."""
-    scores, *others = columns
+    scores, *more_columns = columns
     add = (0, length - len(scores))
     # The last label is in the coding of the others.
-    others = [None if x is None else jnp.pad(x, add, mode="edge") for x in others]
-    return Columns(jnp.pad(scores, add, constant_values=np.nan), *others)
+    more_columns = [None if x is None else jnp.pad(x, add, mode="edge") for x in more_columns]
+    return Columns(jnp.pad(scores, add, constant_values=np.nan), *more_columns)
 
 
 class _Facts(NamedTuple):
@@ -193,8 +193,8 @@ def _checked(
 
     Columns may be missing, but without labels or weights there can be no scores.
     """
-    labels, odd, found = _facts(columns, coded=coded)
-    facts = _Facts(*jax.device_get(found).tolist())
+    labels, odd, numbers = _facts(columns, coded=coded)
+    facts = _Facts(*jax.device_get(numbers).tolist())
     if not facts.known:
         odd = jax.device_get(odd).item()
         raise validation.odd_label_error(odd, facts.minus, class_advice=class_advice)
@@ -232,9 +232,9 @@ def _coded(labels: jax.Array, coded: bool) -> tuple[jax.Array, jax.Array, _Facts
     )
     minus = jnp.any(labels == -one) if signed else jnp.zeros((), bool)
     positive = labels == one
-    known = positive | (labels == (jnp.where(minus, -one, zero) if signed else zero))
+    in_coding = positive | (labels == (jnp.where(minus, -one, zero) if signed else zero))
     bad = labels == validation.BAD_LABEL if coded else ~jnp.isfinite(labels)
-    known |= bad
+    in_coding |= bad
     as_int8 = jnp.where(bad, jnp.int8(validation.BAD_LABEL), positive.astype(jnp.int8))
-    odd = jnp.max(jnp.where(known, zero, labels))
-    return as_int8, odd, _Facts(jnp.all(known), minus, jnp.any(bad))
+    odd = jnp.max(jnp.where(in_coding, zero, labels))
+    return as_int8, odd, _Facts(jnp.all(in_coding), minus, jnp.any(bad))

@@ -41,8 +41,8 @@ def run_oversized(
     take = partial(problems.take, slice(i, i + 1))
     with memory_errors():
         rows = _blocks(problems.sizes[i], take, problems.reread, mesh)
-        made = task.on_host(rows, given, options)
-    return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(made))
+        results = task.on_host(rows, given, options)
+    return jax.tree.map(lambda x: np.asarray(x)[None], accelerators.fetched(results))
 
 
 def _blocks(
@@ -53,13 +53,13 @@ def _blocks(
 ) -> Blocks:
     """The rows of an oversized problem."""
     parts: list[Any] = block_slices(size, 1 if mesh is None else mesh.size)
-    read: Callable[..., Block] = partial(read_block, take, reused=reread)
+    reader: Callable[..., Block] = partial(read_block, take, reused=reread)
     if mesh is not None:
         parts = list(devices.together(parts, mesh.size))
-        read = partial(devices.put_blocks, mesh, partial(read_block, take))
+        reader = partial(devices.put_blocks, mesh, partial(read_block, take))
     if reread:
-        return Blocks(source=parts, read=read, mesh=mesh)
-    blocks = list(ordered_map(lambda part: jax.device_put(read(part)), parts))
+        return Blocks(source=parts, read=reader, mesh=mesh)
+    blocks = list(ordered_map(lambda part: jax.device_put(reader(part)), parts))
     return Blocks(source=blocks, mesh=mesh)
 
 

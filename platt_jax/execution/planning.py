@@ -96,12 +96,12 @@ class Chunk(NamedTuple):
         # Rows of each group's problems before its first tile row, and before each tile row, if all
         # groups were one: 32 bits hold them, and repeats are faster than a gather by tile row.
         offset = (block * groups.starts).astype(np.int32)[:, None]
-        before = block * np.arange(used, dtype=np.int32)[:, None]
+        rows_before = block * np.arange(used, dtype=np.int32)[:, None]
         start, left = np.zeros((2, tile_rows, self.tile_shape.group), np.int32)
-        taken = slice(len(counts))
-        np.subtract(np.repeat(size[taken] + offset, counts, axis=0), before, out=left[:used])
+        in_use = slice(len(counts))
+        np.subtract(np.repeat(size[in_use] + offset, counts, axis=0), rows_before, out=left[:used])
         np.maximum(left, 0, out=left)
-        np.add(np.repeat(first[taken] - offset, counts, axis=0), before, out=start[:used])
+        np.add(np.repeat(first[in_use] - offset, counts, axis=0), rows_before, out=start[:used])
         start *= left > 0
         return GatherMap(segment_ids, start, left, tiles_per_group)
 
@@ -121,9 +121,9 @@ def largest_first(sizes: NDArray[Any]) -> NDArray[Any]:
     # not count all rows in the smallest.
     tops = (most + 1, *(tile_shape.above for tile_shape in shapes.TILE_SHAPES))
     for tile_shape, top in zip(reversed(shapes.TILE_SHAPES), tops[-2::-1], strict=True):
-        more = sizes > tile_shape.above
-        beyond = np.minimum(sizes[more], top) - tile_shape.above
-        height[more] = height.max(initial=0) + -(-beyond // tile_shape.block)
+        larger = sizes > tile_shape.above
+        beyond = np.minimum(sizes[larger], top) - tile_shape.above
+        height[larger] = height.max(initial=0) + -(-beyond // tile_shape.block)
     order = np.argsort(~height, kind="stable")
     side_by_side = order[np.sum(sizes > shapes.MAX_SIDE_BY_SIDE) :]
     even = len(side_by_side) // _SORTED_TOGETHER * _SORTED_TOGETHER
@@ -150,20 +150,20 @@ def chunks(
     current device's. With `alike` all chunks of a tile shape have so many rows, unless a single
     problem needs more, and as many groups as may be in use.
     """
-    here = shapes.sizes()
-    most, tile_shapes = most or here.chunk_rows[-1], tile_shapes or here.tile_shapes
-    limits = (here.problem_rows, *(tile_shape.above for tile_shape in tile_shapes))
+    capacity = shapes.sizes()
+    most, tile_shapes = most or capacity.chunk_rows[-1], tile_shapes or capacity.tile_shapes
+    limits = (capacity.problem_rows, *(tile_shape.above for tile_shape in tile_shapes))
     bounds = [int(np.sum(sizes > above)) for above in limits]
     bounds[-1] = len(sizes)
     for tile_shape, begin, last in zip(tile_shapes, bounds[:-1], bounds[1:], strict=True):
         if first < last:
-            allowed = _up_to(min(most, tile_shape.most or most), here.chunk_rows)
+            allowed = _up_to(min(most, tile_shape.most or most), capacity.chunk_rows)
             shape = _shape(sizes[begin:last], tile_shape, allowed)
             if alike is not None:
                 rows = _up_to(max(min(alike, most), allowed[0]), allowed)[-1]
                 shape = _ChunkShape(rows, max(1, tile_shape.above // tile_shape.block), rows)
         while first < last:
-            chunk = _next_chunk(sizes[:last], first, tile_shape, shape, here.chunk_rows)
+            chunk = _next_chunk(sizes[:last], first, tile_shape, shape, capacity.chunk_rows)
             yield chunk
             first = chunk.problems.stop
 
@@ -200,11 +200,11 @@ def _shape(sizes: NDArray[Any], tile_shape: TileShape, allowed: tuple[int, ...])
         rows = _bucket(filled, allowed)
         return _ChunkShape(rows, tile_shape.min_tiles_per_group, min(filled, rows))
     rows = _bucket(tile_rows * tile_shape.rows, allowed)
-    in_a_chunk = rows // tile_shape.rows
+    chunk_tiles = rows // tile_shape.rows
 
     def fits(min_tiles: int) -> bool:
-        if tile_rows <= in_a_chunk:
-            return min_tiles * groups <= in_a_chunk
+        if tile_rows <= chunk_tiles:
+            return min_tiles * groups <= chunk_tiles
         # Small problems leave tile rows empty, but no more than a fifth of all.
         needed: int = np.sum(np.maximum(tiles_per_group, min_tiles))
         return needed <= 1.25 * tile_rows
@@ -245,9 +245,9 @@ def _next_chunk(
     min_tiles = 1 if tiles_per_group[0] == 1 and len(tiles_per_group) > _MANY else shape.min_tiles
     ends = np.cumsum(tiles_per_group) * tile_shape.rows
     fitting = int(np.searchsorted(ends, shape.filled, side="right"))
-    taken = max(1, min(fitting, shape.rows // tile_shape.rows // min_tiles))
-    rows = next(rows for rows in (shape.rows, *chunk_rows) if rows >= ends[taken - 1])
-    last = min(first + taken * tile_shape.group, len(sizes))
+    group_count = max(1, min(fitting, shape.rows // tile_shape.rows // min_tiles))
+    rows = next(rows for rows in (shape.rows, *chunk_rows) if rows >= ends[group_count - 1])
+    last = min(first + group_count * tile_shape.group, len(sizes))
     return Chunk(
         slice(first, last),
         sizes[first:last],

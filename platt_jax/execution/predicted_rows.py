@@ -22,9 +22,9 @@ from platt_jax.results.segment_calibrator import SegmentCalibrator, parameters
 
 def are_there(calibrator: SegmentCalibrator, scores: Column) -> bool:
     """Whether scores or `SegmentRows` are on a device, where the calibrator can predict them."""
-    held = isinstance(scores, SegmentRows)
-    there = scores.device is not None if held else accelerators.holds(scores)
-    return there and calibrator.curves is None
+    is_rows = isinstance(scores, SegmentRows)
+    on_device = scores.device is not None if is_rows else accelerators.holds(scores)
+    return on_device and calibrator.curves is None
 
 
 def unlabelled_rows(
@@ -38,14 +38,14 @@ def unlabelled_rows(
     """Rows on a device whose labels are not used; one id may serve all."""
     if isinstance(scores, SegmentRows):
         validation.require_none_beside(scores, **{segments_name: segments, "weights": weights})
-        there: Any = scores
-        there.require_without(*without)
+        rows: Any = scores
+        rows.require_without(*without)
         return scores
     validation.require_each(scores, name, **{segments_name: segments})
     validation.require_flat(scores, name)
-    one = not accelerators.holds(segments) and np.ndim(segments) == 0
-    each = np.full(len(scores), segments) if one else segments
-    return DeviceSegmentRows(scores, False, each, weights, doubt=False)
+    is_scalar = not accelerators.holds(segments) and np.ndim(segments) == 0
+    row_segments = np.full(len(scores), segments) if is_scalar else segments
+    return DeviceSegmentRows(scores, False, row_segments, weights, doubt=False)
 
 
 def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:
@@ -53,25 +53,25 @@ def with_predictions(rows: SegmentRows, calibrator: SegmentCalibrator) -> Any:
 
     A score is NaN where a label is bad or the offset is not finite.
     """
-    there: Any = rows
-    return there.with_columns(_predicted, *parameters_of(rows, calibrator).T)
+    device_rows: Any = rows
+    return device_rows.with_columns(_predicted, *parameters_of(rows, calibrator).T)
 
 
 def parameters_of(rows: SegmentRows, calibrator: SegmentCalibrator) -> NDArray[np.float64]:
     """(K, P) as by `parameters`, of the segments of the rows in the order of the layout."""
-    place = places(rows, calibrator)
-    curves = parameters(calibrator)[place]
-    if calibrator.by_level is not None and (new := place < 0).any():
+    positions = places(rows, calibrator)
+    curves = parameters(calibrator)[positions]
+    if calibrator.by_level is not None and (unseen := positions < 0).any():
         keys = rows.keys[rows.largest_first]
-        curves[new] = normal_parameters(*calibrator.by_level.curves(keys[new]))
+        curves[unseen] = normal_parameters(*calibrator.by_level.curves(keys[unseen]))
     return curves
 
 
 def places(rows: SegmentRows, calibrator: SegmentCalibrator) -> NDArray[Any]:
     """(K,) places among the calibrator's segments, -1 for others, in the order of the layout."""
     keys = rows.keys[rows.largest_first]
-    found: NDArray[Any] = get_indexer(calibrator.keys, split_columns(keys), "segments")
-    return found
+    positions: NDArray[Any] = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    return positions
 
 
 def _predicted(rows: Columns, numbers: list[jax.Array]) -> Columns:

@@ -102,44 +102,44 @@ def fit_replicates(
             rows = _lengthened(rows, length=chunk.capacity)
         starts = groups.starts[problem - problem[0]]
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
-        their_own = jax.tree.map(lambda leaf: leaf[problem], given), stream
-        made = _solve_chunk(
+        inputs = jax.tree.map(lambda leaf: leaf[problem], given), stream
+        results = _solve_chunk(
             rows,
             chunk.row_map(starts),
-            *chunk.on_grid(their_own),
+            *chunk.on_grid(inputs),
             options=options,
             kind=plan.kind,
             block=chunk.tile_shape.block,
         )
-        return chunk.off_grid(made)
+        return chunk.off_grid(results)
 
     def take_clustered(which: slice, part: slice, space: packing.Space) -> Columns:
         """The rows of some replicates, or a part of one's, with the weights of their clusters."""
         assert clusters is not None
         problem, replicate = original_problems(which)
         originals = slice(problem[0], problem[-1] + 1)
-        taken = Groups(sizes[originals] if part == _ALL else [part.stop - part.start])
-        own = Groups(taken.sizes[problem - problem[0]])  # of replicates, which share rows
-        where = own.place + own.by_row(taken.starts[problem - problem[0]])
-        rows = take(originals, part, packing.Space(taken.rows))
-        rows = jax.tree.map(itemgetter(where), rows)
-        words = clusters(originals, part)[where]
+        groups = Groups(sizes[originals] if part == _ALL else [part.stop - part.start])
+        repeats = Groups(groups.sizes[problem - problem[0]])  # of replicates, which share rows
+        index = repeats.place + repeats.by_row(groups.starts[problem - problem[0]])
+        rows = take(originals, part, packing.Space(groups.rows))
+        rows = jax.tree.map(itemgetter(index), rows)
+        words = clusters(originals, part)[index]
         stream = replicated.streams(plan.seed, plan.ids[problem], replicate)
-        row_stream = map(own.by_row, stream)
+        row_stream = map(repeats.by_row, stream)
         padded = (packing.lengthen(x, space.length) for x in (*row_stream, words))
-        drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=rows.scores.dtype))[: len(where)]
+        drawn = np.asarray(_draw(*padded, kind=plan.kind, dtype=rows.scores.dtype))[: len(index)]
         weights = drawn if rows.weights is None else drawn * rows.weights
         return packing.flat(rows._replace(weights=weights), space)
 
     def solve_clustered(chunk: Chunk) -> Any:
         rows = take_clustered(chunk.problems, _ALL, packing.Space(chunk.capacity, reused=True))
         problem, _ = original_problems(chunk.problems)
-        their_own = chunk.on_grid(jax.tree.map(lambda leaf: leaf[problem], given))
+        inputs = chunk.on_grid(jax.tree.map(lambda leaf: leaf[problem], given))
         block = chunk.tile_shape.block
-        made = solve_chunk(
-            rows, chunk.row_map(), their_own, options=options, block=block, function=_fit
+        results = solve_chunk(
+            rows, chunk.row_map(), inputs, options=options, block=block, function=_fit
         )
-        return chunk.off_grid(made)
+        return chunk.off_grid(results)
 
     def solve_oversized(i: int) -> Any:
         problem = i // number
@@ -154,8 +154,8 @@ def fit_replicates(
             return rows._replace(weights=jax.block_until_ready(drawn))
 
         fit = fit_task(loss=False)
-        made = run_oversized(fit, problem, original._replace(take=take_one), given, options)
-        return jax.tree.map(np.asarray, _replicates(made))
+        results = run_oversized(fit, problem, original._replace(take=take_one), given, options)
+        return jax.tree.map(np.asarray, _replicates(results))
 
     def places(some: slice) -> NDArray[Any]:
         problem, replicate = original_problems(some)
@@ -165,8 +165,8 @@ def fit_replicates(
     program = fit_replicates, plan.kind, np.dtype(original.dtype), options, clusters is None
     in_chunk = solve if clusters is None else solve_clustered
     cut = partial(planning.chunks, alike=alike)
-    made = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places, cut)
-    return Replicates(*(x.reshape(number, problems) for x in made))
+    fits = in_chunks(program, replicate_problems, context, in_chunk, solve_oversized, places, cut)
+    return Replicates(*(x.reshape(number, problems) for x in fits))
 
 
 def _room(rows: int, chunk: Chunk) -> int:
@@ -204,9 +204,9 @@ def _solve_chunk(
     def draw(given_and_stream: tuple[ProblemInputs, Stream], row: jax.Array) -> jax.Array:
         return replicated.draw(kind, given_and_stream[1], row, columns.scores.dtype)
 
-    more = given, stream
+    inputs = given, stream
     most = shapes.MAX_SIDE_BY_SIDE
-    return scan.scan_groups(fit, columns, where.start, where.size, more, most, draw)
+    return scan.scan_groups(fit, columns, where.start, where.size, inputs, most, draw)
 
 
 def _fit(rows: Rows, given: ProblemInputs, options: Options) -> Replicates:
@@ -238,15 +238,15 @@ def clusters_of_dense_rows(clusters: Column, length: int) -> TakeClusters:
 def clusters_of_segment_rows(clusters: Column, length: int, segments: Column) -> TakeClusters:
     """The clusters of rows, in the order of their SegmentRows."""
     words = _words(clusters, length)
-    nothing = np.zeros(length, np.float32), np.zeros(length, np.int8)
-    rows = GroupedRows(factorize(ids.read(segments)), Columns(*nothing, words))
+    zeros = np.zeros(length, np.float32), np.zeros(length, np.int8)
+    rows = GroupedRows(factorize(ids.read(segments)), Columns(*zeros, words))
 
     def take(problems: slice, part: slice) -> NDArray[np.uint32]:
         size = int(np.sum(rows.sizes[problems]))
         number = len(range(size)[part])
-        taken = rows.take(problems, part, packing.Space(number)).weights
-        assert taken is not None
-        return taken[:number]
+        cluster_words = rows.take(problems, part, packing.Space(number)).weights
+        assert cluster_words is not None
+        return cluster_words[:number]
 
     return take
 

@@ -42,8 +42,8 @@ def row_sums(problems: Problems, terms: SumTerms, numbers: Any, caller: Caller) 
 
     def take(some: slice, part: slice, space: packing.Space) -> Columns:
         with jax.enable_x64(True):
-            taken: Columns = _wide(problems.take(some, part, space))
-        return taken
+            columns: Columns = _wide(problems.take(some, part, space))
+        return columns
 
     in_float64 = problems._replace(dtype=np.dtype(np.float64), take=take)
     context = Context(Options(), caller)

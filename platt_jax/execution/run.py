@@ -112,7 +112,7 @@ def run_there(
     """
     dtype, order = problems.dtype, problems.order
     options = validation.options(context.options).with_tol(dtype)
-    compiler, made = _compiler(task, options), {}
+    compiler, by_start = _compiler(task, options), {}
 
     def run_chunk(chunk: Chunk) -> NDArray[Any]:
         begin, end = chunk.problems.start, chunk.problems.stop
@@ -122,7 +122,7 @@ def run_there(
         with jax.enable_x64(True):
             on_grid = _on_grid(given, places, grid=chunk.grid, dtype=np.dtype(dtype))
         results = _solved(task, chunk, rows, on_grid, options, compiler)
-        made[begin] = places, jax.block_until_ready(results)
+        by_start[begin] = places, jax.block_until_ready(results)
         return places[: end - begin]
 
     def refused(_: int) -> Any:
@@ -133,7 +133,7 @@ def run_there(
         cut = partial(planning.chunks, tile_shapes=shapes.KERNEL_SHAPES)
     program = task.traced, np.dtype(dtype), options, compiler, "there"
     in_chunks(program, problems, context, run_chunk, refused, cut=cut)
-    return list(made.values())
+    return list(by_start.values())
 
 
 @partial(xla.jit, static_argnames=("grid", "dtype"))
@@ -180,17 +180,17 @@ def in_chunks(
         MemoryError: see `run_problems`.
     """
     sizes, caller = problems.sizes, context.caller
-    for doubt in (xla.missing(), xla.wrong_operations()):
-        if doubt is not None:
-            caller.warn_once(doubt)
+    for warning in (xla.missing(), xla.wrong_operations()):
+        if warning is not None:
+            caller.warn_once(warning)
 
     def run_all() -> Any:
-        here = shapes.sizes()
-        most, oversized = here.chunk_rows[-1], int(np.sum(sizes > here.problem_rows))
+        capacity = shapes.sizes()
+        most, oversized = capacity.chunk_rows[-1], int(np.sum(sizes > capacity.problem_rows))
         if context.ahead:
-            some = () if program in _compiled else islice(cut(sizes, oversized, most), 1)
+            head = () if program in _compiled else islice(cut(sizes, oversized, most), 1)
             try:
-                for _ in map(solve, some):
+                for _ in map(solve, head):
                     _compiled.add(program)
             except jax.errors.JaxRuntimeError as error:
                 if not is_out_of_memory(error):  # the fits themselves go on with smaller chunks
@@ -207,8 +207,8 @@ def in_chunks(
                 # The first compiles alone. Else all threads of `ordered_map` would wait for it.
                 first: Iterable[Any] = [] if program in _compiled else islice(chunks, 1)
                 try:
-                    for made in chain(map(solve, first), ordered_map(solve, chunks)):
-                        advance(results.add(made))
+                    for chunk_results in chain(map(solve, first), ordered_map(solve, chunks)):
+                        advance(results.add(chunk_results))
                         _compiled.add(program)
                 except jax.errors.JaxRuntimeError as error:
                     if not is_out_of_memory(error):
@@ -229,8 +229,8 @@ class _Results:
         self._places = places
         self._checkpoint = checkpoint
         self.count = 0
-        if checkpoint is not None and (kept := checkpoint.restored()) is not None:
-            self.count, self.whole = kept
+        if checkpoint is not None and (restored := checkpoint.restored()) is not None:
+            self.count, self.whole = restored
 
     def add(self, made: Any) -> int:
         """Stores the results of the next problems, and returns their number."""
@@ -238,11 +238,11 @@ class _Results:
             shape = (self._length,)
             self.whole = jax.tree.map(lambda x: np.empty(shape + x.shape[1:], x.dtype), made)
         number = len(jax.tree.leaves(made)[0])
-        where: Any = slice(self.count, self.count + number)
+        places: Any = slice(self.count, self.count + number)
         if self._places is not None:
-            where = self._places(where)
-        for whole, part in zip(*map(jax.tree.leaves, (self.whole, made)), strict=True):
-            _items(whole)[where] = _items(part)
+            places = self._places(places)
+        for target, part in zip(*map(jax.tree.leaves, (self.whole, made)), strict=True):
+            _items(target)[places] = _items(part)
         self.count += number
         if self._checkpoint is not None:
             self._checkpoint.keep(self.count, self.whole)
@@ -364,9 +364,9 @@ def _solve(
     last = None if then is None else partial(then, options=options)
     if isinstance(where, GatherMap):
         tiles: Any = deferred.for_passes(packing.gather_tiles(columns, where, block))
-        made = function(ShardedRows(tiles, axes) if axes else tiles, given, options)
-        made = made if last is None else (made, last(made))
+        results = function(ShardedRows(tiles, axes) if axes else tiles, given, options)
+        results = results if last is None else (results, last(results))
     else:
         fit, most = partial(function, options=options), shapes.MAX_SIDE_BY_SIDE
-        made = scan.scan_groups(fit, columns, where.start, where.size, given, most, then=last)
-    return made if last is None else made[0].checked(*made[1])
+        results = scan.scan_groups(fit, columns, where.start, where.size, given, most, then=last)
+    return results if last is None else results[0].checked(*results[1])

@@ -30,8 +30,8 @@ class _Placed:
     _kind_there: ClassVar[Any] = None  # the kind for scores on an accelerator, if there is one
 
     def __new__(cls, scores: Column = None, *_: Any, **__: Any) -> Any:
-        there = cls._kind_there if accelerators.holds(scores) else None
-        return super().__new__(there or cls)
+        kind = cls._kind_there if accelerators.holds(scores) else None
+        return super().__new__(kind or cls)
 
 
 class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
@@ -79,8 +79,8 @@ class SegmentRows(_Placed, GroupedRows, validation.HeldRows):
             scores, labels, segments, weights, offset=offset, pos_label=pos_label
         )
         scores = columns.scores
-        if (doubt := validation.probabilities_for_scores(scores)) is not None:
-            Caller().warn_once(doubt)
+        if (warning := validation.probabilities_for_scores(scores)) is not None:
+            Caller().warn_once(warning)
         super().__init__(factorize(segments), columns)
         self.dtype = scores.dtype
         self._rows = len(scores)
@@ -173,9 +173,9 @@ class RowArrays(NamedTuple):
 def laid_out(rows: SegmentRows, *without: str, some: slice = slice(None)) -> LaidOutRows:
     """The rows of all segments, or of some places, on the host; refuses columns in `without`."""
     groups, (first, last, _) = Groups(rows.sizes[some]), some.indices(len(rows.keys))
-    taken = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
-    taken = accelerators.fetched(taken)
-    columns: Columns = jax.tree.map(lambda x: x[: groups.rows], taken)
+    fetched = rows.take(slice(first, last), slice(None), packing.Space(groups.rows))
+    fetched = accelerators.fetched(fetched)
+    columns: Columns = jax.tree.map(lambda x: x[: groups.rows], fetched)
     for name in without:
         if getattr(columns, name) is not None:
             raise ValueError(f"scores: expected {type(rows).__name__} without {name}")

@@ -44,8 +44,8 @@ def sent_rows(
         return None
     kinds = _INTEGERS, _FLOATS, _NUMBERS, _FLOATS, _FLOATS
     columns = segments, scores, labels, weights, offset
-    taken = [x is None or _is_plain(x, kind) for x, kind in zip(columns, kinds, strict=True)]
-    if not all(taken) or scores is None or labels is None or segments is None:
+    usable = [x is None or _is_plain(x, kind) for x, kind in zip(columns, kinds, strict=True)]
+    if not all(usable) or scores is None or labels is None or segments is None:
         return None
     rows, memory = len(scores), shapes.memory()
     if rows < _WORTH_SENDING or any(x is not None and len(x) != rows for x in columns):

@@ -55,19 +55,19 @@ class ShareRows(NamedTuple):
         """
         p = expit(logit if self.offset is None else logit + self.offset)
         variance = self.trials * p * (1 - p)
-        known = np.isfinite(self.positives + logit + self.weights) & (variance > 0)
-        off = np.where(known, self.positives - self.trials * p, 0)
-        weights = np.where(known, self.weights, 0)
-        squares, rows = (weights * off**2 / np.where(known, variance, 1)).sum(-1), weights.sum(-1)
+        valid = np.isfinite(self.positives + logit + self.weights) & (variance > 0)
+        error = np.where(valid, self.positives - self.trials * p, 0)
+        weights = np.where(valid, self.weights, 0)
+        squares, rows = (weights * error**2 / np.where(valid, variance, 1)).sum(-1), weights.sum(-1)
         freedom = rows - parameters
         phi = squares / np.where(freedom > 0, freedom, 1)
         phi = np.where(freedom > 0, np.maximum(phi, _LEAST_DISPERSION if self.soft else 1), 1.0)
         positive, negative = (self.positives > 0), (self.positives < self.trials)
-        some = weights > 0
-        agree = ~(positive & negative & some).any(-1)
-        both = (positive & some).any(-1) & (negative & some).any(-1)
-        each = (weights * self.trials).sum(-1) / np.where(rows > 0, rows, 1)
-        return np.where(agree, np.where(both, each, 1.0), phi)
+        counted = weights > 0
+        agree = ~(positive & negative & counted).any(-1)
+        mixed = (positive & counted).any(-1) & (negative & counted).any(-1)
+        mean_trials = (weights * self.trials).sum(-1) / np.where(rows > 0, rows, 1)
+        return np.where(agree, np.where(mixed, mean_trials, 1.0), phi)
 
 
 def are_shares(trials: Column | None, soft: bool) -> bool:
@@ -108,12 +108,12 @@ def share_rows(
             (1.0 if weights is None else weights, "weights"),
         )
     )
-    if not (some := (r > 0) | np.isnan(r)).all():
-        raise ValueError(f"trials: expected numbers above 0, got {r[~some].flat[0]}")
+    if not (valid := (r > 0) | np.isnan(r)).all():
+        raise ValueError(f"trials: expected numbers above 0, got {r[~valid].flat[0]}")
     if (outside := (k < 0) | (k > r)).any():
-        at = np.argmax(outside)
-        most = "1" if trials is None else f"the row's trials, {r.flat[at]}"
-        raise ValueError(f"labels: expected numbers from 0 to {most}, got {k.flat[at]}")
+        index = np.argmax(outside)
+        bound = "1" if trials is None else f"the row's trials, {r.flat[index]}"
+        raise ValueError(f"labels: expected numbers from 0 to {bound}, got {k.flat[index]}")
     if (w < 0).any():
         raise validation.negative_weight_error(w[w < 0].flat[0])
     # A number that is not finite spoils both halves of its row.

@@ -77,12 +77,12 @@ def solve(
     columns = _columns(scores, labels, weights, offset)
     f = columns.scores
     prior = validation.prior(prior, f.shape[:-1], f.dtype)
-    given = ProblemInputs()
+    inputs = ProblemInputs()
     if prior is not None:
         # Derivatives by the precision would not pass through its own center where it says nothing
         # of B.
-        given = ProblemInputs(CenteredPrior.around_zero(prior))
-    return solve_checked(columns, given, options)
+        inputs = ProblemInputs(CenteredPrior.around_zero(prior))
+    return solve_checked(columns, inputs, options)
 
 
 def _columns(scores: Column, labels: Column, weights: Column, offset: Column) -> Columns:
