@@ -126,8 +126,8 @@ def fit_multiclass(
     f = read_logits(logits, model)
     names, codes = read_classes(labels, f, classes, model)
     require_class_order(logits, names, "logits")
-    if (doubt := validation.probabilities_for_logits(f)) is not None:
-        caller.warn_once(doubt)
+    if (warning := validation.probabilities_for_logits(f)) is not None:
+        caller.warn_once(warning)
     by_size = (
         None if segments is None else SegmentsBySize(factorize(ids.read_rows(segments, len(f))))
     )
@@ -139,28 +139,28 @@ def fit_multiclass(
     good = rows.without_bad()
     if options.non_finite == "omit":
         rows = good
-    one = fit_rows(good, good.all, model, penalty, options)
+    overall = fit_rows(good, good.all, model, penalty, options)
     if by_size is None:
-        keys, each = np.array([_ALL]), fit_rows(rows, rows.all, model, penalty, options)
-        _warn_of_bad_rows(each.status, keys, caller)
-        _warn_of_separable(each.flags, keys, model, caller)
-        fits = MulticlassFits.joined([each, one])
+        keys, by_segment = np.array([_ALL]), fit_rows(rows, rows.all, model, penalty, options)
+        _warn_of_bad_rows(by_segment.status, keys, caller)
+        _warn_of_separable(by_segment.flags, keys, model, caller)
+        fits = MulticlassFits.joined([by_segment, overall])
         return MulticlassCalibrator(keys, names, model, "none", fits, rows.farthest)
     population = None
     if pooling == "partial":
-        each, population = _pooled(rows, by_size, one, caller)
+        by_segment, population = _pooled(rows, by_size, overall, caller)
     else:
         pieces = list(rows.pieces(by_size))
         parts = ordered_map(lambda x: fit_rows(rows, x[1], model, penalty, options), pieces)
-        each = MulticlassFits.joined(list(parts))
-        each = each.only(np.argsort(np.concatenate([which for which, _ in pieces])))
+        by_segment = MulticlassFits.joined(list(parts))
+        by_segment = by_segment.only(np.argsort(np.concatenate([which for which, _ in pieces])))
         if pooling == "none":
-            _warn_of_separable(each.flags, by_size.keys, model, caller)
+            _warn_of_separable(by_segment.flags, by_size.keys, model, caller)
     if pooling == "complete":
-        each = replace(one.only(np.zeros(len(by_size.keys), int)), rows=each.rows)
+        by_segment = replace(overall.only(np.zeros(len(by_size.keys), int)), rows=by_segment.rows)
     else:
-        _warn_of_bad_rows(each.status, by_size.keys, caller)
-    fits = MulticlassFits.joined([each, one])
+        _warn_of_bad_rows(by_segment.status, by_size.keys, caller)
+    fits = MulticlassFits.joined([by_segment, overall])
     return MulticlassCalibrator(
         by_size.keys, names, model, pooling, fits, rows.farthest, population
     )
@@ -173,34 +173,34 @@ def fit_rows(
     padded = rows.padded(some)
     # In a power of 4 that suits the weights the search does not depend on their unit.
     exponent = np.frexp(padded.weights.max(axis=1))[1] // 2 * 2
-    alike = padded._replace(weights=np.ldexp(padded.weights, -exponent[:, None]))
+    rescaled = padded._replace(weights=np.ldexp(padded.weights, -exponent[:, None]))
     strength = np.ldexp(float(penalty), -exponent)
     likelihood: Any
     if model == "ordinal":
-        likelihood = CumulativeLikelihood(alike, rows.classes, strength)
+        likelihood = CumulativeLikelihood(rescaled, rows.classes, strength)
     else:
-        likelihood = SoftmaxLikelihood(alike, model, strength)
-    best = ~likelihood.unbounded
+        likelihood = SoftmaxLikelihood(rescaled, model, strength)
+    has_best = ~likelihood.unbounded
     if model == "temperature":
         likelihood.take_platt_targets(padded.weights.sum(axis=1))
-        best[:] = True
-    found = minimize(likelihood, options)
-    flat = np.diagonal(found.at.hessian, axis1=1, axis2=2) <= 0
-    units, hessian = in_own_units(found.at.hessian)
-    to_given = likelihood.original
-    unknown = ((to_given != 0) & flat[:, None]).any(axis=2)
+        has_best[:] = True
+    optimum = minimize(likelihood, options)
+    flat = np.diagonal(optimum.at.hessian, axis1=1, axis2=2) <= 0
+    units, hessian = in_own_units(optimum.at.hessian)
+    to_original = likelihood.original
+    unknown = ((to_original != 0) & flat[:, None]).any(axis=2)
     with np.errstate(over="ignore", invalid="ignore"):  # a slope may be no number: NON_FINITE
         # Rows of one size, lest squares overflow.
-        size = np.abs(to_given).max(axis=2)
-        scaled = to_given / size[..., None] * units[:, None]
+        size = np.abs(to_original).max(axis=2)
+        scaled = to_original / size[..., None] * units[:, None]
         covariance = scaled @ np.linalg.inv(hessian) @ np.swapaxes(scaled, 1, 2)
         variance = np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0)
         errors = np.ldexp(np.sqrt(variance) * size, -exponent[:, None] // 2)
-        coefficients = (to_given @ found.theta[..., None])[..., 0]
-    turned = found.held
+        coefficients = (to_original @ optimum.theta[..., None])[..., 0]
+    turned = optimum.held
     if model == "vector":
         turned = coefficients[:, : rows.classes].mean(axis=1) < 0
-    status = np.where(best, found.status, Status.MAX_ITERATIONS)
+    status = np.where(has_best, optimum.status, Status.MAX_ITERATIONS)
     return _with_failures(
         padded,
         MulticlassFits(
@@ -208,8 +208,8 @@ def fit_rows(
             np.where(unknown, np.nan, errors),
             status.astype(np.int32),
             _flags(turned, likelihood.unbounded),
-            found.iterations,
-            np.ldexp(found.at.loss, exponent),
+            optimum.iterations,
+            np.ldexp(optimum.at.loss, exponent),
             padded.weights.sum(axis=1),
         ),
     )
@@ -239,31 +239,31 @@ def _pooled(
 ) -> tuple[MulticlassFits, TemperaturePopulation]:
     """The segments' fits by their posteriors, and the population."""
 
-    def prepared(piece: tuple[Ints, PaddedRows]) -> tuple[Ints, Padded]:
-        which, some = piece
-        return which, rows.padded(some)
+    def pad_piece(piece: tuple[Ints, PaddedRows]) -> tuple[Ints, Padded]:
+        which, piece_rows = piece
+        return which, rows.padded(piece_rows)
 
-    padded = list(ordered_map(prepared, rows.pieces(by_size)))
+    padded = list(ordered_map(pad_piece, rows.pieces(by_size)))
     parts = [
         (which, SoftmaxLikelihood(x, "temperature", np.ones(len(which)))) for which, x in padded
     ]
-    known = one.status[0] == Status.CONVERGED and not one.flags[0] & Flag.SEPARABLE
-    pooled = float(one.coefficients[0, 0]) if known else np.nan
-    found = pool_temperatures(parts, pooled)
-    status = int(found.population.status)
+    usable = one.status[0] == Status.CONVERGED and not one.flags[0] & Flag.SEPARABLE
+    pooled = float(one.coefficients[0, 0]) if usable else np.nan
+    posterior = pool_temperatures(parts, pooled)
+    status = int(posterior.population.status)
     if status not in (Status.CONVERGED, Status.BOUNDARY):
         caller.warn(f"pooling: {Status(status).message}")
-    b = found.inverse_temperature
-    error = found.standard_error
+    b = posterior.inverse_temperature
+    error = posterior.standard_error
     if status == Status.NOT_ESTIMATED:
         b, error = (np.full(len(b), x[0, 0]) for x in (one.coefficients, one.standard_errors))
     if status in (Status.NOT_ESTIMATED, Status.BOUNDARY):
         status = one.status[0]
-    made: list[MulticlassFits] = []
+    part_fits: list[MulticlassFits] = []
     for (which, x), (_, likelihood) in zip(padded, parts, strict=True):
         unit = 1 / likelihood.original[:, 0, 0]
         rises = likelihood.sums(likelihood.start).gradient[:, 0] > 0  # the loss, with 1 / T
-        made.append(
+        part_fits.append(
             _with_failures(
                 x,
                 MulticlassFits(
@@ -278,8 +278,8 @@ def _pooled(
             )
         )
     order = np.argsort(np.concatenate([which for which, _ in padded]))
-    fits = MulticlassFits.joined(made).only(order)
-    population = found.population
+    fits = MulticlassFits.joined(part_fits).only(order)
+    population = posterior.population
     population.nodes[:-1][np.isnan(fits.coefficients[:, 0])] = np.nan
     return fits, population
 
@@ -297,14 +297,14 @@ def _warn_of_bad_rows(status: NDArray[Any], keys: NDArray[Any], caller: Caller) 
 def _warn_of_separable(
     flags: NDArray[Any], keys: NDArray[Any], model: Model, caller: Caller
 ) -> None:
-    some = np.flatnonzero(flags & Flag.SEPARABLE)
-    if len(some):
-        alone, pooled = model == "temperature", ""
-        if alone and len(keys) > 1:
+    flagged = np.flatnonzero(flags & Flag.SEPARABLE)
+    if len(flagged):
+        bounded, pooled = model == "temperature", ""
+        if bounded and len(keys) > 1:
             pooled = ', or pooling="partial"'
-        result = "Platt's targets bound it" if alone else "probabilities there are nearly 0 or 1"
+        note = "Platt's targets bound it" if bounded else "probabilities there are nearly 0 or 1"
         caller.warn(
-            f"no parameter is best in {len(some):,} of {tables.counted(len(keys), 'segment')}, "
-            f"first in {tables.name(keys, some[0])}, whose logits predict every label: {result}. "
+            f"no parameter is best in {len(flagged):,} of {tables.counted(len(keys), 'segment')}, "
+            f"first in {tables.name(keys, flagged[0])}, whose logits predict every label: {note}. "
             f"Use more rows{pooled}"
         )

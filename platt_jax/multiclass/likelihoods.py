@@ -36,18 +36,18 @@ class SoftmaxLikelihood:
         own_slopes = model == "vector"
         classes, problems, _ = rows.logits.shape
         self._slopes = classes if own_slopes else 1
-        to_given = self._set_coordinates(rows, centred=own_slopes)
+        to_original = self._set_coordinates(rows, centred=own_slopes)
         # Parameters are coordinates of slopes and biases: of several slopes the mean and the
         # contrasts, which alone have a prior, and of biases contrasts, as the sum is 0.
         slopes, biases = _orthonormal(self._slopes), _orthonormal(classes)[:, 1:]
         free = 1 + own_slopes * (classes - 1)
         number = free + self._has_biases * (classes - 1)
-        self._basis = np.zeros((to_given.shape[1], number))
+        self._basis = np.zeros((to_original.shape[1], number))
         self._basis[: self._slopes, :free] = slopes
         if self._has_biases:
             self._basis[self._slopes :, free:] = biases
         with np.errstate(invalid="ignore"):
-            self.original: Floats = to_given @ self._basis
+            self.original: Floats = to_original @ self._basis
         self.start = np.zeros((problems, number))
         self.bounded: Bools = np.arange(number) < (0 if own_slopes else 1)
         self._observed = self._observed_sums()
@@ -59,10 +59,10 @@ class SoftmaxLikelihood:
         present = 1.0 if absent is None else ~absent
         below = f - (f if absent is None else np.where(absent, -np.inf, f)).max(axis=0)
         below *= present
-        own = np.take_along_axis(below, rows.codes[None], axis=0)[0]
-        beaten = ((own < 0) & (w > 0)).any(axis=1)
+        at_label = np.take_along_axis(below, rows.codes[None], axis=0)[0]
+        beaten = ((at_label < 0) & (w > 0)).any(axis=1)
         if centred:  # slopes may be negative: then the smallest logit wins
-            beaten &= ((own > below.min(axis=0)) & (w > 0)).any(axis=1)
+            beaten &= ((at_label > below.min(axis=0)) & (w > 0)).any(axis=1)
         total = (w * (present * np.ones_like(f)).sum(axis=0)).sum(axis=1)
         share = w / np.where(total > 0, total, 1)[:, None]
         # Only ratios are squared, which cannot overflow.
@@ -79,21 +79,21 @@ class SoftmaxLikelihood:
     def _to_given(self, center: Floats, unit: Floats) -> Floats:
         slopes, classes = self._slopes, len(self._x)
         number = slopes + self._has_biases * classes
-        made = np.zeros((len(unit), number, number))
+        matrices = np.zeros((len(unit), number, number))
         with np.errstate(over="ignore"):
-            made[:, range(slopes), range(slopes)] = 1 / unit[:, None]
+            matrices[:, range(slopes), range(slopes)] = 1 / unit[:, None]
         if self._has_biases:
             centring = _centring(classes)
-            made[:, slopes:, slopes:] = centring
-            made[:, slopes:, :slopes] -= (center / unit)[:, None, None] * centring[:, :slopes]
-        return made
+            matrices[:, slopes:, slopes:] = centring
+            matrices[:, slopes:, :slopes] -= (center / unit)[:, None, None] * centring[:, :slopes]
+        return matrices
 
     def _observed_sums(self) -> Floats:
         """(k, P), what the gradient of the mean log-likelihood is linear in: sums by label."""
         w, codes = self._rows.weights, self._rows.codes
         if self._slopes == 1:
-            own = np.take_along_axis(self._x, codes[None], axis=0)[0]
-            sums = [(w * own).sum(axis=1)]
+            at_label = np.take_along_axis(self._x, codes[None], axis=0)[0]
+            sums = [(w * at_label).sum(axis=1)]
             if not self._has_biases:
                 return np.stack(sums, axis=1)
         else:
@@ -108,23 +108,23 @@ class SoftmaxLikelihood:
         """
         absent, w = self._rows.absent, self._rows.weights
         present = len(self._x) - (0 if absent is None else absent.sum(axis=0))
-        own = np.take_along_axis(self._x, self._rows.codes[None], axis=0)[0]
-        others = (self._x.sum(axis=0) - own) / np.maximum(present - 1, 1)
-        moved = (w * np.where(present > 1, others - own, 0)).sum(axis=1) / (rows + 2)
-        self._observed[:, 0] += np.where(self.unbounded, moved, 0)
+        at_label = np.take_along_axis(self._x, self._rows.codes[None], axis=0)[0]
+        other_mean = (self._x.sum(axis=0) - at_label) / np.maximum(present - 1, 1)
+        shift = (w * np.where(present > 1, other_mean - at_label, 0)).sum(axis=1) / (rows + 2)
+        self._observed[:, 0] += np.where(self.unbounded, shift, 0)
 
     def sums(self, theta: Floats) -> LossSums:
         """See `Likelihood`."""
-        pull, given = theta * self._precision, _each(theta, self._basis.T)
-        loss = (theta * pull).sum(axis=1) / 2 - (given * self._observed).sum(axis=1)
+        pull, coefficients = theta * self._precision, _each(theta, self._basis.T)
+        loss = (theta * pull).sum(axis=1) / 2 - (coefficients * self._observed).sum(axis=1)
         size = np.abs(loss)
         gradient = -self._observed
-        hessian = np.zeros((*given.shape, given.shape[1]))
-        some, every = slice(self._slopes), slice(self._slopes, None)
-        diagonal = np.arange(given.shape[1])
+        hessian = np.zeros((*coefficients.shape, coefficients.shape[1]))
+        slopes, biases = slice(self._slopes), slice(self._slopes, None)
+        diagonal = np.arange(coefficients.shape[1])
         for part in _parts(self._x.shape):
             w, x = self._rows.weights[:, part], self._x[..., part]
-            logs, p = self._probabilities(given, part)
+            logs, p = self._probabilities(coefficients, part)
             loss += (w * logs).sum(axis=1)
             px = p * x
             by_slope = px.sum(axis=0, keepdims=True) if self._slopes == 1 else px
@@ -138,21 +138,21 @@ class SoftmaxLikelihood:
                 squares = np.einsum("ckn,ckn->kn", px, x)
                 hessian[:, 0, 0] += np.einsum("kn,kn->k", w, squares)
             else:
-                squares = np.einsum("ckn,ckn->kc", weighted[some], x)
-                hessian[:, diagonal[some], diagonal[some]] += squares
+                squares = np.einsum("ckn,ckn->kc", weighted[slopes], x)
+                hessian[:, diagonal[slopes], diagonal[slopes]] += squares
             if self._has_biases:
-                hessian[:, diagonal[every], diagonal[every]] += sums[:, every]
+                hessian[:, diagonal[biases], diagonal[biases]] += sums[:, biases]
                 if self._slopes == 1:
                     mixed = np.einsum("ckn,kn->kc", px, w)
-                    hessian[:, 0, every] += mixed
-                    hessian[:, every, 0] += mixed
+                    hessian[:, 0, biases] += mixed
+                    hessian[:, biases, 0] += mixed
                 else:
-                    hessian[:, diagonal[some], diagonal[every]] += sums[:, some]
-                    hessian[:, diagonal[every], diagonal[some]] += sums[:, some]
+                    hessian[:, diagonal[slopes], diagonal[biases]] += sums[:, slopes]
+                    hessian[:, diagonal[biases], diagonal[slopes]] += sums[:, slopes]
         gradient = _each(gradient, self._basis) + pull
         hessian = self._basis.T @ hessian @ self._basis
-        own = np.arange(theta.shape[1])
-        hessian[:, own, own] += self._precision
+        indices = np.arange(theta.shape[1])
+        hessian[:, indices, indices] += self._precision
         return LossSums(loss, gradient, hessian, np.maximum(size, np.abs(loss)))
 
     def losses(self, theta: Floats) -> Floats:
@@ -199,20 +199,20 @@ class CumulativeLikelihood:
         total = w.sum(axis=1)
         share = w / np.where(total > 0, total, 1)[:, None]
         center = (share * f).sum(axis=1)
-        off = f - center[:, None]
-        widest = np.maximum(np.abs(off * (w > 0)).max(axis=1, initial=0), _TINY)
-        unit = widest * np.sqrt((share * (off / widest[:, None]) ** 2).sum(axis=1))
+        centered = f - center[:, None]
+        widest = np.maximum(np.abs(centered * (w > 0)).max(axis=1, initial=0), _TINY)
+        unit = widest * np.sqrt((share * (centered / widest[:, None]) ** 2).sum(axis=1))
         unit = np.where(unit > 0, unit, 1)
-        more = len(f), classes
-        self._x = np.hstack([np.where(w > 0, off / unit[:, None], 0), np.zeros(more)])
-        self._w = np.hstack([w, np.broadcast_to(penalty[:, None], more)])
-        self._codes = np.hstack([rows.codes, np.broadcast_to(np.arange(classes), more)])
+        added_shape = len(f), classes
+        self._x = np.hstack([np.where(w > 0, centered / unit[:, None], 0), np.zeros(added_shape)])
+        self._w = np.hstack([w, np.broadcast_to(penalty[:, None], added_shape)])
+        self._codes = np.hstack([rows.codes, np.broadcast_to(np.arange(classes), added_shape)])
         self._classes = classes
         # Other rows would need thresholds that grow with the slope, against the penalty.
         x, codes = self._x, self._codes
-        outside = (w > 0) & (x[:, : w.shape[1]] != 0)
+        off_center = (w > 0) & (x[:, : w.shape[1]] != 0)
         extreme = codes == np.where(x < 0, 0, classes - 1)
-        self.unbounded: Bools = (extreme[:, : w.shape[1]] | ~outside).all(1) & outside.any(1)
+        self.unbounded: Bools = (extreme[:, : w.shape[1]] | ~off_center).all(1) & off_center.any(1)
         mass = np.stack([(self._w * (self._codes == c)).sum(axis=1) for c in range(classes)], 1)
         below = mass.cumsum(axis=1)[:, :-1]
         thresholds = np.log(below) - np.log(mass.sum(axis=1, keepdims=True) - below)
@@ -225,18 +225,18 @@ class CumulativeLikelihood:
 
     def sums(self, theta: Floats) -> LossSums:
         """See `Likelihood`."""
-        made = LossSums(
+        sums = LossSums(
             np.zeros(len(theta)),
             np.zeros_like(theta),
             np.zeros((*theta.shape, theta.shape[1])),
             np.zeros(len(theta)),
         )
         if (np.diff(theta[:, 1:], axis=1) <= 0).any():
-            made.loss[(np.diff(theta[:, 1:], axis=1) <= 0).any(axis=1)] = np.inf
+            sums.loss[(np.diff(theta[:, 1:], axis=1) <= 0).any(axis=1)] = np.inf
         for part in _parts((self._classes, *self._x.shape)):
-            self._add(made, theta, part)
-        made.size[:] = np.abs(made.loss)
-        return made
+            self._add(sums, theta, part)
+        sums.size[:] = np.abs(sums.loss)
+        return sums
 
     def _add(self, made: LossSums, theta: Floats, part: slice) -> None:
         """Adds the sums over a part of the rows."""
@@ -262,31 +262,31 @@ class CumulativeLikelihood:
             axis=1
         )
         for c in range(self._classes):
-            own = w * (codes == c)
+            class_weights = w * (codes == c)
             if c < self._classes - 1:  # the threshold above the class
-                made.gradient[:, c + 1] += (own * by_upper).sum(axis=1)
-                made.hessian[:, c + 1, c + 1] += (own * upper_upper).sum(axis=1)
-                mixed = (own * x * (upper_upper - bend)).sum(axis=1)
+                made.gradient[:, c + 1] += (class_weights * by_upper).sum(axis=1)
+                made.hessian[:, c + 1, c + 1] += (class_weights * upper_upper).sum(axis=1)
+                mixed = (class_weights * x * (upper_upper - bend)).sum(axis=1)
                 made.hessian[:, 0, c + 1] -= mixed
                 made.hessian[:, c + 1, 0] -= mixed
             if c > 0:
-                made.gradient[:, c] += (own * by_lower).sum(axis=1)
-                made.hessian[:, c, c] += (own * lower_lower).sum(axis=1)
-                mixed = (own * x * (lower_lower - bend)).sum(axis=1)
+                made.gradient[:, c] += (class_weights * by_lower).sum(axis=1)
+                made.hessian[:, c, c] += (class_weights * lower_lower).sum(axis=1)
+                mixed = (class_weights * x * (lower_lower - bend)).sum(axis=1)
                 made.hessian[:, 0, c] -= mixed
                 made.hessian[:, c, 0] -= mixed
             if 0 < c < self._classes - 1:
-                between = (own * bend).sum(axis=1)
-                made.hessian[:, c, c + 1] -= between
-                made.hessian[:, c + 1, c] -= between
+                cross = (class_weights * bend).sum(axis=1)
+                made.hessian[:, c, c + 1] -= cross
+                made.hessian[:, c + 1, c] -= cross
 
 
 def _orthonormal(number: int) -> Floats:
     """An orthonormal basis of which the first vector is constant."""
     basis = np.triu(np.ones((number, number)))
     basis[:, 0] = 1
-    each = np.arange(1, number)
-    basis[each, each] = -each
+    index = np.arange(1, number)
+    basis[index, index] = -index
     return basis / np.linalg.norm(basis, axis=0)
 
 

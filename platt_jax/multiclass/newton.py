@@ -55,13 +55,13 @@ def minimize(likelihood: Likelihood, options: Options) -> MulticlassOptimum:
     """
     tol = options.with_tol(np.float64).tol
     theta, bounded = likelihood.start, likelihood.bounded
-    at = likelihood.sums(theta)
+    sums = likelihood.sums(theta)
     status = np.full(len(theta), _RUNNING, np.int32)
     iterations, length = np.zeros(len(theta), np.int32), np.ones(len(theta))
     while True:
-        held: Bools = bounded & (theta <= 0) & (at.gradient > 0)
-        step = _newton_step(at, held)
-        downhill = -(at.gradient * step).sum(axis=1)
+        at_bound: Bools = bounded & (theta <= 0) & (sums.gradient > 0)
+        step = _newton_step(sums, at_bound)
+        downhill = -(sums.gradient * step).sum(axis=1)
         near = np.sqrt(np.maximum(downhill, 0)) <= tol
         running = status == _RUNNING
         status[running & (iterations >= options.max_iter)] = Status.MAX_ITERATIONS
@@ -71,22 +71,22 @@ def minimize(likelihood: Likelihood, options: Options) -> MulticlassOptimum:
         if not running.any():
             last = np.where((status == Status.CONVERGED)[:, None], step, 0)
             theta = np.where(bounded, np.maximum(theta + last, 0), theta + last)
-            return MulticlassOptimum(theta, at, status, iterations, np.any(held, axis=1))
+            return MulticlassOptimum(theta, sums, status, iterations, np.any(at_bound, axis=1))
         trial = theta + length[:, None] * step
         trial[:, bounded] = np.maximum(trial[:, bounded], 0)
-        new = likelihood.sums(trial)
-        descent = (at.gradient * (trial - theta)).sum(axis=1)
+        trial_sums = likelihood.sums(trial)
+        descent = (sums.gradient * (trial - theta)).sum(axis=1)
         # Near the optimum the change of the loss is rounding.
-        allowed = at.loss + _ARMIJO * descent + _ROUNDING * at.size
-        accepted = running & (new.loss <= allowed)
+        allowed = sums.loss + _ARMIJO * descent + _ROUNDING * sums.size
+        accepted = running & (trial_sums.loss <= allowed)
         length = np.where(accepted, 1, np.where(running, length / 2, length))
         iterations += accepted
         theta = np.where(accepted[:, None], trial, theta)
-        at = LossSums(
-            np.where(accepted, new.loss, at.loss),
-            np.where(accepted[:, None], new.gradient, at.gradient),
-            np.where(accepted[:, None, None], new.hessian, at.hessian),
-            np.where(accepted, new.size, at.size),
+        sums = LossSums(
+            np.where(accepted, trial_sums.loss, sums.loss),
+            np.where(accepted[:, None], trial_sums.gradient, sums.gradient),
+            np.where(accepted[:, None, None], trial_sums.hessian, sums.hessian),
+            np.where(accepted, trial_sums.size, sums.size),
         )
 
 
@@ -105,6 +105,6 @@ def in_own_units(hessian: Floats) -> tuple[Floats, Floats]:
     diagonal = np.diagonal(hessian, axis1=1, axis2=2)
     scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1))
     scaled = hessian * scale[:, :, None] * scale[:, None, :]
-    each = np.arange(hessian.shape[1])
-    scaled[:, each, each] += np.where(diagonal > 0, _RIDGE, 1)
+    index = np.arange(hessian.shape[1])
+    scaled[:, index, index] += np.where(diagonal > 0, _RIDGE, 1)
     return scale, scaled

@@ -60,29 +60,29 @@ class _TemperatureSegments:
 
     def _each(self, function: Callable[[SoftmaxLikelihood, Floats], Floats], t: Floats) -> Floats:
         """(K, ...) results of a function of likelihoods and their t (k, ...)."""
-        made = list(ordered_map(lambda part: function(part[1], t[part[0]]), self._parts))
-        result = np.empty((self.number, *made[0].shape[1:]))
-        for (which, _), x in zip(self._parts, made, strict=True):
+        part_results = list(ordered_map(lambda part: function(part[1], t[part[0]]), self._parts))
+        result = np.empty((self.number, *part_results[0].shape[1:]))
+        for (which, _), x in zip(self._parts, part_results, strict=True):
             result[which] = x
         return result
 
     def losses(self, t: Floats) -> Floats:
         """(K, J) losses at t (K, J)."""
 
-        def at(likelihood: SoftmaxLikelihood, b: Floats) -> Floats:
+        def part_losses(likelihood: SoftmaxLikelihood, b: Floats) -> Floats:
             return np.stack([likelihood.losses(x[:, None]) for x in b.T], axis=1)
 
-        return self._each(at, _inverse_temperatures(t) * self._unit[:, None])
+        return self._each(part_losses, _inverse_temperatures(t) * self._unit[:, None])
 
     def derivatives(self, t: Floats) -> Floats:
         """(K, 3) losses at t (K,), and their first and second derivatives by t."""
 
-        def at(likelihood: SoftmaxLikelihood, b: Floats) -> Floats:
-            made = likelihood.sums(b[:, None])
-            slope = b * made.gradient[:, 0]
-            return np.stack([made.loss, slope, b * b * made.hessian[:, 0, 0] + slope], axis=1)
+        def part_derivatives(likelihood: SoftmaxLikelihood, b: Floats) -> Floats:
+            sums = likelihood.sums(b[:, None])
+            slope = b * sums.gradient[:, 0]
+            return np.stack([sums.loss, slope, b * b * sums.hessian[:, 0, 0] + slope], axis=1)
 
-        return self._each(at, _inverse_temperatures(t) * self._unit)
+        return self._each(part_derivatives, _inverse_temperatures(t) * self._unit)
 
 
 class _TemperatureNodes(NamedTuple):
@@ -131,20 +131,20 @@ def pool_temperatures(
     status = Status.MAX_ITERATIONS
     for _ in range(_MAX_ITERATIONS):
         nodes, mode = _adapted(segments, population, mode)
-        after = _likeliest(nodes, population)
-        if after.sd < _LEAST_SD:
-            told = _Told(np.log(pooled), 0.0, np.nan, np.nan)
-            return _averaged(segments, pooled, told, Status.BOUNDARY)
-        change = abs(after.mean - population.mean) + abs(np.log(after.sd / population.sd))
-        population = after
+        updated = _likeliest(nodes, population)
+        if updated.sd < _LEAST_SD:
+            estimate = _Told(np.log(pooled), 0.0, np.nan, np.nan)
+            return _averaged(segments, pooled, estimate, Status.BOUNDARY)
+        change = abs(updated.mean - population.mean) + abs(np.log(updated.sd / population.sd))
+        population = updated
         if change < _TOL:
             status = Status.CONVERGED
             break
-    found = _posteriors(nodes, population)
+    posteriors = _posteriors(nodes, population)
     with np.errstate(invalid="ignore"):  # a search that has not converged may end at a saddle
-        errors = np.sqrt(np.diag(np.linalg.pinv(found.information)))
-    told = _Told(population.mean + np.log(pooled), population.sd, *map(float, errors))
-    return _averaged(segments, pooled, told, status)
+        errors = np.sqrt(np.diag(np.linalg.pinv(posteriors.information)))
+    estimate = _Told(population.mean + np.log(pooled), population.sd, *map(float, errors))
+    return _averaged(segments, pooled, estimate, status)
 
 
 def _averaged(
@@ -158,17 +158,17 @@ def _averaged(
     t = mean[:, None] + sd[:, None] * _Z
     # What the others say of t: each population by its weight without this segment.
     log_prior = np.full_like(t, -np.inf)
-    for g, others in enumerate((log_density - log_evidence).T):
-        far = (t - normal[0, g]) / normal[1, g]
-        np.logaddexp(log_prior, others[:, None] - far**2 / 2, out=log_prior)
+    for g, weight_without in enumerate((log_density - log_evidence).T):
+        deviation = (t - normal[0, g]) / normal[1, g]
+        np.logaddexp(log_prior, weight_without[:, None] - deviation**2 / 2, out=log_prior)
     node_weights = _normalized(log_prior - segments.losses(t) + _Z * _Z / 2 + _LOG_WEIGHT)
     center = (node_weights * t).sum(axis=1)
     variance = (node_weights * (t - center[:, None]) ** 2).sum(axis=1)
     average = weights @ normal[0]
     spread = np.sqrt(weights @ (normal[1] ** 2 + (normal[0] - average) ** 2))
     unseen = average + spread * _Z
-    far = (unseen[:, None] - normal[0]) / normal[1]
-    log_prior = np.logaddexp.reduce(log_density - far**2 / 2, 1)
+    deviation = (unseen[:, None] - normal[0]) / normal[1]
+    log_prior = np.logaddexp.reduce(log_density - deviation**2 / 2, 1)
     unseen_weights = _normalized(log_prior + _Z * _Z / 2 + _LOG_WEIGHT)
     b = pooled * _inverse_temperatures(center)
     return TemperaturePosterior(
@@ -210,13 +210,13 @@ def _populations(
     """
     mode, mean = np.zeros(segments.number), 0.0
     flat = ~segments.derivatives(mode)[:, 1:].any(axis=1)  # which say nothing of populations
-    made: list[tuple[Floats, ...]] = []
+    pieces: list[tuple[Floats, ...]] = []
     for sd, step in zip(spreads, steps, strict=True):
         for _ in range(2):  # the mean of the next smaller spread is near
             nodes, mode = _adapted(segments, _TemperatureNormal(mean, sd), mode)
-            found = _posteriors(nodes, _TemperatureNormal(mean, sd))
-            error = 1 / np.sqrt(max(found.information[0, 0], len(mode) * 1e-6))
-            shift = float(np.clip(found.gradient[0] * error**2, -2, 2))
+            posteriors = _posteriors(nodes, _TemperatureNormal(mean, sd))
+            error = 1 / np.sqrt(max(posteriors.information[0, 0], len(mode) * 1e-6))
+            shift = float(np.clip(posteriors.gradient[0] * error**2, -2, 2))
             mean += shift
             if abs(shift) < error / 10:
                 break
@@ -231,9 +231,9 @@ def _populations(
         # Of the steps of the mean, and of the logarithm of the standard deviation.
         width = np.log(_SHIFT_WEIGHT) + _SHIFT**2 / 2 + np.log(error) + np.log(sd)
         log_weight = evidence.sum(axis=0) + width + step - (sd / _PRIOR_SD) ** 2 / 2
-        made.append((log_weight, means, np.full_like(means, sd), evidence, centers, squares))
+        pieces.append((log_weight, means, np.full_like(means, sd), evidence, centers, squares))
     log_weight, means, sds, evidence, centers, squares = (
-        np.concatenate(x, axis=-1) for x in zip(*made, strict=True)
+        np.concatenate(x, axis=-1) for x in zip(*pieces, strict=True)
     )
     moments = np.stack([centers, np.maximum(squares - centers**2, 0)])
     log_weight -= np.logaddexp.reduce(log_weight)
@@ -276,13 +276,13 @@ def _adapted(
         if (np.abs(step) * np.sqrt(bend) < 1e-3).all():
             break
         trial = t + length * np.clip(step, -2, 2)
-        new = objective(trial)
-        better = new[0] <= value + 1e-12 * np.abs(value)
-        t = np.where(better, trial, t)
+        probe = objective(trial)
+        improved = probe[0] <= value + 1e-12 * np.abs(value)
+        t = np.where(improved, trial, t)
         value, slope, bend = (
-            np.where(better, x, old) for x, old in zip(new, (value, slope, bend), strict=True)
+            np.where(improved, x, old) for x, old in zip(probe, (value, slope, bend), strict=True)
         )
-        length = np.where(better, 1, length / 2)
+        length = np.where(improved, 1, length / 2)
     width = 1 / np.sqrt(bend)
     nodes = t[:, None] + width[:, None] * _Z
     return _TemperatureNodes(nodes, -segments.losses(nodes), np.log(width)), t
@@ -292,8 +292,8 @@ def _posteriors(nodes: _TemperatureNodes, population: _TemperatureNormal) -> _Te
     """The marginal likelihood of a population, with its derivatives (Louis 1982)."""
     u = (nodes.t - population.mean) / population.sd
     terms = nodes.log_likelihood - u * u / 2 + _Z * _Z / 2 + _LOG_WEIGHT
-    most = terms.max(axis=1, keepdims=True)
-    weights = np.exp(terms - most)
+    largest = terms.max(axis=1, keepdims=True)
+    weights = np.exp(terms - largest)
     total = weights.sum(axis=1)
     weights /= total[:, None]
     # Derivatives of log Normal(t) by the mean and by log(sd): u / sd and u^2 - 1.
@@ -307,33 +307,33 @@ def _posteriors(nodes: _TemperatureNodes, population: _TemperatureNormal) -> _Te
             [2 * e_u / population.sd, 2 * e_uu],
         ]
     )
-    each = most[:, 0] + np.log(total) + nodes.log_width - np.log(population.sd)
-    return _TemperaturePosteriors(float(each.sum()), mean.sum(axis=1), bend - second, weights)
+    evidence = largest[:, 0] + np.log(total) + nodes.log_width - np.log(population.sd)
+    return _TemperaturePosteriors(float(evidence.sum()), mean.sum(axis=1), bend - second, weights)
 
 
 def _likeliest(nodes: _TemperatureNodes, start: _TemperatureNormal) -> _TemperatureNormal:
     """The likeliest population near the one of the nodes, by Newton steps."""
-    at = partial(_posteriors, nodes)
-    here, found = start, at(start)
+    posteriors_at = partial(_posteriors, nodes)
+    current, posteriors = start, posteriors_at(start)
     for _ in range(_STEPS_TO_MODE):
-        values, vectors = np.linalg.eigh(found.information)
+        values, vectors = np.linalg.eigh(posteriors.information)
         # Where the likelihood bends upwards, a step goes uphill as far as it would downhill.
         bend = np.maximum(np.abs(values), 1e-8 * np.abs(values).max())
-        step = vectors @ ((vectors.T @ found.gradient) / bend)
+        step = vectors @ ((vectors.T @ posteriors.gradient) / bend)
         step *= min(1, 1 / np.abs(step / [start.sd, 1]).max())
         length, improved = 1.0, False
         while length > 1e-4 and not improved:
             trial = _TemperatureNormal(
-                here.mean + length * step[0], float(here.sd * np.exp(length * step[1]))
+                current.mean + length * step[0], float(current.sd * np.exp(length * step[1]))
             )
             # The nodes stay where they were at the start.
             near = abs(np.log(trial.sd / start.sd)) <= 1
-            new = at(trial)
-            improved = near and new.log_likelihood > found.log_likelihood
+            trial_posteriors = posteriors_at(trial)
+            improved = near and trial_posteriors.log_likelihood > posteriors.log_likelihood
             length /= 2
         if not improved:
-            return here
-        here, found = trial, new
-        if np.abs(step / [here.sd, 1]).max() < 1e-9:
+            return current
+        current, posteriors = trial, trial_posteriors
+        if np.abs(step / [current.sd, 1]).max() < 1e-9:
             break
-    return here
+    return current

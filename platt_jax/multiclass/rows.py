@@ -60,18 +60,18 @@ class MulticlassRows:
 
     def padded(self, rows: PaddedRows) -> Padded:
         """The rows of these segments."""
-        place = rows.place
-        weights = np.where(rows.inside, self.weights[place], 0)
-        f = np.atleast_2d(self.logits.T)[:, place].astype(np.float64)
+        indices = rows.place
+        weights = np.where(rows.inside, self.weights[indices], 0)
+        f = np.atleast_2d(self.logits.T)[:, indices].astype(np.float64)
         absent: Bools | None = f == -np.inf
         if absent is not None and absent.any():
             f[absent] = 0
         else:
             absent = None
         status = np.where(weights.any(axis=1), Status.CONVERGED, Status.EMPTY)
-        bad = (self.bad[place] & rows.inside).any(axis=1)
+        bad = (self.bad[indices] & rows.inside).any(axis=1)
         status = np.where(bad, Status.NON_FINITE, status).astype(np.int32)
-        return Padded(f, absent, self.codes[place], weights, status)
+        return Padded(f, absent, self.codes[indices], weights, status)
 
 
 def read_multiclass(
@@ -122,12 +122,12 @@ def _typical_distances(below: NDArray[Any], weights: Floats, segments: Ints) -> 
     largest = np.zeros(segments.max(initial=0) + 1)
     np.maximum.at(largest, segments, w)
     # In units of the largest weight, lest sums overflow.
-    own, of_all = (np.ldexp(w, -np.frexp(x)[1]) for x in (largest[segments], w.max()))
-    one = np.ones(below.shape[1])
+    of_segment, of_all = (np.ldexp(w, -np.frexp(x)[1]) for x in (largest[segments], w.max()))
+    ones = np.ones(below.shape[1])
 
     def totals(values: NDArray[Any]) -> Floats:
-        by_row = values @ one
-        return np.append(np.bincount(segments, own * by_row), of_all @ by_row)
+        by_row = values @ ones
+        return np.append(np.bincount(segments, of_segment * by_row), of_all @ by_row)
 
     with np.errstate(invalid="ignore", divide="ignore"):
         roots = 1 / np.sqrt(below)
@@ -149,23 +149,23 @@ def bad_rows_error(rows: MulticlassRows) -> ValueError:
 
 def read_logits(logits: Column, model: Model) -> NDArray[Any]:
     """Logits (N, C) with rows, or ordinal scores (N,)."""
-    read = validation.scores_to_fit(logits, "logits")
-    if model == "ordinal" and read.ndim == 1 and len(read):
-        return read
-    if read.ndim != 2 or not read.size:
-        or_scores = " or (N,)" if model == "ordinal" else ""
-        raise ValueError(f"logits: expected (N, C){or_scores} with rows, got shape {read.shape}")
-    return read
+    f = validation.scores_to_fit(logits, "logits")
+    if model == "ordinal" and f.ndim == 1 and len(f):
+        return f
+    if f.ndim != 2 or not f.size:
+        alternative = " or (N,)" if model == "ordinal" else ""
+        raise ValueError(f"logits: expected (N, C){alternative} with rows, got shape {f.shape}")
+    return f
 
 
 def read_weights(weights: Column | None, rows: int) -> Floats:
     """Weights (N,) in float64; 1 for None."""
     if weights is None:
         return np.ones(rows)
-    read: Any = validation.weights(weights, np.float64)
-    if read.shape != (rows,):
-        raise ValueError(f"weights: expected one per row, ({rows},), got shape {read.shape}")
-    return read
+    w: Any = validation.weights(weights, np.float64)
+    if w.shape != (rows,):
+        raise ValueError(f"weights: expected one per row, ({rows},), got shape {w.shape}")
+    return w
 
 
 def read_classes(
@@ -178,10 +178,10 @@ def read_classes(
     if model == "ordinal" and classes is None:
         classes = columns.ordered_categories(labels)
     shape = len(logits), logits.shape[1] if logits.ndim == 2 else None
-    found = one_class_each(labels, shape, classes)
-    if model == "ordinal" and classes is None and found.names.dtype.kind not in "biufmM":
+    parsed = one_class_each(labels, shape, classes)
+    if model == "ordinal" and classes is None and parsed.names.dtype.kind not in "biufmM":
         raise ValueError(
             'classes: expected for model="ordinal" the ids in the order of the scale, lowest '
-            f"first, because labels are no numbers; got {found.names[:10].tolist()}"
+            f"first, because labels are no numbers; got {parsed.names[:10].tolist()}"
         )
-    return found
+    return parsed
