@@ -21,10 +21,10 @@ def compilable(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*arguments: Any, **static: Any) -> Any:
         leaves, tree = jax.tree.flatten(arguments)
-        traced, made = jax.make_jaxpr(
+        traced, out_shapes = jax.make_jaxpr(
             lambda *leaves: function(*jax.tree.unflatten(tree, leaves), **static), return_shape=True
         )(*leaves)
-        return jax.tree.unflatten(jax.tree.structure(made), _applied(traced, leaves))
+        return jax.tree.unflatten(jax.tree.structure(out_shapes), _applied(traced, leaves))
 
     return run
 
@@ -33,22 +33,22 @@ def _applied(traced: "ClosedJaxpr", values: Sequence[Any]) -> list[Any]:
     from jax.extend.core import ClosedJaxpr, Literal  # which imports parts of Pallas
 
     jaxpr = traced.jaxpr
-    known = dict(zip(jaxpr.constvars, traced.consts, strict=True))
-    known |= zip(jaxpr.invars, values, strict=True)
+    bindings = dict(zip(jaxpr.constvars, traced.consts, strict=True))
+    bindings |= zip(jaxpr.invars, values, strict=True)
 
     def value(x: Any) -> Any:
-        return x.val if isinstance(x, Literal) else known[x]
+        return x.val if isinstance(x, Literal) else bindings[x]
 
     for equation in jaxpr.eqns:
-        primitive, read = equation.primitive, list(map(value, equation.invars))
+        primitive, inputs = equation.primitive, list(map(value, equation.invars))
         if isinstance(inner := equation.params.get("jaxpr"), ClosedJaxpr):
-            made = _applied(inner, read)
+            outputs = _applied(inner, inputs)
         elif primitive.name in _REPLACED:
-            made = [_REPLACED[primitive.name](*read, **equation.params)]
+            outputs = [_REPLACED[primitive.name](*inputs, **equation.params)]
         else:
-            made = primitive.bind(*read, **equation.params)
-            made = made if primitive.multiple_results else [made]
-        known |= zip(equation.outvars, made, strict=True)
+            outputs = primitive.bind(*inputs, **equation.params)
+            outputs = outputs if primitive.multiple_results else [outputs]
+        bindings |= zip(equation.outvars, outputs, strict=True)
     return list(map(value, jaxpr.outvars))
 
 

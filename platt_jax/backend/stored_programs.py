@@ -105,12 +105,12 @@ def _files(path: Path) -> Iterator[tuple[float, int, Path]]:
 def _keep(path: Path, content: bytes) -> None:
     """Writes a file at once, and removes those used least recently."""
     with contextlib.suppress(OSError):
-        unfinished = path.with_name(f"{path.stem}-{os.getpid()}-{threading.get_ident()}")
+        partial_path = path.with_name(f"{path.stem}-{os.getpid()}-{threading.get_ident()}")
         try:
-            unfinished.write_bytes(content)
-            os.replace(unfinished, path)
+            partial_path.write_bytes(content)
+            os.replace(partial_path, path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            partial_path.unlink(missing_ok=True)
         files = sorted(_files(path.parent))
         total = sum(size for _, size, _ in files)
         for _, size, file in files:
@@ -140,8 +140,8 @@ def _surroundings() -> str:
     device = jax.devices()[0]
     versions = jax.__version__, jaxlib.__version__, sys.version, np.__version__  # type: ignore[attr-defined]
     flags = [f"{x}={os.environ[x]}" for x in sorted(os.environ) if x.startswith(("XLA_", "JAX_"))]
-    found = versions, flags, platform.machine(), machine, device.device_kind, os.cpu_count()
-    return f"{code.hexdigest()} {found}"
+    facts = versions, flags, platform.machine(), machine, device.device_kind, os.cpu_count()
+    return f"{code.hexdigest()} {facts}"
 
 
 def _name(x: Any) -> str:
@@ -173,8 +173,8 @@ def _described(x: Any) -> Any:
         cells = [cell.cell_contents for cell in x.__closure__ or ()]
         defaults = x.__defaults__ or (), x.__kwdefaults__ or {}
         code = x.__code__  # tells lambdas of one name apart
-        where = code.co_firstlineno, code.co_code.hex(), repr(code.co_names)
-        return ["function", _name(x), *where, *map(_described, (cells, *defaults))]
+        location = code.co_firstlineno, code.co_code.hex(), repr(code.co_names)
+        return ["function", _name(x), *location, *map(_described, (cells, *defaults))]
     if isinstance(x, MethodType):
         return ["method", x.__name__, _described(x.__self__)]
     if is_dataclass(x):
@@ -205,9 +205,9 @@ def _tree(structure: Any) -> Any:
     if keys is not None:  # of a dictionary, or the fields of a dataclass that are no leaves
         kind, *keys = keys
         keys = keys if kind == "list" else tuple(keys)
-    made = jax.tree_util.PyTreeDef.from_node_data_and_children
+    build = jax.tree_util.PyTreeDef.from_node_data_and_children
     parts = [_tree(child) for child in children]
-    return made(jax.tree_util.default_registry, (pkgutil.resolve_name(name), keys), parts)
+    return build(jax.tree_util.default_registry, (pkgutil.resolve_name(name), keys), parts)
 
 
 # --- programs -------------------------------------------------------------------------------------
@@ -252,12 +252,12 @@ class StoredProgram:
         kinds = tuple(map(_kind, leaves))
         key = kinds, tree, static, _configuration(jax.config)
         try:
-            ready = self._ready[key]
+            entry = self._ready[key]
         except KeyError:
-            ready = None if None in kinds else self._made(key, leaves)
-        if ready is None:
+            entry = None if None in kinds else self._made(key, leaves)
+        if entry is None:
             return self._jitted(*arguments, **named)
-        compiled, results = ready
+        compiled, results = entry
         return jax.tree.unflatten(results, compiled(leaves))
 
     def _made(self, key: Any, leaves: list[Any]) -> _Ready | None:
@@ -292,9 +292,9 @@ class StoredProgram:
 
         def flat(values: list[Any]) -> list[Any]:
             arguments, traced = jax.tree.unflatten(tree, values)
-            made, structure = jax.tree.flatten(self._function(*arguments, **traced, **static))
+            outputs, structure = jax.tree.flatten(self._function(*arguments, **traced, **static))
             results.append(structure)
-            return made
+            return outputs
 
         flat.__name__ = getattr(self._function, "__name__", "program")
         with _told_at_a_terminal():
@@ -310,7 +310,7 @@ class StoredProgram:
 def _told_at_a_terminal() -> Iterator[None]:
     """Says what takes so long: one line, once the process has compiled for two seconds in all."""
     global _compiling
-    begun = time.monotonic()
+    start = time.monotonic()
     timer = threading.Timer(max(0.0, _SILENT - _compiling), _tell)
     timer.daemon = True
     if _is_watched(sys.stderr):
@@ -319,13 +319,13 @@ def _told_at_a_terminal() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        _compiling += time.monotonic() - begun
+        _compiling += time.monotonic() - start
 
 
 def _tell() -> None:
     if _untold.acquire(blocking=False):  # of programs compiled side by side, one tells
-        told = "platt_jax: compiling, once for this version: later processes need not"
-        print(told, file=sys.stderr, flush=True)
+        message = "platt_jax: compiling, once for this version: later processes need not"
+        print(message, file=sys.stderr, flush=True)
 
 
 def _is_watched(stream: Any) -> bool:
@@ -351,8 +351,8 @@ def _on_one_cpu(leaves: list[Any]) -> bool:
     """Whether a program of these arguments runs on the first CPU, for which programs are kept."""
     device, config = jax.devices()[0], cast(Any, jax.config)
     chosen = config.jax_default_device or device
-    held = [x.devices() for x in leaves if isinstance(x, jax.Array)]
-    return device.platform == "cpu" and chosen == device and all(x == {device} for x in held)
+    device_sets = [x.devices() for x in leaves if isinstance(x, jax.Array)]
+    return device.platform == "cpu" and chosen == device and all(x == {device} for x in device_sets)
 
 
 def _written(about: str, compiled: Any) -> bytes:
@@ -373,8 +373,8 @@ def _loaded(file: Path, arguments: int) -> _Ready | None:
             return None
         about, _, executable = content[32:].partition(b"\n")
         number, structure = json.loads(about)
-        given, made = map(jax.tree.structure, ((([0] * arguments,), {}), [0] * number))
-        compiled = serialize_executable.deserialize_and_load(executable, given, made)
+        in_tree, out_tree = map(jax.tree.structure, ((([0] * arguments,), {}), [0] * number))
+        compiled = serialize_executable.deserialize_and_load(executable, in_tree, out_tree)
         os.utime(file)
         return compiled, _tree(structure)
     except Exception:  # of another version of JAX, whose formats are its own

@@ -65,9 +65,9 @@ def run_programs(work: Callable[[], Made], x64: bool) -> Made:
 def _enter_own_settings(settings: ExitStack, x64: bool) -> None:
     config: Any = jax.config  # type checkers do not know its attributes
     settings.enter_context(jax.enable_x64(x64))
-    for name, (setting, own) in _SETTINGS_TO_DEBUG.items():
-        if getattr(config, name) not in (None, own):
-            settings.enter_context(setting(own))
+    for name, (setting, value) in _SETTINGS_TO_DEBUG.items():
+        if getattr(config, name) not in (None, value):
+            settings.enter_context(setting(value))
 
 
 def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
@@ -84,21 +84,21 @@ def ordered_map(work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator
         yield from map(work, head)
         return
     work_there = _as_the_caller(work)
-    begun: deque[futures.Future[Made]] = deque()
+    pending: deque[futures.Future[Made]] = deque()
     try:
         for item in chain(head, items):
             try:
-                begun.append(_pool(os.getpid()).submit(work_there, item))
+                pending.append(_pool(os.getpid()).submit(work_there, item))
             except RuntimeError:  # Python is exiting, and makes no more pools or threads.
-                yield from _results(begun)
+                yield from _results(pending)
                 yield work(item)
-            if len(begun) > AT_ONCE:
-                yield begun.popleft().result()
-        yield from _results(begun)
+            if len(pending) > AT_ONCE:
+                yield pending.popleft().result()
+        yield from _results(pending)
     finally:
-        for future in begun:
+        for future in pending:
             future.cancel()
-        futures.wait(begun)
+        futures.wait(pending)
 
 
 def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tuple[Made, Item]:
@@ -115,12 +115,12 @@ def run_concurrently(other: Callable[[], Made], mine: Callable[[], Item]) -> tup
     with ExitStack() as threads:
         try:
             thread = threads.enter_context(futures.ThreadPoolExecutor(1))
-            begun = thread.submit(_as_the_caller(other_unless_stopped))
+            future = thread.submit(_as_the_caller(other_unless_stopped))
         except RuntimeError:  # As above.
             return other(), mine()
         try:
-            made = mine()
-            return begun.result(), made
+            result = mine()
+            return future.result(), result
         finally:
             stop.set()
 

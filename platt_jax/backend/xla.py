@@ -59,8 +59,8 @@ def jit(function: Callable[..., Any], *, wide: bool = False, **settings: Any) ->
 
 
 def _options(wide: bool) -> dict[str, Any]:
-    own = _NO_OTHER_SUMS if _within(_version(), _OTHER_SUMS) else {}
-    return {**_LOOP_ON_GPU, **own, **(_WIDE if wide else {})}
+    sum_options = _NO_OTHER_SUMS if _within(_version(), _OTHER_SUMS) else {}
+    return {**_LOOP_ON_GPU, **sum_options, **(_WIDE if wide else {})}
 
 
 def jit_or_inline(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
