@@ -90,19 +90,19 @@ def require_length(number: int, rows: int, name: str) -> None:
 def number_like(keys: NDArray[Any], values: tables.Column) -> int:
     """How many ids there are; 1 if it is one for all, as in `read_like`."""
     values = tables.on_host(values)
-    one = _is_one(values, several_columns=keys.dtype.names is not None)
-    return 1 if one else length(read(values))
+    is_single = _is_one(values, several_columns=keys.dtype.names is not None)
+    return 1 if is_single else length(read(values))
 
 
 def read_like(keys: NDArray[Any], values: tables.Column, rows: int, name: str = "segments") -> Ids:
     """The ids of `rows` rows, from one id per row or one for all; keys are the fitted ids."""
     values = tables.on_host(values)
     if not _is_one(values, several_columns=keys.dtype.names is not None):
-        some = read_rows(values, rows, name)
+        row_ids = read_rows(values, rows, name)
         # An empty list has neither the type nor the columns of the keys.
-        return some if rows else read(keys[:0])
-    one = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
-    return _repeated(read(one, name), rows)
+        return row_ids if rows else read(keys[:0])
+    single = values.reshape(1) if isinstance(values, np.generic | np.ndarray) else [values]
+    return _repeated(read(single, name), rows)
 
 
 def length(ids: Ids) -> int:
@@ -144,8 +144,8 @@ def _is_one(values: tables.Column, several_columns: bool) -> bool:
 def _repeated(ids: Ids, rows: int) -> Coded | IdColumns:
     first = np.broadcast_to(np.int8(0), rows)
     if isinstance(ids, IdColumns):
-        each = tuple(Coded(first, single_column(column, "segments")) for column in ids.columns)
-        return IdColumns(ids.names, each)
+        columns = tuple(Coded(first, single_column(column, "segments")) for column in ids.columns)
+        return IdColumns(ids.names, columns)
     return Coded(first, single_column(ids, "segments"))
 
 
@@ -164,7 +164,7 @@ def _columns(columns: Sequence[_Named], name: str) -> IdColumns:
         raise ValueError(
             f"{name}: expected columns of distinct names, none empty, got {list(names)}"
         )
-    each = []
+    id_columns = []
     for column_name, values in columns:
         column = _read(tables.on_host(values), f"{name}, column {column_name!r}")
         has_tuples = isinstance(column, Coded) and column.values.dtype.names is not None
@@ -172,8 +172,8 @@ def _columns(columns: Sequence[_Named], name: str) -> IdColumns:
             raise ValueError(
                 f"{name}, column {column_name!r}: expected one id per row, got several"
             )
-        each.append(column)
-    return IdColumns(names, tuple(each))
+        id_columns.append(column)
+    return IdColumns(names, tuple(id_columns))
 
 
 def _numbered_names(columns: int) -> list[str]:
@@ -232,17 +232,17 @@ def _plain_or_coded(array: NDArray[Any], name: str) -> Column:
 
 def _coded_objects(values: list[Any], name: str) -> Coded:
     """Python objects. Equal ones get the same code, even if their types differ."""
-    where: dict[Hashable, int] = {}
+    code_of: dict[Hashable, int] = {}
     try:
         codes = np.fromiter(
-            (where.setdefault(value, len(where)) for value in values), np.int64, len(values)
+            (code_of.setdefault(value, len(code_of)) for value in values), np.int64, len(values)
         )
     except (TypeError, ValueError) as error:  # ValueError: NumPy's durations without a unit
         raise ValueError(f"{name}: expected hashable ids ({error})") from None
-    for i, value in enumerate(where):
-        if (what := missing(value)) is not None:
-            _refuse_missing(what, codes == i, name)
-    distinct = list(where)
+    for i, value in enumerate(code_of):
+        if (missing_name := missing(value)) is not None:
+            _refuse_missing(missing_name, codes == i, name)
+    distinct = list(code_of)
     lengths = {len(value) if isinstance(value, tuple) else 0 for value in distinct}
     if len(lengths) == 1 and 0 not in lengths:
         columns = [as_typed(list(column), name) for column in zip(*distinct, strict=True)]

@@ -52,20 +52,20 @@ def factorize(segments: Ids) -> Factorized:
     if isinstance(segments, IdColumns):
         return _factorize_columns(segments)
     if isinstance(segments, Coded):
-        keys, place = ascending(segments.values)
-        ascending_already = len(place) and (place == np.arange(len(place))).all()
-        codes = segments.codes if ascending_already else place[segments.codes]
+        keys, positions = ascending(segments.values)
+        ascending_already = len(positions) and (positions == np.arange(len(positions))).all()
+        codes = segments.codes if ascending_already else positions[segments.codes]
         return Factorized(codes, 0, len(keys), keys)
     table = table_range(segments, len(segments))
     if table is None:
         keys, numbers = unique(segments)
         return Factorized(numbers, 0, len(keys), keys)
     low, length = table
-    few = max(_SMALL_TABLE, len(segments) // _ROWS_EACH)
-    if 0 <= low <= few - length:
+    limit = max(_SMALL_TABLE, len(segments) // _ROWS_EACH)
+    if 0 <= low <= limit - length:
         return Factorized(segments, 0, int(low) + length, None)
-    as_they_are = Factorized(segments, low, length, None)
-    return as_they_are if length <= few else compact(as_they_are)
+    direct = Factorized(segments, low, length, None)
+    return direct if length <= limit else compact(direct)
 
 
 def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
@@ -79,25 +79,25 @@ def ascending(values: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
         order = np.argsort(values, kind="stable")
     except TypeError:  # such as numbers and text
         order = np.arange(len(values))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return values[order], place
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return values[order], positions
 
 
 def _factorize_columns(segments: IdColumns) -> Factorized:
     """Rows get the same number if they have the same number in every column."""
-    first, *others = (factorize(column) for column in segments.columns)
+    first, *other_columns = (factorize(column) for column in segments.columns)
     column_numbers = [np.arange(first.numbers)]  # for each number, the number in each column so far
-    together = first
-    for column in others:
-        together, pairs = _compact_pairs(together, column)
+    combined = first
+    for column in other_columns:
+        combined, pairs = _compact_pairs(combined, column)
         left, right = np.divmod(pairs, column.numbers)
         column_numbers = [*(numbers[left] for numbers in column_numbers), right]
-    each = [
+    columns = [
         column.named(numbers)
-        for column, numbers in zip((first, *others), column_numbers, strict=True)
+        for column, numbers in zip((first, *other_columns), column_numbers, strict=True)
     ]
-    return together._replace(keys=structured(segments.names, each))
+    return combined._replace(keys=structured(segments.names, columns))
 
 
 def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Integers]:
@@ -111,8 +111,8 @@ def _compact_pairs(left: Factorized, right: Factorized) -> tuple[Factorized, Int
     list(ordered_map(pair, row_slices(len(pairs))))
     numbers = left.numbers * right.numbers
     if numbers <= max(_TABLE, 4 * len(pairs)):
-        closed_up = compact(Factorized(pairs, 0, numbers, None))
-        return closed_up, closed_up.named(np.arange(closed_up.numbers))
+        compacted = compact(Factorized(pairs, 0, numbers, None))
+        return compacted, compacted.named(np.arange(compacted.numbers))
     distinct, codes = np.unique(pairs, return_inverse=True)
     return Factorized(codes, 0, len(distinct), None), distinct
 
@@ -122,13 +122,13 @@ def compact(wide: Factorized) -> Factorized:
     present = np.zeros(wide.numbers, bool)
     for piece in row_slices(len(wide.ids)):
         present[wide.of(piece)] = True
-    where = np.cumsum(present, dtype=np.int32) - np.int32(1)
+    renumbering = np.cumsum(present, dtype=np.int32) - np.int32(1)
     keys = wide.named(np.flatnonzero(present))
-    where = where.astype(np.min_scalar_type(len(keys)))
-    numbers = np.empty(len(wide.ids), where.dtype)
+    renumbering = renumbering.astype(np.min_scalar_type(len(keys)))
+    numbers = np.empty(len(wide.ids), renumbering.dtype)
 
     def find(piece: slice) -> None:
-        where.take(wide.of(piece), mode="clip", out=numbers[piece])
+        renumbering.take(wide.of(piece), mode="clip", out=numbers[piece])
 
     list(ordered_map(find, row_slices(len(numbers))))
     return Factorized(numbers, 0, len(keys), keys)
@@ -139,18 +139,18 @@ def split_columns(values: NDArray[Any]) -> Ids:
     if values.dtype.names is None:
         return values
     columns = [values[field] for field in values.dtype.names]
-    each = (Coded(*distinct(x)[::-1]) if x.dtype == object else x for x in columns)
-    return IdColumns(values.dtype.names, tuple(each))
+    column_ids = (Coded(*distinct(x)[::-1]) if x.dtype == object else x for x in columns)
+    return IdColumns(values.dtype.names, tuple(column_ids))
 
 
 def distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """The distinct ids, ascending if they can be sorted, and the index of each id among them."""
     if keys.dtype != object:
         return np.unique(keys, return_inverse=True)
-    where: dict[Any, int] = {}
-    numbers = np.array([where.setdefault(key, len(where)) for key in keys.tolist()])
-    values = np.empty(len(where), object)
-    values[:] = list(where)
+    code_of: dict[Any, int] = {}
+    numbers = np.array([code_of.setdefault(key, len(code_of)) for key in keys.tolist()])
+    values = np.empty(len(code_of), object)
+    values[:] = list(code_of)
     return values, numbers
 
 
@@ -167,8 +167,8 @@ def unique(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """The distinct ids, ascending if they can be sorted, and the index of each row's id."""
     if ids.dtype == object:
         keys, numbers = distinct(ids)
-        keys, place = ascending(keys)
-        return keys, place[numbers]
+        keys, positions = ascending(keys)
+        return keys, positions[numbers]
     short = as_integers(ids)
     if short is None:
         return _unique_text(ids) if ids.dtype.kind in "US" else np.unique(ids, return_inverse=True)
@@ -188,8 +188,8 @@ def _unique_text(ids: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     row[codes] = np.arange(len(ids))  # an arbitrary row of each
     if not (words[row[codes]] == words).all():
         return np.unique(ids, return_inverse=True)  # two texts have the same hash
-    keys, place = np.unique(ids[row], return_inverse=True)
-    return keys, place[codes]
+    keys, positions = np.unique(ids[row], return_inverse=True)
+    return keys, positions[codes]
 
 
 def _words(ids: NDArray[Any]) -> NDArray[np.uint64]:

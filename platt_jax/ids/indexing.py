@@ -38,11 +38,11 @@ def get_indexer(keys: NDArray[Any], segments: Ids, name: str = "segments") -> In
 
 def places(keys: NDArray[Any], wanted: NDArray[Any]) -> Integers:
     """The place of each wanted id among distinct keys in any order, or -1."""
-    known, order = ascending(keys)
-    place = np.full(len(known) + 1, -1)
-    place[order] = np.arange(len(keys))
+    sorted_keys, order = ascending(keys)
+    positions = np.full(len(sorted_keys) + 1, -1)
+    positions[order] = np.arange(len(keys))
     # Ids that are not known have the place -1, the last.
-    return place[get_indexer(known, split_columns(wanted))]
+    return positions[get_indexer(sorted_keys, split_columns(wanted))]
 
 
 def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
@@ -56,14 +56,14 @@ def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], I
         values = (
             as_objects(segments.values) if keys.dtype == object else split_columns(segments.values)
         )
-        where = indexer(keys, values, name)(slice(None))
-        return lambda rows: where[segments.codes[rows]]
+        positions = indexer(keys, values, name)(slice(None))
+        return lambda rows: positions[segments.codes[rows]]
     if keys.dtype.names is not None or isinstance(segments, IdColumns):
         return _columns_indexer(keys, segments, name)
     if segments.dtype != object and _by_dict(keys, segments):
         values, codes = np.unique(segments, return_inverse=True)
-        where = _finder(keys, values, name)(values)
-        return lambda rows: where[codes[rows]]
+        positions = _finder(keys, values, name)(values)
+        return lambda rows: positions[codes[rows]]
     find = _finder(keys, segments, name)
     return lambda rows: find(segments[rows])
 
@@ -71,11 +71,11 @@ def indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], I
 def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[slice], Integers]:
     """Finds each column's id among the keys' ids in that column, then the combination."""
     fields = keys.dtype.names or ()
-    got = len(segments.columns) if isinstance(segments, IdColumns) else 0
-    if not isinstance(segments, IdColumns) or got != len(fields):
+    count = len(segments.columns) if isinstance(segments, IdColumns) else 0
+    if not isinstance(segments, IdColumns) or count != len(fields):
         expected = f"ids of the columns {fields}" if fields else "one id per row"
-        what = f"{got} columns" if got else "one id per row"
-        raise ValueError(f"{name}: expected {expected}, as fitted, got {what}")
+        actual = f"{count} columns" if count else "one id per row"
+        raise ValueError(f"{name}: expected {expected}, as fitted, got {actual}")
     columns = dict(zip(segments.names, segments.columns, strict=True))
     if set(columns) != set(fields):  # match by position
         columns = dict(zip(fields, segments.columns, strict=True))
@@ -99,15 +99,15 @@ def _columns_indexer(keys: NDArray[Any], segments: Ids, name: str) -> Callable[[
 
     def find_rows(rows: slice) -> Integers:
         numbers = [finder(rows) for finder in finders]
-        known = np.all([number >= 0 for number in numbers], axis=0)
+        is_known = np.all([number >= 0 for number in numbers], axis=0)
         code: Integers = np.zeros(len(numbers[0]), np.int64)
         for number, size, codes in zip(numbers, sizes, shorter, strict=True):
             if codes is not None:
                 code = _bisect(codes, code)
-                known &= code >= 0
+                is_known &= code >= 0
             code = code * size + number
-        found = find(code)
-        return np.where(known & (found >= 0), order[found], -1)
+        positions = find(code)
+        return np.where(is_known & (positions >= 0), order[positions], -1)
 
     return find_rows
 
@@ -123,14 +123,14 @@ def _finder(keys: NDArray[Any], segments: NDArray[Any], name: str) -> _Finder:
     _require_same_kind(keys, segments, name)
     if keys.dtype.kind == "M" and segments.dtype == object:  # dates and datetimes
         find = _finder(keys, segments.astype(_PYTHONS_TIMES), name)
-        return lambda some: find(some.astype(_PYTHONS_TIMES))
+        return lambda row_ids: find(row_ids.astype(_PYTHONS_TIMES))
     if _by_dict(keys, segments):
-        where = {key: i for i, key in enumerate(as_objects(keys).tolist())}
-        return lambda some: np.fromiter(
-            (where.get(s, -1) for s in as_objects(some).tolist()), np.int64, len(some)
+        index_of = {key: i for i, key in enumerate(as_objects(keys).tolist())}
+        return lambda row_ids: np.fromiter(
+            (index_of.get(s, -1) for s in as_objects(row_ids).tolist()), np.int64, len(row_ids)
         )
     if keys.dtype.kind in "mM" and keys.dtype != segments.dtype:
-        return lambda some: _bisect_exactly(keys, some)
+        return lambda row_ids: _bisect_exactly(keys, row_ids)
     if keys.dtype.kind in "iu" and segments.dtype.kind in "iu" and keys.dtype != segments.dtype:
         return _find_other_integers(keys, segments, name)
     if (table := table_range(keys, len(segments))) is not None:
@@ -171,22 +171,22 @@ def _require_same_kind(keys: NDArray[Any], segments: NDArray[Any], name: str) ->
 
 
 def _bisect(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
-    found = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
-    return np.where(keys[found] == ids, found, -1)
+    positions = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+    return np.where(keys[positions] == ids, positions, -1)
 
 
 def _bisect_exactly(keys: NDArray[Any], ids: NDArray[Any]) -> Integers:
     """For times of two units: NumPy compares them in the finer one, where distant ones overflow."""
-    converted, kept = times.in_dtype(ids, keys.dtype)
-    return np.where(kept, _bisect(keys, converted), -1)
+    converted, is_exact = times.in_dtype(ids, keys.dtype)
+    return np.where(is_exact, _bisect(keys, converted), -1)
 
 
 def _find_other_integers(keys: Integers, segments: Integers, name: str) -> _Finder:
     """For two integer dtypes: NumPy would compare int64 with uint64 as float64."""
     ends = np.iinfo(keys.dtype)
     find = _finder(keys, segments.astype(keys.dtype), name)
-    return lambda some: np.where(
-        (some >= ends.min) & (some <= ends.max), find(some.astype(keys.dtype)), -1
+    return lambda row_ids: np.where(
+        (row_ids >= ends.min) & (row_ids <= ends.max), find(row_ids.astype(keys.dtype)), -1
     )
 
 

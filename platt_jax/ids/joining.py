@@ -38,14 +38,14 @@ def _join_columns(parts: Sequence[NDArray[Any]], name: str) -> NDArray[Any]:
     names: tuple[str, ...] = parts[0].dtype.names or ()
 
     def column(part: NDArray[Any], place: int) -> NDArray[Any]:
-        own = part.dtype.names or ()
-        return part[names[place] if set(own) == set(names) else own[place]]
+        part_names = part.dtype.names or ()
+        return part[names[place] if set(part_names) == set(names) else part_names[place]]
 
     return structured(
         names,
         [
-            join([column(part, place) for part in parts], f"{name}, column {field!r}")
-            for place, field in enumerate(names)
+            join([column(part, index) for part in parts], f"{name}, column {field!r}")
+            for index, field in enumerate(names)
         ],
     )
 

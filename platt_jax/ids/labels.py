@@ -32,16 +32,16 @@ def labels_and_other(
     numbers = rows.of(slice(None))
     used = np.flatnonzero(np.bincount(numbers))
     keys = rows.named(used)
-    place = _place(keys, pos_label)
-    if len(keys) > 1 + (place >= 0):
-        found = ", ".join(_shown(keys[:_NAMED])) + (", ..." if len(keys) > _NAMED else "")
+    position = _place(keys, pos_label)
+    if len(keys) > 1 + (position >= 0):
+        names = ", ".join(_shown(keys[:_NAMED])) + (", ..." if len(keys) > _NAMED else "")
         raise ValueError(
-            f"{name}: expected pos_label={pos_label!r} and at most one other value, got {found}"
+            f"{name}: expected pos_label={pos_label!r} and at most one other value, got {names}"
         )
-    if place < 0:
+    if position < 0:
         return np.zeros(shape, np.int8), keys
-    positive: NDArray[np.bool_] = numbers == used[place]
-    return positive.view(np.int8).reshape(shape), np.delete(keys, place)
+    positive: NDArray[np.bool_] = numbers == used[position]
+    return positive.view(np.int8).reshape(shape), np.delete(keys, position)
 
 
 def _flat(values: Column, axes: int, tuples_are_labels: bool) -> tuple[Column, tuple[int, ...]]:
@@ -80,15 +80,15 @@ def _scalar(value: Any) -> Any:
 
 def _place(keys: NDArray[Any], pos_label: Any) -> int:
     """The index of the label among the distinct labels, or -1."""
-    if (what := ids.missing(pos_label)) is not None:
-        raise ValueError(f"pos_label: expected a label, got {what}")
+    if (missing_name := ids.missing(pos_label)) is not None:
+        raise ValueError(f"pos_label: expected a label, got {missing_name}")
     try:
-        (place,) = get_indexer(keys, ids.read([_scalar(pos_label)], "pos_label"), "pos_label")
+        (position,) = get_indexer(keys, ids.read([_scalar(pos_label)], "pos_label"), "pos_label")
     except ValueError:
         raise ValueError(
             f"pos_label: expected a label such as {_shown(keys[:1])[0]}, got {pos_label!r}"
         ) from None
-    return int(place)
+    return int(position)
 
 
 def _shown(keys: NDArray[Any]) -> list[str]:

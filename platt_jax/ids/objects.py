@@ -29,7 +29,7 @@ _TYPES: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
 def missing(value: Any) -> str | None:
     """The name of a missing value, or None if the value is not missing."""
     if isinstance(value, tuple):
-        return next((what for part in value if (what := missing(part)) is not None), None)
+        return next((name for part in value if (name := missing(part)) is not None), None)
     if value is None:
         return "None"
     kind = type(value).__name__
@@ -165,7 +165,7 @@ def to_text(objects: NDArray[np.object_]) -> NDArray[np.str_]:
 
 def from_text(text: NDArray[np.str_]) -> NDArray[np.object_]:
     """The objects that `to_text` stored; for other text an exception of any class."""
-    return _object_array([_read(one) for one in text.tolist()])
+    return _object_array([_read(entry) for entry in text.tolist()])
 
 
 def _is_kept(value: Any) -> bool:

@@ -36,8 +36,8 @@ def similar(sizes: NDArray[Any], most: int | None = None) -> Iterator[tuple[NDAr
 def joined(made: Iterable[tuple[NDArray[np.intp], Any]]) -> Any:
     """The results of all segments (K, ...), from the numbers of some and their results."""
     numbers, results = zip(*made, strict=True)
-    back = np.argsort(np.concatenate(numbers))
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *results)
+    order = np.argsort(np.concatenate(numbers))
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[order], *results)
 
 
 class SegmentsBySize:
@@ -58,9 +58,9 @@ class SegmentsBySize:
     @property
     def numbers(self) -> NDArray[np.intp]:
         """(N,) the number of each row's segment."""
-        made = np.empty(len(self._order), np.intp)
-        made[self._order] = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return made
+        numbers = np.empty(len(self._order), np.intp)
+        numbers[self._order] = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return numbers
 
     def map(self, function: Callable[[PaddedRows], Any]) -> Any:
         """The results of a function of each group's rows, with the segments as leading axis (K,).

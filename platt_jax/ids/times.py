@@ -44,11 +44,11 @@ def _converted(times: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
         return times.astype(dtype)
     except OverflowError:  # from NumPy 2.5 on
-        found = np.zeros(times.shape, dtype)
-        for place, time in enumerate(times):
+        converted = np.zeros(times.shape, dtype)
+        for index, time in enumerate(times):
             with suppress(OverflowError):
-                found[place] = time.astype(dtype)
-        return found
+                converted[index] = time.astype(dtype)
+        return converted
 
 
 def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -61,7 +61,7 @@ def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         return np.concatenate(parts)
     for dtype in _candidates(dtypes):
         converted = [in_dtype(part, dtype) for part in parts]
-        if all(np.all(kept) for _, kept in converted):
+        if all(np.all(is_exact) for _, is_exact in converted):
             return np.concatenate([part for part, _ in converted])
     raise ValueError(
         "expected ids that fit one unit of time, got "
@@ -72,24 +72,24 @@ def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def _candidates(dtypes: list[np.dtype[Any]]) -> list[np.dtype[Any]]:
     if len({in_months(dtype) for dtype in dtypes}) > 1:
         return []
-    others = [np.dtype(f"{dtypes[0].kind}8[{unit}]") for unit in _OTHER_UNITS]
+    other_dtypes = [np.dtype(f"{dtypes[0].kind}8[{unit}]") for unit in _OTHER_UNITS]
     try:
         finest = np.result_type(*dtypes)
     except OverflowError:  # attoseconds beside days
-        return others
-    return [finest] if in_months(finest) else [finest, *others]
+        return other_dtypes
+    return [finest] if in_months(finest) else [finest, *other_dtypes]
 
 
 def to_python(times: NDArray[Any]) -> list[Any]:
     """Times (K,) as Python's dates, datetimes or durations, or NumPy's where Python has none."""
-    kept: NDArray[np.bool_] | np.bool_ = np.True_
-    known = times
+    is_exact: NDArray[np.bool_] | np.bool_ = np.True_
+    converted = times
     if unit(times.dtype) in _FINER_THAN_PYTHONS:
-        known, kept = in_dtype(times, np.dtype(f"{times.dtype.kind}8[us]"))
+        converted, is_exact = in_dtype(times, np.dtype(f"{times.dtype.kind}8[us]"))
     # NumPy returns an integer where Python has no type.
     return [
         scalar if isinstance(value, int) or not exact else value
         for value, scalar, exact in zip(
-            known.tolist(), times, np.broadcast_to(kept, times.shape), strict=True
+            converted.tolist(), times, np.broadcast_to(is_exact, times.shape), strict=True
         )
     ]

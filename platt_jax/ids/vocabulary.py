@@ -29,32 +29,32 @@ class Vocabulary:
         New ids get the next free numbers.
         """
         if self.keys is None:
-            self.keys, place = ascending(keys)
-            self.numbers = np.argsort(place).astype(np.int32)
+            self.keys, positions = ascending(keys)
+            self.numbers = np.argsort(positions).astype(np.int32)
             return np.arange(len(keys), dtype=np.int32)[rows]
         self._require_same_type(keys)
-        found = self._find(keys)
-        if (found < 0).any():
-            self._insert(keys[found < 0])
-            found = self._find(keys)
-        return self.numbers[found][rows]
+        indices = self._find(keys)
+        if (indices < 0).any():
+            self._insert(keys[indices < 0])
+            indices = self._find(keys)
+        return self.numbers[indices][rows]
 
     def _find(self, keys: NDArray[Any]) -> Integers:
         return indexer(self.keys, split_columns(keys), "segments")(slice(None))
 
     def _insert(self, new: NDArray[Any]) -> None:
-        old = len(self.keys)
-        self.keys, place = ascending(join([self.keys, new]))
-        numbers = np.empty(old + len(new), np.int32)
-        numbers[place[:old]] = self.numbers
-        numbers[place[old:]] = np.arange(old, old + len(new))
+        old_count = len(self.keys)
+        self.keys, positions = ascending(join([self.keys, new]))
+        numbers = np.empty(old_count + len(new), np.int32)
+        numbers[positions[:old_count]] = self.numbers
+        numbers[positions[old_count:]] = np.arange(old_count, old_count + len(new))
         self.numbers = numbers
 
     def _require_same_type(self, keys: NDArray[Any]) -> None:
-        had, got = self.keys.dtype, keys.dtype
-        if _kinds(had) != _kinds(got):
+        key_dtype, dtype = self.keys.dtype, keys.dtype
+        if _kinds(key_dtype) != _kinds(dtype):
             raise ValueError(
-                f"segments: expected ids of one type in all batches, got {got} after {had}"
+                f"segments: expected ids of one type in all batches, got {dtype} after {key_dtype}"
             )
 
 
@@ -64,8 +64,8 @@ def distinct(segments: Ids) -> tuple[Integers, NDArray[Any]]:
     numbers = rows.of(slice(None))
     used = np.zeros(rows.numbers, bool)
     used[numbers] = True
-    place = np.cumsum(used) - 1
-    return place[numbers], rows.named(np.flatnonzero(used))
+    positions = np.cumsum(used) - 1
+    return positions[numbers], rows.named(np.flatnonzero(used))
 
 
 def _kinds(dtype: np.dtype[Any]) -> str | list[tuple[str, str]]:
