@@ -74,11 +74,11 @@ def probabilities_for_scores(scores: NDArray[Any]) -> str | None:
 
 def no_shares(proba: NDArray[Any]) -> str | None:
     """A warning if probabilities of classes (..., N, C) do not add up to 1 by row, else None."""
-    off = np.nansum(np.abs(proba.sum(axis=-1, dtype=np.float64) - 1)) / proba[..., 0].size
-    if off <= _ROUNDED:
+    gap = np.nansum(np.abs(proba.sum(axis=-1, dtype=np.float64) - 1)) / proba[..., 0].size
+    if gap <= _ROUNDED:
         return None
     return (
-        f"proba: rows add up to numbers that differ from 1 by {off:.2g} on average; divide them by "
+        f"proba: rows add up to numbers that differ from 1 by {gap:.2g} on average; divide them by "
         "their sums, as predict_proba does with normalize=True"
     )
 
@@ -87,8 +87,8 @@ def probabilities_for_logits(logits: NDArray[Any]) -> str | None:
     """A warning if all rows (N, C) of logits are shares that add up to 1, else None."""
     if logits.ndim != 2 or _leaves_unit_interval(logits[:FEW]) or _leaves_unit_interval(logits):
         return None
-    off = np.abs(logits.sum(axis=1, dtype=np.float64) - 1)
-    if not np.fmax.reduce(off) < _ROUNDED or not ((logits > 0) & (logits < 1)).any():
+    gaps = np.abs(logits.sum(axis=1, dtype=np.float64) - 1)
+    if not np.fmax.reduce(gaps) < _ROUNDED or not ((logits > 0) & (logits < 1)).any():
         return None
     return (
         "logits: each row lies in [0, 1] and adds up to 1. If these are probabilities p, fit and "

@@ -53,9 +53,9 @@ def _check_precision(precision: NDArray[np.float64]) -> None:
     # inverses, which are symmetric up to rounding.
     # By roots: products of large precisions overflow.
     root = np.sqrt(np.abs(p_AA)) * np.sqrt(np.abs(p_BB))
-    enough = np.abs(p_AB) <= root * (1 + 5e-7)
+    bounded = np.abs(p_AB) <= root * (1 + 5e-7)
     symmetric = np.abs(p_AB - p_BA) <= 1e-6 * root
-    ok = symmetric & (p_AA >= 0) & (p_BB >= 0) & enough
+    ok = symmetric & (p_AA >= 0) & (p_BB >= 0) & bounded
     if not np.all(ok):
         first = precision.reshape(-1, 2, 2)[np.argmin(ok)]
         raise ValueError(

@@ -30,10 +30,10 @@ BAD_LABEL = -1
 
 def scores(values: Column, name: str = "scores") -> NDArray[Any]:
     """Scores (..., N) with at least one row."""
-    read = floating(values, name)
-    if read.ndim == 0 or read.size == 0:
-        raise ValueError(f"{name}: expected (..., N) with rows to fit, got shape {read.shape}")
-    return read
+    f = floating(values, name)
+    if f.ndim == 0 or f.size == 0:
+        raise ValueError(f"{name}: expected (..., N) with rows to fit, got shape {f.shape}")
+    return f
 
 
 def scores_to_fit(values: Column, name: str = "scores") -> NDArray[Any]:
@@ -41,16 +41,16 @@ def scores_to_fit(values: Column, name: str = "scores") -> NDArray[Any]:
 
     Compiled programs take subnormal numbers as 0.
     """
-    read = scores(values, name)
-    least = float(np.finfo(read.dtype).tiny) * _DIGITS
+    f = scores(values, name)
+    least = float(np.finfo(f.dtype).tiny) * _DIGITS
     # The first few scores usually show it; the rest is then not read.
-    first = read[(0,) * (read.ndim - 1)][:FEW]
-    if not _largest(first) >= least and 0 < (largest := _largest(read)) < least:
+    first = f[(0,) * (f.ndim - 1)][:FEW]
+    if not _largest(first) >= least and 0 < (largest := _largest(f)) < least:
         raise ValueError(
-            f"{name}: expected magnitudes of {least:.2g} or more in {read.dtype}, got at most "
+            f"{name}: expected magnitudes of {least:.2g} or more in {f.dtype}, got at most "
             f"{largest:.2g}, where it has few digits; multiply the scores by a power of two"
         )
-    return read
+    return f
 
 
 def _largest(x: NDArray[Any]) -> float:
@@ -65,25 +65,25 @@ def labels(values: Column, class_advice: str = SEE_CLASSES) -> NDArray[np.int8]:
 
     The message about class ids gives the advice `class_advice`.
     """
-    name, read = columns.labelled("labels", values), array(values, "labels")
-    if read.dtype == bool:
-        return read.view(np.int8)
-    if read.dtype.kind not in "iuf":
-        hint = _hint(values, read)
-        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {read.dtype}{hint}")
+    name, y = columns.labelled("labels", values), array(values, "labels")
+    if y.dtype == bool:
+        return y.view(np.int8)
+    if y.dtype.kind not in "iuf":
+        hint = _hint(values, y)
+        raise ValueError(f"{name}: expected {LABEL_CODINGS}, got dtype {y.dtype}{hint}")
     # The usual case needs no array as long as the labels.
-    if read.dtype.kind in "iu" and read.size and read.min() >= 0 and read.max() <= 1:
-        return read.astype(np.int8, copy=False)
-    positive: NDArray[np.bool_] = read == 1
-    minus = bool((read == -1).any())
-    known = read == (-1 if minus else 0)
-    known |= positive
-    if known.all():
+    if y.dtype.kind in "iu" and y.size and y.min() >= 0 and y.max() <= 1:
+        return y.astype(np.int8, copy=False)
+    positive: NDArray[np.bool_] = y == 1
+    minus = bool((y == -1).any())
+    in_coding = y == (-1 if minus else 0)
+    in_coding |= positive
+    if in_coding.all():
         return positive.view(np.int8)
-    finite = np.isfinite(read)
-    known |= ~finite
-    if not known.all():
-        raise odd_label_error(read[~known].flat[0], minus, name, class_advice)
+    finite = np.isfinite(y)
+    in_coding |= ~finite
+    if not in_coding.all():
+        raise odd_label_error(y[~in_coding].flat[0], minus, name, class_advice)
     return np.where(finite, positive, np.int8(BAD_LABEL)).astype(np.int8)
 
 
@@ -109,9 +109,9 @@ def a_problem_per_class(name: str) -> str:
 def _hint(given: Column, read: NDArray[Any]) -> str:
     """Advice for labels that are text, tuples or objects, or an empty string."""
     first = read.ravel()[:MANY].tolist()
-    each = given[:MANY] if read.ndim > 1 and isinstance(given, list | tuple) else first
-    if each and isinstance(each[0], tuple):
-        positive = repr(max(each, key=repr))
+    items = given[:MANY] if read.ndim > 1 and isinstance(given, list | tuple) else first
+    if items and isinstance(items[0], tuple):
+        positive = repr(max(items, key=repr))
         return f": tuples; if each is a label, pass the positive one: pos_label={positive}"
     words = {word for word in first if isinstance(word, str)}
     if not words:
@@ -159,8 +159,8 @@ def offset(values: Column, scores: Any) -> ArrayIfGiven:
     if values is None:
         return None
     with np.errstate(over="ignore"):  # to infinity, which the fit reports
-        read = floating(values, "offset").astype(scores.dtype, copy=False)
-    return broadcast(read, scores.shape, "offset")
+        converted = floating(values, "offset").astype(scores.dtype, copy=False)
+    return broadcast(converted, scores.shape, "offset")
 
 
 def negative_weight_error(weight: Any, name: str = "weights") -> ValueError:

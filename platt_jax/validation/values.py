@@ -35,14 +35,14 @@ def array(values: Column, name: str) -> NDArray[Any]:
         )
     try:
         values = plain(values)
-        read = np.asarray(columns.narrowed(values))
-        if read.dtype == object and (floats := columns.floats(values)) is not None:
+        converted = np.asarray(columns.narrowed(values))
+        if converted.dtype == object and (floats := columns.floats(values)) is not None:
             return floats
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected an array ({error})") from None
-    if read.dtype == object and read.ndim == 0:
+    if converted.dtype == object and converted.ndim == 0:
         refuse_held(values, name)
-    return read
+    return converted
 
 
 def plain(values: Column) -> Any:
@@ -57,22 +57,22 @@ def plain(values: Column) -> Any:
 
 def numbers(values: Column, name: str) -> NDArray[Any]:
     """Real numbers of any dtype."""
-    read = array(values, name)
-    if read.dtype.kind not in "biuf" and read.dtype.name != "bfloat16":
+    converted = array(values, name)
+    if converted.dtype.kind not in "biuf" and converted.dtype.name != "bfloat16":
         raise ValueError(
             f"{columns.labelled(name, values)}: expected numbers, got dtype "
-            f"{read.dtype}{_to_float(read)}"
+            f"{converted.dtype}{_to_float(converted)}"
         )
-    return read
+    return converted
 
 
 def floating(values: Column, name: str) -> NDArray[Any]:
     """Numbers as float32 or float64; integers and narrower floats are promoted."""
-    read = numbers(values, name)
-    if read.dtype.kind == "f" and read.dtype.itemsize in (4, 8):
-        return read.astype(read.dtype.newbyteorder("="), copy=False)
-    narrow = read.dtype.itemsize <= 2 and read.dtype.kind not in "iu"
-    return read.astype(np.float32 if narrow else np.float64)
+    converted = numbers(values, name)
+    if converted.dtype.kind == "f" and converted.dtype.itemsize in (4, 8):
+        return converted.astype(converted.dtype.newbyteorder("="), copy=False)
+    narrow = converted.dtype.itemsize <= 2 and converted.dtype.kind not in "iu"
+    return converted.astype(np.float32 if narrow else np.float64)
 
 
 def _to_float(values: NDArray[Any]) -> str:
@@ -94,9 +94,9 @@ def _to_float(values: NDArray[Any]) -> str:
 def numbers_as_objects(values: NDArray[Any]) -> str:
     """Advice for numbers as objects, some of them missing, or an empty string."""
     flat = values.ravel().tolist() if values.dtype == object else []
-    found = next((what for x in flat if (what := ids.missing(x))), None)
-    if found:
-        return f" with {found} in it; convert to float, with NaN for what is missing"
+    missing_name = next((name for x in flat if (name := ids.missing(x))), None)
+    if missing_name:
+        return f" with {missing_name} in it; convert to float, with NaN for what is missing"
     if flat and all(isinstance(x, Number) for x in flat):
         return f" of {type(flat[0]).__name__}; convert to float"
     return ""
@@ -120,13 +120,13 @@ def broadcast(
     try:
         return xp.broadcast_to(values, shape)
     except ValueError:
-        got = values.shape
-        hint = as_flat(name, got, shape) or as_flat(of or "scores", shape, got)
-        if not hint and len(shape) == 2 and got == shape[:1]:
+        actual = values.shape
+        hint = as_flat(name, actual, shape) or as_flat(of or "scores", shape, actual)
+        if not hint and len(shape) == 2 and actual == shape[:1]:
             hint = f"; {advice}"
         expected = f"the scores' {shape}" if of is None else f"{shape}, the shape of {of}"
         raise ValueError(
-            f"{name}: expected a shape that broadcasts to {expected}, got {got}{hint}"
+            f"{name}: expected a shape that broadcasts to {expected}, got {actual}{hint}"
         ) from None
 
 
@@ -170,8 +170,8 @@ def require_not_negative(value: Any, name: str) -> None:
 
 def require_integer(value: Any, name: str, least: int, most: int | None = None) -> None:
     """Refuses anything but an integer from `least` to `most`."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or value < least or (most is not None and value > most):
         expected = f">= {least}" if most is None else f"from {least} to {most:,}"
         raise ValueError(f"{name}: expected an integer {expected}, got {value!r}")
 
