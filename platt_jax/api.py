@@ -161,25 +161,25 @@ def fit(
         phi = shares.dispersion(-(A * shares.scores + B), 1 + options.intercept)
         return fit(**shares.columns(phi), start=(first.A, first.B), **more)
     caller, stage = Caller(), Stage.of(progress)
-    read: Any = DeviceRows if accelerators.holds(scores) else DenseRows
-    rows = read(scores, labels, weights, pos_label, offset)
-    if (doubt := rows.doubtful_shape) is not None:
-        caller.warn(doubt)
-    if (doubt := rows.doubtful_scores) is not None:
-        caller.warn_once(doubt)
+    row_class: Any = DeviceRows if accelerators.holds(scores) else DenseRows
+    rows = row_class(scores, labels, weights, pos_label, offset)
+    if (warning := rows.doubtful_shape) is not None:
+        caller.warn(warning)
+    if (warning := rows.doubtful_scores) is not None:
+        caller.warn_once(warning)
     if curve != "sigmoid":
         from platt_jax.curves import fitting
 
         alone: dict[str, Any] = dict(prior=prior, start=start, mesh=mesh)
         kind, options = fitting.read(curve, "none", options, **alone)
         if curve != "temperature" and not isinstance(rows, DenseRows):
-            other = kind or curve
-            raise ValueError(f"scores: expected an array on the host beside curve={other!r}")
+            chosen = kind or curve
+            raise ValueError(f"scores: expected an array on the host beside curve={chosen!r}")
         if kind is not None:
             fitting.require_no_offset(kind, offset is not None)
             return fitting.batch_curves(rows, kind, options, caller)
-    given = problem_inputs(rows.batch, rows.dtype, prior, start)
-    result: Fit = rows.fit(given, Context(options, caller, stage, mesh=checked(mesh)))
+    inputs = problem_inputs(rows.batch, rows.dtype, prior, start)
+    result: Fit = rows.fit(inputs, Context(options, caller, stage, mesh=checked(mesh)))
     report_non_finite(result, options, "problem", problem_names(rows.batch), caller)
     return result
 
@@ -296,9 +296,9 @@ def fit_segments(
     if not isinstance(scores, SegmentRows):
         validation.require_each(scores, labels=labels, segments=segments)
     if mesh is None and pos_label is None:
-        sent = sent_rows(scores, labels, segments, weights, offset)
-        if sent is not None:
-            return fit_by_segment(segments_of(sent, caller), *more)
+        device_rows = sent_rows(scores, labels, segments, weights, offset)
+        if device_rows is not None:
+            return fit_by_segment(segments_of(device_rows, caller), *more)
     if not (isinstance(scores, SegmentRows) or accelerators.holds(scores)):
         scores = validation.scores_to_fit(scores)
     rows = segment_rows(scores, **columns)
@@ -392,12 +392,12 @@ def fit_one_vs_rest(
         if pooling != "none":
             return fit_by_segment(segments, prior, start, pooling, options, progress, caller)
         # No class is unseen, so no pass for the curve of all.
-        given = problem_inputs(rows.keys.shape, rows.dtype, prior, start)
-        each = segments.fit(given, options, stage)
-        report_non_finite(each, options, "class", rows.keys, caller)
+        inputs = problem_inputs(rows.keys.shape, rows.dtype, prior, start)
+        fits = segments.fit(inputs, options, stage)
+        report_non_finite(fits, options, "class", rows.keys, caller)
         if rows.multilabel:  # else rows are divided by their sums
-            report_few_rows(smoothing(each), options, caller, "classes")
-        return unpooled(rows.keys, each, options, fit_events(prior, rows.has_offset))
+            report_few_rows(smoothing(fits), options, caller, "classes")
+        return unpooled(rows.keys, fits, options, fit_events(prior, rows.has_offset))
 
     return OneVsRestCalibrator(rows.classes, where_rows_are(rows, fit_classes), rows.multilabel)
 
@@ -434,8 +434,8 @@ def _other_segments(
 
 def _require_in_memory(scores: Any, curve: "Curve") -> None:
     """Refuses rows that a curve other than a sigmoid is not fitted to."""
-    there = isinstance(scores, SegmentRows) and scores.device is not None
-    if there or isinstance(scores, SegmentSource) or accelerators.holds(scores):
+    on_device = isinstance(scores, SegmentRows) and scores.device is not None
+    if on_device or isinstance(scores, SegmentSource) or accelerators.holds(scores):
         raise ValueError(
             f"scores: expected arrays in memory beside curve={curve!r}, got {type(scores).__name__}"
         )

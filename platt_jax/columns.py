@@ -59,19 +59,19 @@ def takes_columns(function: Callable[Arguments, Result]) -> Callable[Arguments, 
     """
     code: Any = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    words = {x: y for x, ours in _WORDS.items() if x not in names for y in ours if y in names}
+    words = {x: y for x, terms in _WORDS.items() if x not in names for y in terms if y in names}
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if kwargs and not words.keys().isdisjoint(kwargs):
-            theirs = next(iter(words.keys() & kwargs.keys()))
+            keyword = next(iter(words.keys() & kwargs.keys()))
             raise TypeError(
-                f"{function.__name__}() got an unexpected keyword argument {theirs!r}; "
-                f"its name here is {words[theirs]!r}"
+                f"{function.__name__}() got an unexpected keyword argument {keyword!r}; "
+                f"its name here is {words[keyword]!r}"
             )
-        given = *args, *kwargs.values()
-        orders = [*map(_order, map(type, given))]
-        if len(orders) - orders.count(None) > 1 or any(map(_has_columns, given)):
+        arguments = *args, *kwargs.values()
+        orders = [*map(_order, map(type, arguments))]
+        if len(orders) - orders.count(None) > 1 or any(map(_has_columns, arguments)):
             require_one_order(**dict(zip(names, args, strict=False)) | kwargs)
         return function(*args, **kwargs)
 
@@ -99,11 +99,11 @@ def _has_columns(x: Any) -> bool:
 
 def _each_column(given: dict[str, Any]) -> dict[str, Any]:
     """The columns by name, those in lists and mappings by the names of these and of their place."""
-    each: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, x in given.items():
         parts = x if isinstance(x, dict) else dict(enumerate(x)) if _has_columns(x) else None
-        each |= {name: x} if parts is None else {f"{name}[{i!r}]": y for i, y in parts.items()}
-    return each
+        columns |= {name: x} if parts is None else {f"{name}[{i!r}]": y for i, y in parts.items()}
+    return columns
 
 
 def require_one_order(**given: Any) -> None:
@@ -125,10 +125,10 @@ def require_one_order(**given: Any) -> None:
         index = getattr(x.to_native() if hasattr(x, "to_native") else x, "index", None)
         if index is not None:  # narwhals' columns have one if they are pandas'
             rows = name.startswith(_OTHER_ROWS), len(index)
-            other, known = first.setdefault(rows, (name, index))
-            if not known.equals(index):
+            first_name, first_index = first.setdefault(rows, (name, index))
+            if not first_index.equals(index):
                 raise ValueError(
-                    f"{other}, {name}: expected pandas objects with one index, got two that "
+                    f"{first_name}, {name}: expected pandas objects with one index, got two that "
                     "differ, and rows are paired by position; align the objects, then "
                     "reset_index(drop=True), or pass arrays"
                 )
@@ -142,11 +142,11 @@ def require_class_order(values: Column, classes: Any, name: str) -> None:
         table_names = getattr(values, "column_names", None) or getattr(values, "columns", None)
     if table_names is None:
         return
-    given, expected = list(table_names), np.asarray(classes).tolist()
-    if given != expected and sorted(map(str, given)) == sorted(map(str, expected)):
+    actual, expected = list(table_names), np.asarray(classes).tolist()
+    if actual != expected and sorted(map(str, actual)) == sorted(map(str, expected)):
         raise ValueError(
             f"{name}: expected columns in the order of the classes, {expected[:10]}, got "
-            f"{given[:10]}, and columns are taken by position"
+            f"{actual[:10]}, and columns are taken by position"
         )
 
 
@@ -237,12 +237,12 @@ def dictionary(values: Column) -> _Coded | None:
     A missing value has code -1, or the result is None as for other columns. The column's library
     encodes text ten times faster than Python objects can be.
     """
-    of: dict[str, Callable[[Any], _Coded | None]] = {
+    encoders: dict[str, Callable[[Any], _Coded | None]] = {
         "pandas": _coded_pandas,
         "polars": _coded_polars,
         "pyarrow": _coded_arrow,
     }
-    return of.get(_library(values), lambda _: None)(values)
+    return encoders.get(_library(values), lambda _: None)(values)
 
 
 def ordered_categories(values: Column) -> list[Any] | None:
@@ -289,9 +289,9 @@ def _coded_polars(values: Any) -> _Coded | None:
     row = np.full(codes.max(initial=0) + np.intp(1), -1)
     row[codes] = np.arange(len(codes))  # an arbitrary row of each
     used = np.flatnonzero(row >= 0)
-    place = np.zeros(len(row), np.min_scalar_type(len(used)))
-    place[used] = np.arange(len(used))
-    return place[codes], values.gather(row[used]).to_numpy()
+    positions = np.zeros(len(row), np.min_scalar_type(len(used)))
+    positions[used] = np.arange(len(used))
+    return positions[codes], values.gather(row[used]).to_numpy()
 
 
 def _coded_arrow(values: Any) -> _Coded | None:

@@ -69,8 +69,8 @@ class Groups:
 
     def rows_of(self, some: Any) -> Ints:
         """The rows of some of the groups, end to end."""
-        own = Groups(self.sizes[some])
-        return own.by_row(self.starts[some]) + own.place
+        selected = Groups(self.sizes[some])
+        return selected.by_row(self.starts[some]) + selected.place
 
     def sums(self, x: Any) -> NDArray[Any]:
         """(..., K) sums of x (..., N) over the rows of each group, 0 for an empty group."""
@@ -83,13 +83,13 @@ class Groups:
         groups beside large ones.
         """
         x = np.asarray(x)
-        made = np.empty_like(x)
+        sums = np.empty_like(x)
         for _, rows, inside in self.lines():
             for column in np.ndindex(x.shape[:-1]):
                 line = np.zeros(inside.shape, x.dtype)
                 line[inside] = x[column][rows]
-                made[column][rows] = np.cumsum(line, axis=1, out=line)[inside]
-        return made
+                sums[column][rows] = np.cumsum(line, axis=1, out=line)[inside]
+        return sums
 
     def lines(self) -> Iterator[tuple[Ints, Any, Bools]]:
         """Groups of like sizes (k,), their rows, and which places (k, longest) of lines have one.
@@ -98,12 +98,12 @@ class Groups:
         """
         exponents = np.frexp(self.sizes - 1)[1]
         for exponent in np.unique(exponents[self.sizes > 0]):
-            some = np.flatnonzero((exponents == exponent) & (self.sizes > 0))
-            sizes, first, last = self.sizes[some], some[0], some[-1]
+            groups = np.flatnonzero((exponents == exponent) & (self.sizes > 0))
+            sizes, first, last = self.sizes[groups], groups[0], groups[-1]
             rows: Any = slice(self.starts[first], self.starts[last] + self.sizes[last])
             if sizes.sum() < rows.stop - rows.start:
-                rows = self.rows_of(some)
-            yield some, rows, np.arange(sizes.max()) < sizes[:, None]
+                rows = self.rows_of(groups)
+            yield groups, rows, np.arange(sizes.max()) < sizes[:, None]
 
     def order(self, x: Any, label: Any = None) -> Ints:
         """(N,) the rows of each group ascending by x (N,), then by a label, then as they are.
@@ -112,11 +112,11 @@ class Groups:
         rows of one number in any order: only these are sorted by integers that have all three.
         """
         x, order = np.asarray(x), np.empty(self.rows, np.int64)
-        for some, rows, inside in self.lines():
+        for groups, rows, inside in self.lines():
             line = np.full(inside.shape, np.nan, x.dtype)
             line[inside] = x[rows]
-            place = np.argsort(line, axis=1)
-            line = np.take_along_axis(line, place, 1)
+            indices = np.argsort(line, axis=1)
+            line = np.take_along_axis(line, indices, 1)
             tied = np.flatnonzero((line[:, 1:] == line[:, :-1]).any(1))
             if len(tied):
                 key = np.zeros((len(tied), line.shape[1]), np.int64)
@@ -124,10 +124,10 @@ class Groups:
                 if label is not None:
                     labels = np.zeros(inside.shape, bool)
                     labels[inside] = label[rows]
-                    key = 2 * key + np.take_along_axis(labels[tied], place[tied], 1)
-                key = key << 32 | place[tied]
-                place[tied] = np.take_along_axis(place[tied], np.argsort(key, axis=1), 1)
-            order[rows] = (place + self.starts[some, None])[inside]
+                    key = 2 * key + np.take_along_axis(labels[tied], indices[tied], 1)
+                key = key << 32 | indices[tied]
+                indices[tied] = np.take_along_axis(indices[tied], np.argsort(key, axis=1), 1)
+            order[rows] = (indices + self.starts[groups, None])[inside]
         return order
 
     def means(self, x: Any) -> Floats:
@@ -149,10 +149,10 @@ class Groups:
         if used.all() and len(used):
             return np.asarray(ufunc.reduceat(x, self.starts, axis=-1))
         kind = x.dtype if nothing == 0 else np.result_type(x, np.float32)
-        made = np.full((*x.shape[:-1], len(used)), nothing, kind)
+        results = np.full((*x.shape[:-1], len(used)), nothing, kind)
         if used.any():
-            made[..., used] = ufunc.reduceat(x, self.starts[used], axis=-1)
-        return made
+            results[..., used] = ufunc.reduceat(x, self.starts[used], axis=-1)
+        return results
 
     def slices(self, most: int) -> Iterator[slice]:
         """Slices of adjacent groups with `most` rows or fewer each, or of one larger group."""

@@ -79,8 +79,8 @@ class Options:
     slope: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        what = f"an integer from 1 to {_MOST_ITERATIONS:,}"
-        _check("max_iter", self.max_iter, what, _is_count(self.max_iter))
+        expected = f"an integer from 1 to {_MOST_ITERATIONS:,}"
+        _check("max_iter", self.max_iter, expected, _is_count(self.max_iter))
         _check("min_step", self.min_step, "in (0, 1]", _is_number(self.min_step, 0, 1))
         _check(
             "sigma",
@@ -175,8 +175,8 @@ def require_honoured(options: Options, by: str) -> Options:
     """
     for name, values in HONOURED.get(by, {}).items():
         if (value := getattr(options, name)) not in values:
-            taken = " or ".join(map(repr, values))
-            raise ValueError(f"Options({name}={value!r}): expected {taken} for {by}")
+            choices = " or ".join(map(repr, values))
+            raise ValueError(f"Options({name}={value!r}): expected {choices} for {by}")
     return options
 
 
@@ -197,8 +197,8 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
 
 
 def _is_count(value: Any) -> bool:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return whole and 1 <= int(value) <= _MOST_ITERATIONS
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_integer and 1 <= int(value) <= _MOST_ITERATIONS
 
 
 def _is_one_of(value: object, choices: tuple[str | bool, ...]) -> bool:

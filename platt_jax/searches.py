@@ -35,10 +35,10 @@ def newton_roots(function: Function, start: Floats, low: Floats, high: Floats) -
     "Numerical Recipes", section 9.4). No root depends on the others. None is found where the value
     is NaN.
     """
-    at, found = start, np.asarray(low == high)
+    at, converged = start, np.asarray(low == high)
     last_but_one = last = np.full(np.shape(at), np.inf)
     for number in range(_MOST_STEPS):
-        if (found | np.isnan(at)).all():
+        if (converged | np.isnan(at)).all():
             break
         value, step, near = function(at)
         low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
@@ -49,10 +49,10 @@ def newton_roots(function: Function, start: Floats, low: Floats, high: Floats) -
             newton &= np.abs(step) <= last_but_one / 2
         newton |= np.abs(step) <= near  # which may be too short to leave a bound
         moved = np.where(newton, moved, (low + high) / 2)
-        moved = np.where(found | (value == 0), at, np.where(np.isnan(value), np.nan, moved))
+        moved = np.where(converged | (value == 0), at, np.where(np.isnan(value), np.nan, moved))
         last_but_one, last = last, np.abs(moved - at)
-        found, at = found | (last <= near), moved
-    return Roots(at, found)
+        converged, at = converged | (last <= near), moved
+    return Roots(at, converged)
 
 
 class Ascent(Protocol):
@@ -93,14 +93,14 @@ def newton_maximum(
     `enough` ends the search, and the last point's must be `near`; `lost` is the share of the value
     that rounding may hide. The function makes a point of its parameters (P,).
     """
-    at = function(start)
+    point = function(start)
     for _ in range(_MOST_ASCENTS):
-        if not at.decrement > enough:
+        if not point.decrement > enough:
             break
-        least = at.value - lost * abs(at.value)
-        trials = (function(at.parameters + 0.5**i * at.step) for i in range(lengths))
-        better = next((trial for trial in trials if trial.value > least), None)
-        if better is None:
+        least = point.value - lost * abs(point.value)
+        trials = (function(point.parameters + 0.5**i * point.step) for i in range(lengths))
+        improved = next((trial for trial in trials if trial.value > least), None)
+        if improved is None:
             break
-        at = better
-    return at, bool(at.decrement <= near)
+        point = improved
+    return point, bool(point.decrement <= near)
