@@ -71,8 +71,8 @@ def folder() -> Path | None:
     if _off or (_chosen is None and named == _OFF):
         return None
     try:
-        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / _PACKAGE
-        path = _chosen or Path(named or usual).absolute()
+        default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / _PACKAGE
+        path = _chosen or Path(named or default).absolute()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path if is_own(path) else None
     except (OSError, RuntimeError):  # no home, or one that can only be read
