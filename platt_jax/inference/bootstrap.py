@@ -162,18 +162,18 @@ class Bootstrap(ComparedByValue):
         high = max(1, wide // length)
         for i in range(0, problems, high):
             for j in range(0, length, wide):
-                some = slice(i, i + high), slice(j, j + wide)
-                replicates = Sigmoid(A[:, some[0]], B[:, some[0]]).logit(scores[some][None])
-                acceleration = influence.some(some[0]).logit_accelerations(scores[some])
-                out[:, *some] = _interval(replicates, logit[some], acceleration, shares, kind)
+                block = slice(i, i + high), slice(j, j + wide)
+                replicates = Sigmoid(A[:, block[0]], B[:, block[0]]).logit(scores[block][None])
+                acceleration = influence.some(block[0]).logit_accelerations(scores[block])
+                out[:, *block] = _interval(replicates, logit[block], acceleration, shares, kind)
         lower, upper = (expit(with_offset(end, offset)) for end in out.reshape(2, *shape))
         return lower, upper
 
     def __repr__(self) -> str:
         number, problems = len(self.A), math.prod(self.A.shape[1:])
-        what = "problem" if self.keys is None else "segment"
+        unit = "problem" if self.keys is None else "segment"
         left_out = int(self.failed.sum())
-        text = f"Bootstrap: {counted(number, 'replicate')} of {counted(problems, what)}"
+        text = f"Bootstrap: {counted(number, 'replicate')} of {counted(problems, unit)}"
         if not left_out:
             return text
         one_class = int((self.one_class & (self.status == Status.CONVERGED)).sum())
@@ -287,18 +287,18 @@ def bootstrap(
             cluster = clusters_of_segment_rows(clusters, len(rows), segments)
         original = fit_segments(rows, prior=prior, options=options, progress=progress).fit
     original = jax.device_get(original)
-    given = problem_inputs(batch, rows.dtype, prior, (original.A, original.B))
+    inputs = problem_inputs(batch, rows.dtype, prior, (original.A, original.B))
     plan = Plan(kind, int(seed), int(replicates), ids)
     with accelerators.as_default(rows.device):
-        made = fit_replicates(rows.problems, given, plan, Context(options, caller, stage), cluster)
-    made = jax.tree.map(lambda x: x.reshape(-1, *batch), made)
+        fits = fit_replicates(rows.problems, inputs, plan, Context(options, caller, stage), cluster)
+    fits = jax.tree.map(lambda x: x.reshape(-1, *batch), fits)
     # A draw may give bad rows weight 0; the fit of the other rows is not a replicate of this one.
     bad = original.status == Status.NON_FINITE
-    for x, answer in zip(made, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
+    for x, answer in zip(fits, (np.nan, np.nan, Status.NON_FINITE, False), strict=True):
         x[:, bad] = answer
     with accelerators.as_default(rows.device):
-        moved = influence(original, order, rows, options.targets == "platt", cluster)
-    return Bootstrap(made.A, made.B, made.status, made.one_class, original, moved, keys)
+        influences = influence(original, order, rows, options.targets == "platt", cluster)
+    return Bootstrap(fits.A, fits.B, fits.status, fits.one_class, original, influences, keys)
 
 
 def _tails(level: float) -> tuple[float, float]:
@@ -349,9 +349,9 @@ def _quantile(x: NDArray[Any], count: NDArray[Any], part: Any) -> NDArray[Any]:
 
     `numpy.nanquantile` does the same, but one problem at a time and with one level for all.
     """
-    place = part * np.maximum(count - 1, 0)
-    below = place.astype(np.intp)
+    position = part * np.maximum(count - 1, 0)
+    below = position.astype(np.intp)
     above = np.minimum(below + 1, np.maximum(count - 1, 0))
-    low, high = (np.take_along_axis(x, at[None], 0)[0] for at in (below, above))
-    between: NDArray[Any] = low + (place - below).astype(x.dtype) * (high - low)
+    low, high = (np.take_along_axis(x, index[None], 0)[0] for index in (below, above))
+    between: NDArray[Any] = low + (position - below).astype(x.dtype) * (high - low)
     return np.where(count > 1, between, np.nan)

@@ -55,10 +55,10 @@ class CurveChoice:
 
     def __repr__(self) -> str:
         kinds, counts = np.unique(self.segments["curve"], return_counts=True)
-        each = ", ".join(f"{n:,} {kind}" for kind, n in zip(kinds, counts, strict=True))
+        summary = ", ".join(f"{n:,} {kind}" for kind, n in zip(kinds, counts, strict=True))
         lines = "\n".join(f"  {line}" for line in self.candidates.lines(len(CANDIDATES) * 3))
         loss = f"{self.chosen} for all segments, log loss {self.log_loss:.4g}"
-        return f"CurveChoice: {loss}; each: {each}\n{lines}"
+        return f"CurveChoice: {loss}; each: {summary}\n{lines}"
 
 
 @takes_columns
@@ -135,51 +135,51 @@ def choose_curve(
         segments = np.zeros(len(f), int) if segments is None else segments
         rows_of_all = f, np.where(w > 0, y, 0), segments
         fitted = partial(fit_segments, *rows_of_all, weights=w, options=options)
-    found: dict[str, Any] = {}
-    told = False  # a warning of few rows is the same for each kind that has one
+    calibrators: dict[str, Any] = {}
+    warned = False  # a warning of few rows is the same for each kind that has one
     for x in kinds:
-        with inner_fits(told):
-            found[_name(x)] = fitted(curve=x)
-        told = told or _may_warn(x)
-    if len(found) < len(kinds):
+        with inner_fits(warned):
+            calibrators[_name(x)] = fitted(curve=x)
+        warned = warned or _may_warn(x)
+    if len(calibrators) < len(kinds):
         raise ValueError(f"candidates: expected different kinds, got {kinds!r}")
-    by_segment = [getattr(x, "by_class", x) for x in found.values()]
+    by_segment = [getattr(x, "by_class", x) for x in calibrators.values()]
     keys = by_segment[0].keys
-    at = get_indexer(keys, ids.read_rows(segments, len(f)), "segments")
-    present, owner = np.unique(at[used], return_inverse=True)
+    indices = get_indexer(keys, ids.read_rows(segments, len(f)), "segments")
+    present, owner = np.unique(indices[used], return_inverse=True)
     # A row of classes is in all of these; with one segment, its rows are the independent ones.
     shared = of_classes or len(present) == 1
     row = used % (len(f) // len(keys) if of_classes else len(f))
-    _, group = np.unique(row if shared else at[used], return_inverse=True)
+    _, group = np.unique(row if shared else indices[used], return_inverse=True)
     f, y, w = f[used], y[used], w[used]
     part = _folds(owner, y, folds, seed)
     losses = np.stack([_held_out(f, y, owner, w, x, part, options) for x in kinds])
-    names, number = np.array(list(found)), np.zeros(len(keys))
+    names, number = np.array(list(calibrators)), np.zeros(len(keys))
     number[present] = np.bincount(owner, w)
     w = np.ldexp(w, -np.frexp(w.max())[1])  # squares of any weights are finite
     losses[~np.isfinite(losses).all(1)] = np.inf
     if np.isinf(losses).all():
         raise ValueError("candidates: expected a kind that predicts the rows left out, got none")
     group_mass: Floats = np.bincount(group, w).astype(float)
-    place, difference, error = first_as_good(loss_sums(group, w, losses), group_mass)
+    choice, difference, error = first_as_good(loss_sums(group, w, losses), group_mass)
     mass: Floats = np.bincount(owner, w).astype(float)
     loss = np.full((len(keys), len(kinds)), np.nan)
     loss[present] = loss_sums(owner, w, losses) / mass[:, None]
-    each = np.full(len(keys), place)
+    choices = np.full(len(keys), choice)
     with np.errstate(invalid="ignore"):  # infinite losses
-        variances = _variances(losses - losses[place], owner, w, mass)
-        each[present] = _choices(loss[present], variances, place)
-    calibrator = found[names[place]]
-    if (each != place).any():
-        mixed = MixedCurves.chosen(tuple(map(as_curves, by_segment)), np.append(each, place))
-        chosen = by_segment[place]._replaced(curves=mixed)
+        variances = _variances(losses - losses[choice], owner, w, mass)
+        choices[present] = _choices(loss[present], variances, choice)
+    calibrator = calibrators[names[choice]]
+    if (choices != choice).any():
+        mixed = MixedCurves.chosen(tuple(map(as_curves, by_segment)), np.append(choices, choice))
+        chosen = by_segment[choice]._replaced(curves=mixed)
         calibrator = replace(calibrator, by_class=chosen) if of_classes else chosen
-    columns = {"curve": names[each], "rows": number}
+    columns = {"curve": names[choices], "rows": number}
     columns |= {f"loss_{name}": x for name, x in zip(names, loss.T, strict=True)}
     by_key = tables.keyed("segment", keys, columns)
     return CurveChoice(
         calibrator=calibrator,
-        chosen=str(names[place]),
+        chosen=str(names[choice]),
         log_loss=expected_loss(group, w, losses, part),
         candidates=Table(
             curve=names,
@@ -232,8 +232,8 @@ def _held_out(
         test = part == fold
         rows = f[~test], y[~test], owner[~test]
         with inner_fits():
-            made = fit_segments(*rows, weights=w[~test], curve=curve, options=options)
-        p[test] = made.predict_proba(f[test], owner[test])
+            calibrator = fit_segments(*rows, weights=w[~test], curve=curve, options=options)
+        p[test] = calibrator.predict_proba(f[test], owner[test])
     p = np.clip(p, LEAST, 1 - LEAST)
     return -np.where(y == 1, np.log(p), np.log1p(-p))
 
@@ -253,8 +253,8 @@ def first_as_good(total: Floats, mass: Floats) -> tuple[int, Floats, Floats]:
         apart = total - total[:, [best]]
         difference = apart.sum(0) / mass.sum()
         # A ratio of sums over groups.
-        rest = apart - difference * mass[:, None]
-        error = np.sqrt((rest**2).sum(0) * number / (number - 1)) / mass.sum()
+        residuals = apart - difference * mass[:, None]
+        error = np.sqrt((residuals**2).sum(0) * number / (number - 1)) / mass.sum()
     return int(np.argmax(difference <= error)), difference, error
 
 
@@ -263,11 +263,11 @@ def expected_loss(group: Integers, w: Floats, losses: Floats, part: Integers) ->
     total = 0.0
     for fold in np.unique(part):
         test = part == fold
-        others, mass = group[~test], w[~test]
-        place, _, _ = first_as_good(
-            loss_sums(others, mass, losses[:, ~test]), np.bincount(others, mass).astype(float)
+        groups, mass = group[~test], w[~test]
+        choice, _, _ = first_as_good(
+            loss_sums(groups, mass, losses[:, ~test]), np.bincount(groups, mass).astype(float)
         )
-        total += (w[test] * losses[place, test]).sum()
+        total += (w[test] * losses[choice, test]).sum()
     return float(total / w.sum())
 
 
@@ -278,12 +278,12 @@ def _variances(apart: Floats, owner: Integers, w: Floats, mass: Floats) -> Float
     which is small where a mean is extreme by chance, cost 3 to 60 times the loss of one choice.
     """
     squares = np.bincount(owner, w * w, len(mass)) / mass**2
-    made = []
+    columns = []
     for x in apart:
-        rest = x - (np.bincount(owner, w * x, len(mass)) / mass)[owner]
+        residuals = x - (np.bincount(owner, w * x, len(mass)) / mass)[owner]
         freedom = max(len(x) - len(mass), 1)
-        made.append(squares * (w * rest**2).sum() / w.sum() * len(x) / freedom)
-    return np.stack(made, 1)
+        columns.append(squares * (w * residuals**2).sum() / w.sum() * len(x) / freedom)
+    return np.stack(columns, 1)
 
 
 def _choices(loss: Floats, variances: Floats, place: int) -> Integers:
@@ -299,9 +299,9 @@ def _choices(loss: Floats, variances: Floats, place: int) -> Integers:
         mean = np.average(x, weights=weight)
         excess = (weight * (x - mean) ** 2).sum() - (len(x) - 1)
         between = max(excess / (weight.sum() - (weight**2).sum() / weight.sum()), 0.0)
-        own = between / (between + variance)
-        expected = mean + own * (x - mean)
-        error = np.sqrt(own * variance + (1 - own) ** 2 / weight.sum())
+        reliability = between / (between + variance)
+        expected = mean + reliability * (x - mean)
+        error = np.sqrt(reliability * variance + (1 - reliability) ** 2 / weight.sum())
         bound[:, j] = expected + _ERRORS * error
     bound[:, place] = 0
     return bound.argmin(1)

@@ -91,8 +91,8 @@ class _CenteredRows(NamedTuple):
 def _read(rows: RowArrays, at: Center) -> _CenteredRows:
     (scores, labels, weights, offset), sizes = rows
     w = jnp.ones_like(scores) if weights is None else weights
-    there = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
-    counts = there & jnp.isfinite(scores) & jnp.isfinite(w) & (w > 0)
+    is_row = jnp.arange(scores.shape[1], dtype=jnp.int32)[None] < sizes[:, None]
+    counts = is_row & jnp.isfinite(scores) & jnp.isfinite(w) & (w > 0)
     if offset is not None:
         counts &= jnp.isfinite(offset)
     w, f = jnp.where(counts, w, 0), jnp.where(jnp.isfinite(scores), scores, 0)
@@ -128,9 +128,9 @@ def sums(rows: RowArrays, at: Center) -> ExpansionSums:
         powers.append(powers[-1] * a)
     class_weights = jnp.where(y, w, 0), jnp.where(y, 0, w)
     # One matrix product: separate sums would each be a loop that computes all terms anew.
-    every = jnp.stack([*class_weights, most, signed, *factors], 1)
+    coefficients = jnp.stack([*class_weights, most, signed, *factors], 1)
     pos, neg, even, odd, *derivatives = jnp.moveaxis(
-        jnp.einsum("skl,sjl->skj", every, jnp.stack(powers, 1), precision="highest"), 1, 0
+        jnp.einsum("skl,sjl->skj", coefficients, jnp.stack(powers, 1), precision="highest"), 1, 0
     )
     is_odd = np.arange(_ORDER + 2)[None] % 2 == 1
     return ExpansionSums(
@@ -214,8 +214,8 @@ def leave_each_of_all_out(
 ) -> LeftOut:
     """`leave_each_out`, where these are all rows of the problems; traceable."""
     total = sums.__wrapped__(rows, at)
-    found: LeftOut = leave_each_out.__wrapped__(rows, at, total, options, tolerance)
-    return found
+    left_out: LeftOut = leave_each_out.__wrapped__(rows, at, total, options, tolerance)
+    return left_out
 
 
 def _probability(z: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -227,13 +227,13 @@ def _probability(z: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _curvature_polynomials() -> list[Polynomial]:
     """The derivatives of the loss by z, divided by v = p (1 - p), odd ones by v (2 p - 1)."""
-    found = [Polynomial([1.0])]  # second derivative
+    polynomials = [Polynomial([1.0])]  # second derivative
     for order in range(3, _ORDER + 2):
-        last, v = found[-1], Polynomial([0.0, 1.0])
+        last, v = polynomials[-1], Polynomial([0.0, 1.0])
         by_v = last.deriv()
         odd = order % 2
-        found.append(last + v * by_v if odd else (1 - 6 * v) * last + v * (1 - 4 * v) * by_v)
-    return found
+        polynomials.append(last + v * by_v if odd else (1 - 6 * v) * last + v * (1 - 4 * v) * by_v)
+    return polynomials
 
 
 _POLYNOMIALS = _curvature_polynomials()
@@ -246,7 +246,7 @@ def _expansion(total: ExpansionSums, at: Center) -> dict[tuple[int, int], jax.Ar
 
     The first derivatives lack the targets, which are handled apart.
     """
-    found = {
+    derivatives = {
         (k, j): total.derivatives[:, k - 1, j, None]
         for k in range(1, _ORDER + 1)
         for j in range(k + 1)
@@ -255,10 +255,10 @@ def _expansion(total: ExpansionSums, at: Center) -> dict[tuple[int, int], jax.Ar
         share = derivatives_to_standardized(
             at.coordinates, priors.derivatives(CenteredPrior.around_zero(at.prior), at.A, at.B)
         )
-        places = (1, 1), (1, 0), (2, 2), (2, 1), (2, 0)
-        for place, x in zip(places, share, strict=True):
-            found[place] = found[place] + x[:, None]
-    return found
+        keys = (1, 1), (1, 0), (2, 2), (2, 1), (2, 0)
+        for key, x in zip(keys, share, strict=True):
+            derivatives[key] = derivatives[key] + x[:, None]
+    return derivatives
 
 
 def _derivative(

@@ -128,7 +128,7 @@ def _fit_terms(fit: Fit, smooth: bool) -> _FitTerms:
     h_BB, spread = hessian[:, 1, 1], covariance[:, 0, 0]
     center, scale = hessian[:, 0, 1] / h_BB, 1 / np.sqrt(spread * h_BB)
     center, scale = (
-        np.where(np.isfinite(x), x, other) for x, other in ((center, 0.0), (scale, 1.0))
+        np.where(np.isfinite(x), x, default) for x, default in ((center, 0.0), (scale, 1.0))
     )
     variances = scale**2 * spread, np.where(h_BB == 0, 0, 1 / h_BB)
     n_pos, n_neg = (np.asarray(x, np.float64) for x in (fit.n_pos, fit.n_neg))
@@ -177,9 +177,9 @@ def _sums(
         a, b = _influences(rows, np.True_, _FitTerms(*(x[k] for x in numbers)), np)
         if clusters is not None:
             pair = k.astype(np.uint64) << np.uint64(32) | clusters(problems, part)
-            pairs, which = np.unique(pair, return_inverse=True)
+            pairs, pair_index = np.unique(pair, return_inverse=True)
             k = (pairs >> np.uint64(32)).astype(np.intp)
-            a, b = (np.bincount(which, x) for x in (a, b))
+            a, b = (np.bincount(pair_index, x) for x in (a, b))
         for moment, x in zip(moments, _products(a, b), strict=True):
             moment[problems] += np.bincount(k - problems.start, x, len(sizes[problems]))
     return moments.T

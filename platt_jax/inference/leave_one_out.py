@@ -121,22 +121,22 @@ def leave_one_out(
     options = validation.options(options)
     require_sigmoids(calibrator, "calibrator")
     if isinstance(calibrator, OneVsRestCalibrator):
-        given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
-        prior = given.in_key_order(prior)
-        if given.device is not None:
+        rows = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        prior = rows.in_key_order(prior)
+        if rows.device is not None:
             require_same_parameters(calibrator.by_class.fit, options, "calibrator")
-            return given.as_table(_rows_there(calibrator.by_class, given, prior, options, caller))
-        found = leave_one_out(
-            calibrator.by_class, **given.pairs()._asdict(), prior=prior, options=options
+            return rows.as_table(_rows_there(calibrator.by_class, rows, prior, options, caller))
+        proba = leave_one_out(
+            calibrator.by_class, **rows.pairs()._asdict(), prior=prior, options=options
         )
-        return given.as_table(found)
+        return rows.as_table(proba)
     validation.require_each(scores, labels=labels)
-    there = accelerators.holds(scores)
-    scores = accelerators.taken(scores) if there else validation.scores(scores)
+    on_device = accelerators.holds(scores)
+    scores = accelerators.taken(scores) if on_device else validation.scores(scores)
     if isinstance(calibrator, Fit | SegmentCalibrator):
         fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
         require_same_parameters(fit, options, "calibrator")
-    if there:
+    if on_device:
         require_fitted(calibrator, scores, None if isinstance(calibrator, Fit) else segments)
         columns = Columns(scores, labels, weights, offset)
         return _left_out_there(calibrator, columns, segments, prior, options, caller)
@@ -147,11 +147,11 @@ def leave_one_out(
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
     if isinstance(calibrator, SegmentCalibrator):
         fit, prior, its_options = _as_fitted(calibrator, prior, options)
-        places = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
+        indices = _places_among_fitted(calibrator, ids.read_rows(segments, len(scores)))
         one_curve = calibrator.pooling == "complete"
-        found = _segments_left_out(fit, columns, places, one_curve, prior, its_options, caller)
-        found = _with_rows_alone(calibrator, columns, places, found, options, caller)
-        return _averaged(calibrator, columns, places, found)
+        proba = _segments_left_out(fit, columns, indices, one_curve, prior, its_options, caller)
+        proba = _with_rows_alone(calibrator, columns, indices, proba, options, caller)
+        return _averaged(calibrator, columns, indices, proba)
     return _columns_left_out(calibrator, columns, prior, options, caller)
 
 
@@ -175,12 +175,12 @@ def _left_out_there(
     if isinstance(calibrator, SegmentCalibrator):
         _require_as_fitted(calibrator)
         _places_among_fitted(calibrator, rows.keys)
-    found = _rows_there(calibrator, rows, prior, options, caller, groups.in_given_order)
+    proba = _rows_there(calibrator, rows, prior, options, caller, groups.in_given_order)
     if not isinstance(calibrator, SegmentCalibrator) or calibrator.predictive() is None:
-        return found
-    segments, found, *held = jax.device_get((segments, found, *columns))
-    places = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)), "segments")
-    averaged = _averaged(fetched(calibrator), Columns(*held), places, found)
+        return proba
+    segments, proba, *host_columns = jax.device_get((segments, proba, *columns))
+    indices = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)), "segments")
+    averaged = _averaged(fetched(calibrator), Columns(*host_columns), indices, proba)
     return accelerators.results(averaged, rows.dtype, rows.device)
 
 
@@ -215,10 +215,10 @@ def _rows_there(
     with jax.default_device(rows.device):
         center, tolerance = _center(fit, prior, options), _TOLERANCE[rows.dtype.name]
         _require_fitted_there(fit, rows, prior, options)
-        found, doubtful, start = expanded_there(rows, center, options, tolerance)
+        proba, doubtful, start = expanded_there(rows, center, options, tolerance)
         refitted = refit(rows, doubtful, start, prior, options, caller)
-        found = ordered_there(found, doubtful, refitted, order or itemgetter(slice(rows.length)))
-    return accelerators.results(found, rows.dtype, rows.device)
+        proba = ordered_there(proba, doubtful, refitted, order or itemgetter(slice(rows.length)))
+    return accelerators.results(proba, rows.dtype, rows.device)
 
 
 def _as_fitted(
@@ -252,9 +252,9 @@ def _with_rows_alone(
     if population is None or not (alone := population.left_out(calibrator.fit.flags)).any():
         return found
     where = alone[places]
-    fit, some = jax.tree.map(itemgetter(alone), calibrator.fit), itemgetter(where)(places)
-    mine = jax.tree.map(itemgetter(where), columns), np.cumsum(alone)[some] - 1
-    found[where] = _segments_left_out(fit, *mine, False, None, options, caller)
+    fit, indices = jax.tree.map(itemgetter(alone), calibrator.fit), itemgetter(where)(places)
+    alone_rows = jax.tree.map(itemgetter(where), columns), np.cumsum(alone)[indices] - 1
+    found[where] = _segments_left_out(fit, *alone_rows, False, None, options, caller)
     return found
 
 
@@ -282,8 +282,8 @@ def _averaged(
         variance = np.maximum(variance_of_logit(f, *covariance), 0)
         variance = variance / (1 - np.minimum(weights * p * (1 - p) * variance, 0.5))
         mean = offset - (A * f + B) + np.where((least < mode) & (mode < most), moved, 0)
-    each = np.column_stack([nothing, -mean, nothing, nothing, variance])
-    averaged = mean_probability(nothing, each).astype(found.dtype)
+    row_normals = np.column_stack([nothing, -mean, nothing, nothing, variance])
+    averaged = mean_probability(nothing, row_normals).astype(found.dtype)
     return np.where(np.isfinite(found), averaged, np.nan).astype(found.dtype)
 
 
@@ -298,16 +298,16 @@ def _require_as_fitted(calibrator: SegmentCalibrator) -> None:
 
 def _places_among_fitted(calibrator: SegmentCalibrator, segments: Any) -> Integers:
     """The numbers of segments; refuses others than all that were fitted."""
-    place = get_indexer(calibrator.keys, segments, "segments")
+    indices = get_indexer(calibrator.keys, segments, "segments")
     number = len(calibrator.keys)
-    present = np.count_nonzero(np.bincount(place[place >= 0], minlength=number))
-    if present < number or (place < 0).any():
-        others = " and of others" if (place < 0).any() else ""
+    present = np.count_nonzero(np.bincount(indices[indices >= 0], minlength=number))
+    if present < number or (indices < 0).any():
+        suffix = " and of others" if (indices < 0).any() else ""
         raise ValueError(
             f"segments: expected the rows of the {number} fitted segments, got rows of {present} "
-            f"of them{others}"
+            f"of them{suffix}"
         )
-    return place
+    return indices
 
 
 def _segments_left_out(
@@ -327,9 +327,9 @@ def _segments_left_out(
         sizes = np.array([len(order)])
         fit, prior, options = _of_all(fit, prior, options)
     prior = _flat_prior(prior, sizes.shape, columns.scores.dtype)
-    found = _rows_left_out(fit, ProblemRows(columns, sizes), prior, options, caller)
-    result = np.empty_like(found)
-    result[order] = found
+    proba = _rows_left_out(fit, ProblemRows(columns, sizes), prior, options, caller)
+    result = np.empty_like(proba)
+    result[order] = proba
     return result
 
 
@@ -368,11 +368,11 @@ def _rows_left_out(
     caller: Caller,
 ) -> NDArray[Any]:
     """The rows of problems (K,), one after the other."""
-    found, doubtful, start = run_programs(
+    proba, doubtful, start = run_programs(
         lambda: _expand(rows, fit, prior, options), x64=rows.scores.dtype == np.float64
     )
-    found[doubtful] = refit(rows, doubtful, start, prior, options, caller)
-    return found
+    proba[doubtful] = refit(rows, doubtful, start, prior, options, caller)
+    return proba
 
 
 def _grouped(segments: Column, scores: NDArray[Any]) -> tuple[Ints, Ints]:
@@ -403,8 +403,8 @@ def _expand(
     rows: ProblemRows, fit: Fit, prior: GaussianPrior | None, options: Options
 ) -> tuple[NDArray[Any], Ints, tuple[NDArray[Any], NDArray[Any]]]:
     """Probabilities of all rows by expansion; positions and (A, B) of rows to be refitted."""
-    found = np.empty_like(rows.scores)
-    tolerance = _TOLERANCE[found.dtype.name]
+    proba = np.empty_like(rows.scores)
+    tolerance = _TOLERANCE[proba.dtype.name]
     center = _center(fit, prior, options)
     parameters = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
 
@@ -412,23 +412,23 @@ def _expand(
         pieces = list(rows.tiles(problems))
         piece_sums = [_sums(rows, tiles, center) for tiles in pieces]
         total: ExpansionSums = jax.tree.map(lambda *parts: reduce(np.add, parts), *piece_sums)
-        known = np.isfinite(fit.A[problems])  # NaN fits have no optimum to compare
-        own = _entries(problems[known], (fit, parameters, center.coordinates))
-        _require_fitted(*own, _entries(known, total), options)
+        finite = np.isfinite(fit.A[problems])  # NaN fits have no optimum to compare
+        entries = _entries(problems[finite], (fit, parameters, center.coordinates))
+        _require_fitted(*entries, _entries(finite, total), options)
         doubtful: list[tuple[NDArray[Any], ...]] = []
         for tiles in pieces:
             tile_sums = _entries(np.searchsorted(problems, tiles.problem), total)
             out = leave_each_out(*_at(rows, tiles, center), tile_sums, options, tolerance)
             out = jax.tree.map(np.asarray, out)
-            there = tiles.there
-            found[tiles.where[there]] = out.probability[there]
-            again = np.nonzero(out.doubtful)
-            doubtful.append((tiles.where[again], out.A[again], out.B[again]))
+            is_row = tiles.there
+            proba[tiles.where[is_row]] = out.probability[is_row]
+            index = np.nonzero(out.doubtful)
+            doubtful.append((tiles.where[index], out.A[index], out.B[index]))
         return doubtful
 
-    each = [part for parts in ordered_map(run, rows.calls()) for part in parts]
-    which, A, B = (np.concatenate(x) for x in zip(*each, strict=True))
-    return found, which, (A, B)
+    doubtful_parts = [part for parts in ordered_map(run, rows.calls()) for part in parts]
+    positions, A, B = (np.concatenate(x) for x in zip(*doubtful_parts, strict=True))
+    return proba, positions, (A, B)
 
 
 def _require_fitted(
@@ -465,8 +465,8 @@ def _require_fitted_there(
     parameters = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
     smooth = np.full(len(fit.A), float(options.targets == "platt"))
     sums = SandwichSums(*rows.map(sums_there, parameters.A, parameters.B, smooth).T)
-    known = np.isfinite(fit.A)
-    fit, parameters, sums = jax.tree.map(itemgetter(known), (fit, parameters, sums))
+    finite = np.isfinite(fit.A)
+    fit, parameters, sums = jax.tree.map(itemgetter(finite), (fit, parameters, sums))
     require_fitted_counts(fit, (sums.n_pos, sums.n_neg))
     require_optimum(fit, parameters, sums.loss(), options)
 
@@ -508,7 +508,7 @@ def _sums(rows: ProblemRows, tiles: RowTiles, center: Center) -> ExpansionSums:
     firsts = np.flatnonzero(np.diff(tiles.problem[:used], prepend=-1))
 
     def sum_by_problem(tile_sums: jax.Array) -> NDArray[Any]:
-        own = np.asarray(tile_sums)[:used]
-        return np.add.reduceat(own, firsts, dtype=np.float64).astype(own.dtype)
+        used_sums = np.asarray(tile_sums)[:used]
+        return np.add.reduceat(used_sums, firsts, dtype=np.float64).astype(used_sums.dtype)
 
     return jax.tree.map(sum_by_problem, sums(*_at(rows, tiles, center)))

@@ -35,15 +35,15 @@ def expanded_there(
     """
     numbers = [np.asarray(x) for x in jax.tree.leaves(center)]
     numbers = [x if x.dtype == bool else x.astype(np.float64) for x in numbers]
-    found: LeftOut = rows.by_row(_left_out(options, tolerance, rows.dtype), *numbers)
-    number = int(jax.device_get(run_programs(lambda: _count(found.doubtful), x64=True)))
+    left_out: LeftOut = rows.by_row(_left_out(options, tolerance, rows.dtype), *numbers)
+    number = int(jax.device_get(run_programs(lambda: _count(left_out.doubtful), x64=True)))
     if not number:
         nothing = np.zeros(0, rows.dtype)
-        return found.probability, np.zeros(0, np.int64), (nothing, nothing)
+        return left_out.probability, np.zeros(0, np.int64), (nothing, nothing)
     size = shapes.few_lengths(number, 1)
-    doubtful = run_programs(lambda: _doubtful(found, size=size), x64=True)
-    which, A, B = (x[:number] for x in jax.device_get(doubtful))
-    return found.probability, which, (A.astype(rows.dtype), B.astype(rows.dtype))
+    doubtful = run_programs(lambda: _doubtful(left_out, size=size), x64=True)
+    positions, A, B = (x[:number] for x in jax.device_get(doubtful))
+    return left_out.probability, positions, (A.astype(rows.dtype), B.astype(rows.dtype))
 
 
 @cache
@@ -52,11 +52,11 @@ def _left_out(options: Options, tolerance: float, dtype: np.dtype[Any]) -> Calla
 
     def function(rows: Columns, inside: jax.Array, *numbers: jax.Array) -> LeftOut:
         A, B, middle, scale, held, *prior = (x[:, 0] for x in numbers)
-        own = GaussianPrior(*prior) if prior else None
-        center = Center(A, B, Standardization(middle, scale), held, own)
+        problem_prior = GaussianPrior(*prior) if prior else None
+        center = Center(A, B, Standardization(middle, scale), held, problem_prior)
         size = jnp.sum(inside, -1, dtype=np.int32)
-        found = leave_each_of_all_out((rows, size), center, options, tolerance)
-        return found._replace(probability=found.probability.astype(dtype))
+        left_out = leave_each_of_all_out((rows, size), center, options, tolerance)
+        return left_out._replace(probability=left_out.probability.astype(dtype))
 
     return function
 
@@ -75,8 +75,8 @@ def ordered_there(
     def ordered() -> jax.Array:
         return order(_replaced(found, places, values) if len(which) else found)
 
-    whole: jax.Array = run_programs(ordered, x64=True)
-    return whole
+    proba: jax.Array = run_programs(ordered, x64=True)
+    return proba
 
 
 @xla.jit
@@ -87,8 +87,8 @@ def _count(doubtful: jax.Array) -> jax.Array:
 @partial(xla.jit, static_argnames=("size",))
 def _doubtful(found: LeftOut, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Positions and (A, B) of the first doubtful rows, so many."""
-    (which,) = jnp.nonzero(found.doubtful, size=size)
-    return which, found.A[which], found.B[which]
+    (positions,) = jnp.nonzero(found.doubtful, size=size)
+    return positions, found.A[positions], found.B[positions]
 
 
 @xla.jit

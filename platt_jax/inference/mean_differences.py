@@ -88,12 +88,12 @@ def compare_means(
     validation.refuse_held(pool, "pool")
     given_rows = scores, labels, segments, pool, pool_segments, probability
     rows = read_rows(calibrator, *given_rows, with_pool_rows=pool_items is not None)
-    found = estimated(rows)
-    given = ids.read(first, "first")
-    one = _places(rows.keys, given, "first")
+    means = estimated(rows)
+    first_ids = ids.read(first, "first")
+    one = _places(rows.keys, first_ids, "first")
     other = _places(rows.keys, ids.read_like(rows.keys, second, len(one), "second"), "second")
-    common, correlation = _correlation(rows, found, (one, other), items, pool_items)
-    mean, (lower, upper) = found.mean, wilson(found.mean, found.worth, critical)
+    common, correlation = _correlation(rows, means, (one, other), items, pool_items)
+    mean, (lower, upper) = means.mean, wilson(means.mean, means.worth, critical)
     difference, down, up = mean[one] - mean[other], mean - lower, upper - mean
 
     def reach(a: Floats, b: Floats) -> Floats:
@@ -111,12 +111,12 @@ def compare_means(
 
 
 def _places(keys: NDArray[Any], given: ids.Ids, name: str) -> Integers:
-    place = get_indexer(keys, given, name)
-    if (place < 0).any():
+    indices = get_indexer(keys, given, name)
+    if (indices < 0).any():
         number, names = distinct(given)
-        missing = tables.name(names, int(number[np.argmax(place < 0)]))
+        missing = tables.name(names, int(number[np.argmax(indices < 0)]))
         raise ValueError(f"{name}: expected segments that have rows, got {missing}")
-    return place
+    return indices
 
 
 def _named(kind: str, keys: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -178,12 +178,12 @@ def _products(
     order = np.argsort(code, kind="stable")
     code, values = code[order], values[order]
     if (twice := code[1:] == code[:-1]).any():
-        again = tables.name(names, int(code[np.argmax(twice)] % len(names)))
-        raise ValueError(f"{name}: expected each item once in a segment, got {again} twice")
+        repeated = tables.name(names, int(code[np.argmax(twice)] % len(names)))
+        raise ValueError(f"{name}: expected each item once in a segment, got {repeated} twice")
     by_segment = Groups(np.bincount(owner, minlength=segments))
-    mine, by_pair = by_segment.rows_of(pairs[0]), Groups(by_segment.sizes[pairs[0]])
-    wanted = by_pair.by_row(pairs[1]) * len(names) + code[mine] % len(names)
-    at = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
-    here = code[at] == wanted
-    a, b = np.where(here, values[mine], 0), np.where(here, values[at], 0)
-    return _Products(*map(by_pair.sums, (here.astype(int), a * b, a * a, b * b)))
+    first_rows, by_pair = by_segment.rows_of(pairs[0]), Groups(by_segment.sizes[pairs[0]])
+    wanted = by_pair.by_row(pairs[1]) * len(names) + code[first_rows] % len(names)
+    positions = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
+    matched = code[positions] == wanted
+    a, b = np.where(matched, values[first_rows], 0), np.where(matched, values[positions], 0)
+    return _Products(*map(by_pair.sums, (matched.astype(int), a * b, a * a, b * b)))

@@ -89,41 +89,41 @@ def read_rows(
     without = "weights", "offset"
     if isinstance(scores, SegmentRows):
         beside = {"labels": labels, "segments": segments, "probability": probability}
-        given = row_arrays(scores, *without, **beside)
-        scores, labels, segments = given.scores, given.labels, given.segments
-    if there := not with_pool_rows and are_there(calibrator, pool):
+        arrays = row_arrays(scores, *without, **beside)
+        scores, labels, segments = arrays.scores, arrays.labels, arrays.segments
+    if on_device := not with_pool_rows and are_there(calibrator, pool):
         in_pool: Any = unlabelled_rows(pool, pool_segments, "pool", "pool_segments")
     elif isinstance(pool, SegmentRows):
-        given = row_arrays(pool, *without, pool_segments=pool_segments)
-        pool, pool_segments = given.scores, given.segments
+        arrays = row_arrays(pool, *without, pool_segments=pool_segments)
+        pool, pool_segments = arrays.scores, arrays.segments
     validation.require_each(scores, labels=labels, segments=segments)
     scores = validation.numbers(scores, "scores")
     validation.require_flat(scores, "scores")
-    if not there:
+    if not on_device:
         validation.require_each(pool, "pool", pool_segments=pool_segments)
         pool = validation.numbers(pool, "pool").astype(float)
         validation.require_flat(pool, "pool")
     y = validation.labelled_rows(scores, labels, None, "scores").labels
-    owner, own = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
-    if there:
-        pool_owner, others = None, in_pool.keys[in_pool.largest_first]
+    owner, row_keys = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
+    if on_device:
+        pool_owner, pool_keys = None, in_pool.keys[in_pool.largest_first]
     else:
-        pool_owner, others = distinct(
+        pool_owner, pool_keys = distinct(
             ids.read_like(calibrator.keys, pool_segments, len(pool), "pool_segments")
         )
-    for found, name in ((own, "segments"), (others, "pool_segments")):
-        get_indexer(calibrator.keys, split_columns(found), name)  # refuses ids of another kind
-    place, keys = distinct(split_columns(join([own, others])))
-    owner, pool_place = place[: len(own)][owner], place[len(own) :]
+    for values, name in ((row_keys, "segments"), (pool_keys, "pool_segments")):
+        get_indexer(calibrator.keys, split_columns(values), name)  # refuses ids of another kind
+    indices, keys = distinct(split_columns(join([row_keys, pool_keys])))
+    owner, pool_indices = indices[: len(row_keys)][owner], indices[len(row_keys) :]
     pool_proba = None
-    if there:
+    if on_device:
         with jax.default_device(in_pool.device):
-            found = with_predictions(in_pool, fetched(calibrator)).map(sums_there)
+            values = with_predictions(in_pool, fetched(calibrator)).map(sums_there)
         by_key = np.zeros((5, len(keys)))
-        by_key[:, pool_place] = found.T
+        by_key[:, pool_indices] = values.T
         sums = PoolSums(*by_key)
     else:
-        pool_owner = pool_place[pool_owner]
+        pool_owner = pool_indices[pool_owner]
         pool_proba = np.asarray(calibrator.predict_proba(pool, keys[pool_owner]), float)
         sums = PoolSums.of(pool_owner, pool, pool_proba, len(keys))
     if probability is not None:

@@ -110,26 +110,26 @@ def estimate_means(
     if width is not None:
         validation.require_fraction(width, "width")
     rows = read_rows(calibrator, scores, labels, segments, pool, pool_segments, probability)
-    found = estimated(rows)
-    lower, upper = wilson(found.mean, found.worth, critical)
-    number = np.where(found.rows > 0, found.rows, np.nan)
+    means = estimated(rows)
+    lower, upper = wilson(means.mean, means.worth, critical)
+    number = np.where(means.rows > 0, means.rows, np.nan)
     columns: dict[str, Any] = {
-        "rows": found.rows,
-        "pool": found.pool,
-        "mean": found.mean,
+        "rows": means.rows,
+        "pool": means.pool,
+        "mean": means.mean,
         "lower": lower,
         "upper": upper,
-        "labels_worth": found.worth,
+        "labels_worth": means.worth,
     }
     if width is not None:
-        columns["more_labels"] = _more_labels(found, width, critical)
-    columns["model_mean"] = found.model_mean
+        columns["more_labels"] = _more_labels(means, width, critical)
+    columns["model_mean"] = means.model_mean
     columns["model_lower"], columns["model_upper"] = _model_interval(
-        calibrator, rows, found, critical
+        calibrator, rows, means, critical
     )
-    columns["labels_only"] = found.labels_only
-    columns["labels_lower"], columns["labels_upper"] = wilson(found.labels_only, number, critical)
-    columns["power"], columns["status"] = found.power, found.status
+    columns["labels_only"] = means.labels_only
+    columns["labels_lower"], columns["labels_upper"] = wilson(means.labels_only, number, critical)
+    columns["power"], columns["status"] = means.power, means.status
     return tables.keyed("segment", rows.keys, columns)
 
 
@@ -262,8 +262,8 @@ def _more_labels(found: Means, width: float, critical: float) -> Floats:
     half = z2 * (2 * u / w2 - 1)
     worth = half + np.sqrt(half**2 + z2 * z2 * (1 / w2 - 1))
     with np.errstate(divide="ignore"):
-        left = found.unit / worth - found.pool_variance
-        needed = np.where(left > 0, found.label_variance / left, np.inf)
+        allowed = found.unit / worth - found.pool_variance
+        needed = np.where(allowed > 0, found.label_variance / allowed, np.inf)
     more: Floats = np.ceil(np.maximum(needed - found.rows, 0))
     return np.where(found.rows > 0, more, np.nan)
 
@@ -274,8 +274,8 @@ def _model_interval(
     """(S,) intervals of the mean prediction, by the variances of the curves and of the pool."""
     if calibrator.curves is not None:
         return np.full(len(rows.keys), np.nan), np.full(len(rows.keys), np.nan)
-    place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
-    covariance = posteriors(calibrator, rows.keys, place).curves.covariance
+    indices = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
+    covariance = posteriors(calibrator, rows.keys, indices).curves.covariance
     mean = found.model_mean
     with np.errstate(invalid="ignore", divide="ignore"):
         g = np.stack([rows.pool.by_A, rows.pool.by_B]) / found.pool

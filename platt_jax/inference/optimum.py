@@ -60,13 +60,13 @@ class LossAtFit(NamedTuple):
         ratio = h_AB / h_BB
         pivot = h_AA - ratio * h_AB
         var_A = 1 / np.where(pivot > 0, pivot, np.nan)
-        both = matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
+        inverse = matrices(var_A, -ratio * var_A, -ratio * var_A, 1 / h_BB + ratio * ratio * var_A)
         # The direction in which (A', B') move with the only free parameter.
         free_A, free_B = free.T
         along = np.stack([self.scale * free_A, self.center * free_A + free_B], -1)[..., None]
         curvature = np.where(free_A | free_B, (along.mT @ hessian @ along)[:, 0, 0], 1)
-        one = along * along.mT / curvature[:, None, None]
-        return np.where((free_A & free_B)[:, None, None], both, one)
+        line_inverse = along * along.mT / curvature[:, None, None]
+        return np.where((free_A & free_B)[:, None, None], inverse, line_inverse)
 
 
 def matrices(a: Any, b: Any, c: Any, d: Any) -> Floats:
@@ -106,17 +106,17 @@ def require_optimum(
     if options.stopping != "decrement":
         return
     with np.errstate(all="ignore"):  # fits that are NaN, and problems without rows
-        whole = rows.with_prior(problems)
-        inverse = whole.inverse(problems.free)
+        loss = rows.with_prior(problems)
+        inverse = loss.inverse(problems.free)
         distance, rounding = (
             np.sqrt(np.einsum("ki,kij,kj->k", x, part, x))
-            for x, part in ((whole.gradient, inverse), (whole.size, abs(inverse)))
+            for x, part in ((loss.gradient, inverse), (loss.size, abs(inverse)))
         )
         units = _ROUNDINGS * np.finfo(np.asarray(fit.A).dtype).eps * (1 + abs(problems.B))
         allowed = _NEAR + (options.tol or 0) + units * rounding
-        far = np.asarray(fit.converged) & np.isfinite(distance) & (distance > allowed)
-    if far.any():
+        too_far = np.asarray(fit.converged) & np.isfinite(distance) & (distance > allowed)
+    if too_far.any():
         raise ValueError(
             "scores, labels: expected the rows of the fit, with its weights, offset, prior and "
-            f"options, got others: their optimum is {distance[far][0]:.3g} standard errors away"
+            f"options, got others: their optimum is {distance[too_far][0]:.3g} standard errors away"
         )

@@ -126,14 +126,14 @@ class LikelihoodHere(RateLikelihood):
         self.rows = np.bincount(owner, minlength=len(base)).astype(float)
 
     def _sums(self, terms: _Terms, rate: Floats) -> list[Floats]:
-        def of_some(some: slice) -> list[Any]:
+        def chunk_sums(some: slice) -> list[Any]:
             scores, proba, owner = (x[some] for x in self._columns)
             row = _RatedRow.of(scores, proba, self.base[owner])._replace(rate=rate[owner])
             return [np.bincount(owner, x, len(self.base)) for x in terms(row)]
 
         # Not shorter than the sums.
         slices = row_slices(len(self._columns[0]), len(self.base)) or [slice(0)]
-        return [sum(each) for each in zip(*ordered_map(of_some, slices), strict=True)]
+        return [sum(parts) for parts in zip(*ordered_map(chunk_sums, slices), strict=True)]
 
 
 class RowsOnDevice:
@@ -154,11 +154,11 @@ class RowsOnDevice:
 
     def sums(self, terms: SumTerms, base: Floats, rate: Floats) -> list[Floats]:
         """(S,) the sums over rows of the usable segments, given numbers (S,)."""
-        which = np.flatnonzero(self.usable)
-        each = [np.full(len(self.rows), 0.5) for _ in range(2)]
-        for into, x in zip(each, (base, rate), strict=True):
-            into[which] = x
-        return [x[which] for x in row_sums(self._problems, terms, tuple(each), self._caller)]
+        indices = np.flatnonzero(self.usable)
+        padded = [np.full(len(self.rows), 0.5) for _ in range(2)]
+        for into, x in zip(padded, (base, rate), strict=True):
+            into[indices] = x
+        return [x[indices] for x in row_sums(self._problems, terms, tuple(padded), self._caller)]
 
 
 class LikelihoodThere(RateLikelihood):

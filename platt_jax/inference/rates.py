@@ -120,41 +120,41 @@ def estimate_rates(
     require_segment_calibrator(calibrator, "calibrator")
     calibrator, critical = fetched(calibrator), critical_value(level, False) ** 2
     if are_there(calibrator, scores):
-        there = unlabelled_rows(scores, segments)
-        with jax.default_device(there.device):
-            return _rates_there(calibrator, there, from_rate, critical)
+        device_rows = unlabelled_rows(scores, segments)
+        with jax.default_device(device_rows.device):
+            return _rates_there(calibrator, device_rows, from_rate, critical)
     if isinstance(scores, SegmentRows):
-        given = row_arrays(scores, "weights", "offset", segments=segments)
-        scores, segments = given.scores, given.segments
+        arrays = row_arrays(scores, "weights", "offset", segments=segments)
+        scores, segments = arrays.scores, arrays.segments
     validation.require_each(scores, segments=segments)
     scores = validation.numbers(scores, "scores").astype(float, copy=False)
     validation.require_flat(scores, "scores")
     owner, keys = distinct(ids.read_like(calibrator.keys, segments, len(scores)))
-    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
-    base = _base_rates(calibrator, place, from_rate)
+    indices = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    base = _base_rates(calibrator, indices, from_rate)
     proba = calibrator.predict_proba(scores, keys[owner]).astype(float, copy=False)
     usable = np.bincount(owner[~np.isfinite(scores + proba)], minlength=len(keys)) == 0
     columns = scores, proba, owner
     if not usable.all():
-        here = usable[owner]
-        columns = scores[here], proba[here], (np.cumsum(usable) - 1)[owner[here]]
+        used = usable[owner]
+        columns = scores[used], proba[used], (np.cumsum(usable) - 1)[owner[used]]
     mixture = LikelihoodHere(*columns, base.rate[usable])
-    found = _estimated(mixture, *_joint(calibrator, keys, place, base, usable), critical)
+    estimates = _estimated(mixture, *_joint(calibrator, keys, indices, base, usable), critical)
     rows = np.bincount(owner, minlength=len(keys))
     expected: Any = np.bincount(owner, proba, len(keys))
-    return _table(keys, rows, base, expected, usable, found)
+    return _table(keys, rows, base, expected, usable, estimates)
 
 
 def _rates_there(
     calibrator: SegmentCalibrator, rows: SegmentRows, from_rate: Column | None, critical: float
 ) -> Table:
-    place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
-    base = _base_rates(calibrator, place, from_rate)
-    known = RowsOnDevice(with_predictions(rows, calibrator), Caller())
-    usable = known.usable
-    mixture = LikelihoodThere(known, base.rate[usable])
-    found = _estimated(mixture, *_joint(calibrator, rows.keys, place, base, usable), critical)
-    return _table(rows.keys, known.rows, base, known.expected, usable, found)
+    indices = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
+    base = _base_rates(calibrator, indices, from_rate)
+    device_rows = RowsOnDevice(with_predictions(rows, calibrator), Caller())
+    usable = device_rows.usable
+    mixture = LikelihoodThere(device_rows, base.rate[usable])
+    estimates = _estimated(mixture, *_joint(calibrator, rows.keys, indices, base, usable), critical)
+    return _table(rows.keys, device_rows.rows, base, device_rows.expected, usable, estimates)
 
 
 def _joint(
@@ -165,9 +165,9 @@ def _joint(
     usable: Bools,
 ) -> tuple[Floats, float]:
     """The covariance of A, B and the base rate, and its relative rounding error."""
-    known = posteriors(calibrator, keys, place)
+    posterior = posteriors(calibrator, keys, place)
     usable_base = _BaseRates(*(x[usable] for x in base))
-    return _joint_covariance(known.curves.covariance[usable], usable_base), known.rounding
+    return _joint_covariance(posterior.curves.covariance[usable], usable_base), posterior.rounding
 
 
 def _table(
@@ -206,20 +206,20 @@ def _base_rates(
 ) -> _BaseRates:
     number = len(calibrator.keys)
     if from_rate is not None:
-        given = validation.numbers(from_rate, "from_rate").astype(float)
-        if given.shape not in ((), (number,)) or not ((given > 0) & (given < 1)).all():
+        rates = validation.numbers(from_rate, "from_rate").astype(float)
+        if rates.shape not in ((), (number,)) or not ((rates > 0) & (rates < 1)).all():
             raise ValueError(
                 f"from_rate: expected a number between 0 and 1, or ({number},) of them, got "
                 f"{from_rate!r}"
             )
-        each = np.append(np.broadcast_to(given, number), given.mean())[place]
-        return _BaseRates(each, each, np.full(len(place), np.inf))
+        segment_rates = np.append(np.broadcast_to(rates, number), rates.mean())[place]
+        return _BaseRates(segment_rates, segment_rates, np.full(len(place), np.inf))
     pooling = calibrator.pooling
     of_all = np.full(len(place), -1) if pooling == "complete" else place
     n_pos, n_neg = (np.asarray(x, float) for x in (calibrator.fit.n_pos, calibrator.fit.n_neg))
     positives, negatives = (np.append(x, x.sum())[of_all] for x in (n_pos, n_neg))
     rows = positives + negatives
-    known = np.isfinite(np.append(calibrator.fit.A, calibrator.fallback.A)[of_all])
+    finite = np.isfinite(np.append(calibrator.fit.A, calibrator.fallback.A)[of_all])
     unlike = [x for x in calibrator.events if x in _RATES_UNLIKE]
     if ONLY in calibrator.events and (of_all < 0).any():
         unlike.append(ONLY)  # the curve of all rows is of other segments' rows, too
@@ -230,7 +230,7 @@ def _base_rates(
         why = "of temperatures"
     elif pooling not in ("none", "complete"):
         why = f"with pooling={pooling!r}"
-    elif (known & (rows == 0)).any():
+    elif (finite & (rows == 0)).any():
         why = "without numbers of rows"
     if why:
         raise ValueError(

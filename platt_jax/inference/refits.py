@@ -35,35 +35,35 @@ def refit(
     """
     problem = np.searchsorted(rows.groups.starts, which, side="right") - 1
     sizes = rows.groups.sizes[problem] - 1
-    found = np.full(len(which), np.nan, rows.dtype)
-    some = np.flatnonzero(sizes > 0)
-    order = planning.largest_first(sizes[some])
-    some = some[order]
-    if not len(some):
-        return found
-    sizes = sizes[some]
-    starts, left_out = rows.groups.starts[problem[some]], which[some]
+    proba = np.full(len(which), np.nan, rows.dtype)
+    indices = np.flatnonzero(sizes > 0)
+    order = planning.largest_first(sizes[indices])
+    indices = indices[order]
+    if not len(indices):
+        return proba
+    sizes = sizes[indices]
+    starts, left_out = rows.groups.starts[problem[indices]], which[indices]
 
     def take(fits: slice, part: slice, space: packing.Space) -> Columns:
         first, last, _ = part.indices(int(sizes[fits][0]))
         if part == slice(None):
-            own = Groups(sizes[fits])
-            where = own.by_row(starts[fits]) + own.place
-            where += where >= own.by_row(left_out[fits])
+            groups = Groups(sizes[fits])
+            where = groups.by_row(starts[fits]) + groups.place
+            where += where >= groups.by_row(left_out[fits])
         else:
             where = np.arange(first, last) + starts[fits]
             where += where >= left_out[fits]
         return rows.taken(where, space)
 
-    each = None
+    centered = None
     if prior is not None:
-        own: GaussianPrior = jax.tree.map(lambda x: x[problem[some]], prior)
-        each = CenteredPrior.of(own, found.dtype)
-    given = ProblemInputs(each, tuple(x[some] for x in start))
-    fits = fit_problems(Problems(sizes, take, found.dtype), given, Context(options, caller))
-    space = packing.Space(shapes.few_lengths(len(some), 1))
-    mine = accelerators.fetched(rows.taken(left_out, space))
-    mine = jax.tree.map(lambda x: x[: len(some), None], mine)
-    proba = Sigmoid(fits.A, fits.B).predict_proba(mine.scores, offset=mine.offset)
-    found[some] = proba[:, 0]
-    return found
+        row_prior: GaussianPrior = jax.tree.map(lambda x: x[problem[indices]], prior)
+        centered = CenteredPrior.of(row_prior, proba.dtype)
+    inputs = ProblemInputs(centered, tuple(x[indices] for x in start))
+    fits = fit_problems(Problems(sizes, take, proba.dtype), inputs, Context(options, caller))
+    space = packing.Space(shapes.few_lengths(len(indices), 1))
+    columns = accelerators.fetched(rows.taken(left_out, space))
+    columns = jax.tree.map(lambda x: x[: len(indices), None], columns)
+    predicted = Sigmoid(fits.A, fits.B).predict_proba(columns.scores, offset=columns.offset)
+    proba[indices] = predicted[:, 0]
+    return proba

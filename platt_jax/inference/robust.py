@@ -113,27 +113,27 @@ def robust_covariance(
     """
     options = validation.options(options)
     if isinstance(calibrator, OneVsRestCalibrator):
-        given = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
-        stays = given.device is not None and clusters is None
+        row_data = rows_of_classes(calibrator, scores, labels, segments, weights, offset)
+        stays = row_data.device is not None and clusters is None
         by_class = robust_covariance(
             calibrator.by_class,
-            **({"scores": given} if stays else given.pairs()._asdict()),
-            clusters=given.repeat_rows(clusters),
-            prior=given.in_key_order(prior),
+            **({"scores": row_data} if stays else row_data.pairs()._asdict()),
+            clusters=row_data.repeat_rows(clusters),
+            prior=row_data.in_key_order(prior),
             options=options,
         )
         return replace(calibrator, by_class=by_class)
     beside = dict(labels=labels, segments=segments, weights=weights, offset=offset)
     if isinstance(calibrator, SegmentCalibrator) and clusters is None:
-        held = isinstance(scores, SegmentRows)
-        if scores.device is not None if held else accelerators.holds(scores):
+        grouped = isinstance(scores, SegmentRows)
+        if scores.device is not None if grouped else accelerators.holds(scores):
             require_sigmoids(calibrator, "calibrator")
             require_same_parameters(calibrator.fit, options, "calibrator")
             rows = segment_rows(scores, labels, segments, weights, offset=offset)
             return _segments_there(calibrator, rows, prior, options)
     if isinstance(calibrator, SegmentCalibrator) and isinstance(scores, SegmentRows):
-        given = row_arrays(scores, **beside, clusters=clusters)
-        scores, labels, segments, weights, offset = given
+        row_data = row_arrays(scores, **beside, clusters=clusters)
+        scores, labels, segments, weights, offset = row_data
     validation.require_each(scores, labels=labels)
     scores = validation.scores(scores)
     columns = fitted_columns(calibrator, scores, labels, segments, weights, offset)
@@ -154,18 +154,18 @@ def _segments_with_sandwich(
 ) -> SegmentCalibrator:
     _require_as_fitted(calibrator)
     length = len(columns.scores)
-    found = get_indexer(calibrator.keys, ids.read_rows(segments, length))
-    if (found < 0).any():
+    indices = get_indexer(calibrator.keys, ids.read_rows(segments, length))
+    if (indices < 0).any():
         raise ValueError(
-            f"segments: expected those that were fitted, got another at row {np.argmin(found)}"
+            f"segments: expected those that were fitted, got another at row {np.argmin(indices)}"
         )
-    rows = _rows(found, columns, _codes(clusters, length))
+    rows = _rows(indices, columns, _codes(clusters, length))
     fit = calibrator.fit
     problems = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
     sums = sandwich_sums(problems, rows, options.targets == "platt")
     pooled = _pooled_problem(calibrator, prior, options)
-    one = rows._replace(problem=np.zeros_like(rows.problem))
-    sums_of_all = sandwich_sums(pooled, one, options.targets == "platt")
+    all_rows = rows._replace(problem=np.zeros_like(rows.problem))
+    sums_of_all = sandwich_sums(pooled, all_rows, options.targets == "platt")
     return _segments_by_sums(calibrator, (problems, sums), (pooled, sums_of_all), options)
 
 
@@ -174,26 +174,26 @@ def _segments_there(
 ) -> SegmentCalibrator:
     """The same of rows on a device."""
     _require_as_fitted(calibrator)
-    here, smooth = fetched(calibrator), float(options.targets == "platt")
-    fit, place = here.fit, places(rows, here)
-    if (place < 0).any():
-        name = tables.name(rows.keys[rows.largest_first], int(np.argmin(place)))
+    host_calibrator, smooth = fetched(calibrator), float(options.targets == "platt")
+    fit, indices = host_calibrator.fit, places(rows, host_calibrator)
+    if (indices < 0).any():
+        name = tables.name(rows.keys[rows.largest_first], int(np.argmin(indices)))
         raise ValueError(f"segments: expected those that were fitted, got {name}")
     problems = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
-    pooled = _pooled_problem(here, prior, options)
+    pooled = _pooled_problem(host_calibrator, prior, options)
     with jax.default_device(rows.device):
-        sums = rows.map(sums_there, *_numbers(problems, place, smooth))
+        sums = rows.map(sums_there, *_numbers(problems, indices, smooth))
         sums_of_all = rows.as_one().map(sums_there, *_numbers(pooled, np.zeros(1, int), smooth))
     by_key = np.zeros((len(SandwichSums._fields), len(fit.A)))
-    by_key[:, place] = sums.T
-    each, of_all = (problems, SandwichSums(*by_key)), (pooled, SandwichSums(*sums_of_all.T))
-    made = _segments_by_sums(here, each, of_all, options)
-    covariances = made.fit.covariance, made.fallback_covariance
+    by_key[:, indices] = sums.T
+    by_segment, of_all = (problems, SandwichSums(*by_key)), (pooled, SandwichSums(*sums_of_all.T))
+    result = _segments_by_sums(host_calibrator, by_segment, of_all, options)
+    covariances = result.fit.covariance, result.fallback_covariance
     if accelerators.holds(calibrator.fit.A):
         covariances = accelerators.results(covariances, rows.dtype, rows.device)
     fit = replace(calibrator.fit, covariance=covariances[0])
-    made = replace(calibrator, fit=fit, fallback_covariance=covariances[1])
-    return with_event(made, "robust_covariance")
+    result = replace(calibrator, fit=fit, fallback_covariance=covariances[1])
+    return with_event(result, "robust_covariance")
 
 
 def _numbers(
@@ -237,8 +237,8 @@ def _segments_by_sums(
         robust = sandwich(*each)
         if ONLY in calibrator.events:  # the fallback is of the rows of other segments, too
             pooled_covariance = np.full_like(pooled_covariance, np.nan)
-    made = replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
-    return with_event(made, "robust_covariance")
+    result = replace(calibrator, fit=_with(fit, robust), fallback_covariance=pooled_covariance)
+    return with_event(result, "robust_covariance")
 
 
 def _columns_with_sandwich(
@@ -262,14 +262,14 @@ def _columns_with_sandwich(
     problems = parameters_of(fit.A, fit.B, fit.covariance, prior, options)
     parts, step = [np.empty((0, 2, 2))], max(1, _ROWS_AT_ONCE // length)
     for start in range(0, len(problems.A), step):
-        which = slice(start, start + step)
-        some, own = jax.tree.map(itemgetter(which), (problems, flat_fit(fit)))
-        flat = jax.tree.map(lambda x, which=which: x[which].ravel(), (columns, codes))
-        rows = _rows(np.repeat(np.arange(len(some.A)), length), *flat)
-        sums = sandwich_sums(some, rows, options.targets == "platt")
-        require_fitted_counts(own, (sums.n_pos, sums.n_neg))
-        require_optimum(own, some, sums.loss(), options)
-        parts.append(sandwich(some, sums))
+        block = slice(start, start + step)
+        block_problems, block_fit = jax.tree.map(itemgetter(block), (problems, flat_fit(fit)))
+        flat = jax.tree.map(lambda x, block=block: x[block].ravel(), (columns, codes))
+        rows = _rows(np.repeat(np.arange(len(block_problems.A)), length), *flat)
+        sums = sandwich_sums(block_problems, rows, options.targets == "platt")
+        require_fitted_counts(block_fit, (sums.n_pos, sums.n_neg))
+        require_optimum(block_fit, block_problems, sums.loss(), options)
+        parts.append(sandwich(block_problems, sums))
     return _with(fit, np.concatenate(parts))
 
 

@@ -66,19 +66,19 @@ class ProblemRows:
         for length in _LENGTHS:
             alike = np.flatnonzero(self._lengths == length)
             needed = Groups(-(-self.groups.sizes[alike] // length))
-            yield from (alike[some] for some in needed.slices(_AT_ONCE // length))
+            yield from (alike[block] for block in needed.slices(_AT_ONCE // length))
 
     def tiles(self, problems: Ints) -> Iterator[RowTiles]:
         """The tiles of these problems of a call, for one call after the other."""
         sizes, length = self.groups.sizes[problems], int(self._lengths[problems[0]])
         at_once = _AT_ONCE // length
         needed = Groups(-(-sizes // length))
-        before = length * needed.place
-        starts = needed.by_row(self.groups.starts[problems]) + before
-        lengths = np.minimum(needed.by_row(sizes) - before, length).astype(np.int32)
-        whole = needed.by_row(problems), starts, lengths
+        rows_before = length * needed.place
+        starts = needed.by_row(self.groups.starts[problems]) + rows_before
+        lengths = np.minimum(needed.by_row(sizes) - rows_before, length).astype(np.int32)
+        tile_arrays = needed.by_row(problems), starts, lengths
         for begin in range(0, needed.rows, at_once):
-            problem, first, size = (x[begin : begin + at_once] for x in whole)
+            problem, first, size = (x[begin : begin + at_once] for x in tile_arrays)
             left_over = 0, at_once - len(size)
             yield RowTiles(
                 np.pad(problem, left_over, mode="edge"),

@@ -62,8 +62,8 @@ def sandwich(problems: FittedParameters, sums: SandwichSums) -> Floats:
         # exactly, and all of it is rounding then.
         root_AA = np.sqrt(sums.m_AA)
         ratio = sums.m_AB / np.where(root_AA > 0, root_AA, 1)
-        rest = np.sqrt(np.maximum(sums.m_BB - ratio * ratio, 0))
-        root = loss.to_original() @ inverse @ matrices(root_AA, 0, ratio, rest)
+        pivot = np.sqrt(np.maximum(sums.m_BB - ratio * ratio, 0))
+        root = loss.to_original() @ inverse @ matrices(root_AA, 0, ratio, pivot)
         # Where a parameter is held, the product above leaves rounding.
         root = np.where(problems.free[..., None], root, 0)
         return root @ root.mT
@@ -118,10 +118,10 @@ def _meat(rows: CountedRows, slope: Floats, number: int) -> list[Floats]:
         owner = pairs // codes
         clusters = np.bincount(owner, minlength=number)
         weight = (clusters / (clusters - 1))[owner]
-    found: list[Any] = [
+    entries: list[Any] = [
         np.bincount(owner, weight * x, number) for x in (by_A * by_A, by_A * by_B, by_B * by_B)
     ]
-    return found
+    return entries
 
 
 def sums_there(
@@ -152,5 +152,5 @@ def sums_there(
     ones = jnp.ones_like(g)
     gradient = [total(w * slope * x) for x in (g, ones)]
     meat = [total(w * slope * slope * x) for x in (g * g, g, ones)]
-    found = n_pos, n_neg, center, scale, total(curvature * g * g), h_BB, *gradient, *meat
-    return jnp.concatenate(found, -1)
+    fields = n_pos, n_neg, center, scale, total(curvature * g * g), h_BB, *gradient, *meat
+    return jnp.concatenate(fields, -1)

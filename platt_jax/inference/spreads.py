@@ -135,15 +135,15 @@ def compare(rows: SegmentRows, options: Options = Options()) -> "Compared | None
         _ParameterSpread(Profile(segments, turn), float(length), start),
     )
     largest, neither = profile_A.likeliest(start), profile_A.likeliest(start, _NEITHER)
-    held = [*(spread.held(0.0, start) for spread in spreads), neither]
-    without = np.array([x.log_likelihood for x in held])
+    maxima = [*(spread.held(0.0, start) for spread in spreads), neither]
+    without = np.array([x.log_likelihood for x in maxima])
     return Compared(
         spreads,
         np.linalg.norm(np.linalg.inv(to) @ largest.factor, axis=1),
         max(largest.log_likelihood, without.max()),
         without,
         weights_of_both(neither.at.likelihoods),
-        all(x.converged for x in (largest, *held)),
+        all(x.converged for x in (largest, *maxima)),
     )
 
 
@@ -170,8 +170,8 @@ class Compared(NamedTuple):
 
     def intervals(self, cut: float) -> list[tuple[float, float, float]]:
         """For A and for B the estimate, and the ends where the deviance is `cut` higher."""
-        both = zip(self.spreads, self.deviations, self.without[:2], strict=True)
-        return [spread.interval(x, self.largest, none, cut) for spread, x, none in both]
+        parameters = zip(self.spreads, self.deviations, self.without[:2], strict=True)
+        return [spread.interval(x, self.largest, none, cut) for spread, x, none in parameters]
 
 
 class _ParameterSpread(NamedTuple):
@@ -197,22 +197,22 @@ class _ParameterSpread(NamedTuple):
             # Roots of deviances: they are nearly linear in the spread.
             return float(max(2 * (largest - log_likelihood), 0.0) ** 0.5 - cut**0.5)
 
-        def at(spread: float) -> float:
+        def excess_at(spread: float) -> float:
             # From the latest maximum: from far away, a wide spread's is often not found.
             nonlocal near, converged
-            found = self.held(spread, near)
-            near, converged = (found.at, True) if found.converged else (near, False)
-            return excess(found.log_likelihood)
+            maximum = self.held(spread, near)
+            near, converged = (maximum.at, True) if maximum.converged else (near, False)
+            return excess(maximum.log_likelihood)
 
         def end(inside: tuple[float, float], outside: tuple[float, float]) -> float:
-            crossing = _crossing(at, inside, outside)
+            crossing = _crossing(excess_at, inside, outside)
             return self.unit * crossing if converged else np.nan
 
         inside, outside = (deviation / self.unit, -(cut**0.5)), (0.0, excess(none))
         lower = end(inside, outside) if outside[1] > 0 else 0.0
         high, growth = max(_GROWTH * inside[0], _FIRST), _GROWTH
         while high <= _LAST:
-            beyond = at(high)
+            beyond = excess_at(high)
             if not converged and growth > _LEAST_GROWTH:
                 growth **= 0.5
                 high /= growth
