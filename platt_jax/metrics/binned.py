@@ -109,23 +109,23 @@ def binned(rows: Predictions, n_bins: int | str, strategy: str) -> Binned:
     if strategy == "uniform":
         # A float32 of .3 lies on the edge, as a float64 of .3 does, and as expit(logit(.3)) does.
         edges = np.arange(1, n_bins) / n_bins * (1 + SAME)
-        which = np.searchsorted(edges, p, side="left")
+        bins = np.searchsorted(edges, p, side="left")
     else:
         weights = rows.weights * (p if strategy == "positives" else 1)
         mass = weights.sum(axis=-1)
         total = np.where((rows.total > 0) & (mass != 0), mass, 1)[:, None]
-        place = n_bins * mass_below(p, weights) / total
+        position = n_bins * mass_below(p, weights) / total
         # Rounding must not move a value across an edge. Rows of weight 0 may lie above all mass.
-        which = np.minimum((place + ON_THE_EDGE).astype(np.intp), n_bins - 1)
-    return Binned(rows, which, n_bins)
+        bins = np.minimum((position + ON_THE_EDGE).astype(np.intp), n_bins - 1)
+    return Binned(rows, bins, n_bins)
 
 
 def distinct(rows: Predictions) -> Binned:
     """The rows with a bin for each distinct probability of a problem."""
     order, first = _sorted(rows.probabilities()[0])
     first[:, 0] = False  # bins count from 0
-    which = _unsorted(order, np.cumsum(first, axis=-1))
-    return Binned(rows, which, which.shape[1])
+    bins = _unsorted(order, np.cumsum(first, axis=-1))
+    return Binned(rows, bins, bins.shape[1])
 
 
 def mass_below(values: Floats, weights: Floats) -> Floats:

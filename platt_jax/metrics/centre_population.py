@@ -52,8 +52,8 @@ def intercepts(rows: CentreRows, precision: float) -> Floats:
         gradient = positives - expected - precision * at
         return gradient, ratio(gradient, information + precision), _NEAR
 
-    far = np.full(len(positives), _FARTHEST + np.abs(rows.logits).max())
-    return newton_roots(function, np.zeros(len(positives)), -far, far).at
+    bound = np.full(len(positives), _FARTHEST + np.abs(rows.logits).max())
+    return newton_roots(function, np.zeros(len(positives)), -bound, bound).at
 
 
 def _likelihood_tables(rows: CentreRows) -> tuple[LikelihoodTable, LikelihoodTable]:
@@ -64,26 +64,26 @@ def _likelihood_tables(rows: CentreRows) -> tuple[LikelihoodTable, LikelihoodTab
     groups, sign = rows.groups, np.where(rows.positive, 1.0, -1.0)
     peak = intercepts(rows, _PEAK_PRECISION)
     width = 1 / np.sqrt(expected_positives(rows, peak)[1] + _PEAK_PRECISION)
-    positives, before = (
+    positives, predicted = (
         groups.sums(rows.weights * rows.positive),
         expected_positives(rows, 0 * peak)[0],
     )
     parts = []
     for x in _POINTS:
-        at = peak + width * x
-        value = groups.sums(rows.weights * log_expit(sign * (rows.logits + groups.by_row(at))))
-        parts.append((at, value, *expected_positives(rows, at)))
-    at, value, expected, information = np.moveaxis(np.array(parts), 0, -1)
+        shift = peak + width * x
+        value = groups.sums(rows.weights * log_expit(sign * (rows.logits + groups.by_row(shift))))
+        parts.append((shift, value, *expected_positives(rows, shift)))
+    shift, value, expected, information = np.moveaxis(np.array(parts), 0, -1)
     value -= value.max(1, keepdims=True)
     slope = positives[:, None] - expected
     middle = len(_POINTS) // 2
     # The derivative of the log of O:E by a.
     change = information / np.maximum(expected, np.finfo(float).tiny)
     by_ratio = slope / np.maximum(change, np.finfo(float).eps)
-    log_ratio = np.log(expected / before[:, None])
+    log_ratio = np.log(expected / predicted[:, None])
     return (
         LikelihoodTable(log_ratio, value, by_ratio, width * change[:, middle]),
-        LikelihoodTable(at, value, slope, width),
+        LikelihoodTable(shift, value, slope, width),
     )
 
 
@@ -146,25 +146,25 @@ def overall(rows: CentreRows, level: float, tolerance: float) -> Table:
     pooled = fit_segments(
         rows.logits, rows.positive, rows.groups.owner, weights=rows.weights, pooling="partial"
     )
-    for parameter, right in ((1, 0.0), (0, 1.0)):
-        lines.append(_pair_line(pooled.population, parameter, right, level, tolerance))
+    for parameter, ideal in ((1, 0.0), (0, 1.0)):
+        lines.append(_pair_line(pooled.population, parameter, ideal, level, tolerance))
     return overall_table(lines, number)
 
 
 def _number_line(table: LikelihoodTable, center: float, level: float, tolerance: float) -> _Line:
     with np.errstate(over="ignore", invalid="ignore"):  # of huge weights: then it is None
-        found = population_of_numbers(table, center)
-    if found is None:
+        population = population_of_numbers(table, center)
+    if population is None:
         return UNKNOWN
     low, high = (1 - level) / 2, (1 + level) / 2
     return _Line(
-        found.expectation,
-        found.mean_quantile(low),
-        found.mean_quantile(high),
-        found.likeliest_spread,
-        found.new_quantile(low),
-        found.new_quantile(high),
-        found.share_between(-tolerance, tolerance),
+        population.expectation,
+        population.mean_quantile(low),
+        population.mean_quantile(high),
+        population.likeliest_spread,
+        population.new_quantile(low),
+        population.new_quantile(high),
+        population.share_between(-tolerance, tolerance),
     )
 
 

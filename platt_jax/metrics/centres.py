@@ -144,25 +144,25 @@ def summarize_centres(
         validation.require_probabilities(values, "proba", validation.IF_LOGITS)
     numbered = compact(factorize(ids.read_rows(segments, len(values))))
     number = numbered.of(slice(None))
-    given = validation.labelled_rows(values, labels, weights, "proba")
-    y, w, spoilt = (x.reshape(-1) for x in given.flat())
+    labelled = validation.labelled_rows(values, labels, weights, "proba")
+    y, w, spoilt = (x.reshape(-1) for x in labelled.flat())
     owner = None
     if clusters is not None:
         owner = factorize(ids.read_rows(clusters, len(values), "clusters")).of(slice(None))
     total = numbered.numbers
     finite = np.bincount(number, spoilt & (w != 0), total) == 0
-    kept = finite[number] & (w > 0)
-    order = np.flatnonzero(kept)[np.argsort(number[kept], kind="stable")]
-    sizes = np.bincount(number[kept], minlength=total)
+    counted = finite[number] & (w > 0)
+    order = np.flatnonzero(counted)[np.argsort(number[counted], kind="stable")]
+    sizes = np.bincount(number[counted], minlength=total)
     used = np.flatnonzero(sizes)
     columns = {name: np.full(total, np.nan) for name in _COLUMNS}
     design_effect = 1.0
     status = np.where(finite, "EMPTY", "NON_FINITE").astype("<U10")
     together = overall_table([UNKNOWN] * 4, 0)
     if len(used):
-        read = read_flat_predictions(y[order], values[order], w[order], from_logits)
+        problem = read_flat_predictions(y[order], values[order], w[order], from_logits)
         rows = CentreRows(
-            Groups(sizes[used]), read.logits()[0], read.positive[0], w[order].astype(float)
+            Groups(sizes[used]), problem.logits()[0], problem.positive[0], w[order].astype(float)
         )
         if owner is not None:
             design_effect = _design_effect(rows, owner[order])
@@ -184,8 +184,8 @@ def summarize_centres(
 
 def _statuses(rows: Floats, positives: Floats, slope: Floats) -> NDArray[np.str_]:
     rarer = np.minimum(positives, rows - positives)
-    few = np.where(rarer < _FEW, "FEW_EVENTS", "OK")
-    return np.where(rarer == 0, "ONE_CLASS", np.where(np.isnan(slope), "SEPARABLE", few))
+    status = np.where(rarer < _FEW, "FEW_EVENTS", "OK")
+    return np.where(rarer == 0, "ONE_CLASS", np.where(np.isnan(slope), "SEPARABLE", status))
 
 
 def _design_effect(rows: CentreRows, cluster: Integers) -> float:
@@ -193,8 +193,8 @@ def _design_effect(rows: CentreRows, cluster: Integers) -> float:
 
     1 if each row is a cluster; NaN if no centre has two clusters and both classes.
     """
-    groups, at = rows.groups, _large(rows)
-    p = expit(rows.logits + groups.by_row(at))
+    groups, in_the_large = rows.groups, _large(rows)
+    p = expit(rows.logits + groups.by_row(in_the_large))
     first, number = np.unique(
         groups.owner * (np.int64(cluster.max()) + 1) + cluster,
         return_index=True,
@@ -202,10 +202,10 @@ def _design_effect(rows: CentreRows, cluster: Integers) -> float:
     )[1:]
     off = np.bincount(number, rows.weights * (rows.positive - p))
     centre = groups.owner[first]
-    clusters = np.bincount(centre, minlength=len(at))
-    used = (clusters > 1) & np.isfinite(at)
+    clusters = np.bincount(centre, minlength=len(in_the_large))
+    used = (clusters > 1) & np.isfinite(in_the_large)
     more = clusters / np.maximum(clusters - 1, 1)
-    squares = more * np.bincount(centre, off**2, len(at))
+    squares = more * np.bincount(centre, off**2, len(in_the_large))
     independent = groups.sums(rows.weights * p * (1 - p))
     if not used.any():
         return 1.0 if len(first) == len(cluster) else np.nan
@@ -226,8 +226,8 @@ def _centre_columns(
     groups, w = rows.groups, rows.weights
     positives, number = groups.sums(w * rows.positive), groups.sums(w)
     expected = groups.sums(w * expit(rows.logits))
-    at, more = _large(rows), np.sqrt(design_effect)
-    information = expected_positives(rows, at)[1]
+    in_the_large, more = _large(rows), np.sqrt(design_effect)
+    information = expected_positives(rows, in_the_large)[1]
     with np.errstate(divide="ignore", invalid="ignore"):
         se_log_ratio = more * np.sqrt(information) / positives
         reach = np.exp(critical_value(level, simultaneous=False) * se_log_ratio)
@@ -244,7 +244,7 @@ def _centre_columns(
         "se_log_ratio": se_log_ratio,
         "ratio_lower": observed / reach,
         "ratio_upper": observed * reach,
-        "in_the_large": at,
+        "in_the_large": in_the_large,
         "se_in_the_large": se_in_the_large,
         "intercept": cox.intercept,
         "se_intercept": more * cox.se_intercept,

@@ -62,18 +62,18 @@ def distributions(each: Binned, few: Bools, most: int) -> Iterator[tuple[slice, 
     0 ... most - 1 and of at least `most` for each of them.
     """
     codes, weights = each.codes.ravel(), each.of.weights.ravel()
-    mine = np.flatnonzero(few.ravel()[codes] & (weights > 0))
-    group = (np.cumsum(few) - 1)[codes[mine]]
-    mine = mine[np.argsort(group, kind="stable")]
-    flipped = (each.q < each.p).ravel()[codes[mine]]
-    p, q = (x.ravel()[mine] for x in each.of.probabilities())
-    p, q, w = np.where(flipped, q, p), np.where(flipped, p, q), weights[mine]
+    indices = np.flatnonzero(few.ravel()[codes] & (weights > 0))
+    group = (np.cumsum(few) - 1)[codes[indices]]
+    indices = indices[np.argsort(group, kind="stable")]
+    flipped = (each.q < each.p).ravel()[codes[indices]]
+    p, q = (x.ravel()[indices] for x in each.of.probabilities())
+    p, q, w = np.where(flipped, q, p), np.where(flipped, p, q), weights[indices]
     groups = Groups(np.bincount(group, minlength=np.count_nonzero(few)))
     ends = np.append(groups.starts, groups.rows)
-    for some in groups.slices(_AT_ONCE):
-        rows = slice(ends[some.start], ends[some.stop])
-        own = _row_distributions(p[rows], q[rows], w[rows], most)
-        yield some, _sums(own, groups.sizes[some], most).T
+    for chunk in groups.slices(_AT_ONCE):
+        rows = slice(ends[chunk.start], ends[chunk.stop])
+        chances = _row_distributions(p[rows], q[rows], w[rows], most)
+        yield chunk, _sums(chances, groups.sizes[chunk], most).T
 
 
 def _row_distributions(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
@@ -95,27 +95,27 @@ def _row_distributions(p: Floats, q: Floats, w: Floats, most: int) -> Floats:
 
 def _sums(own: Floats, sizes: Ints, most: int) -> Floats:
     """(most + 1, M) distributions of the sums over each group's adjacent rows, added in pairs."""
-    left = sizes
-    while (left > 1).any():
-        kept = Groups(left).place % 2 == 0
-        second = np.flatnonzero(~kept)
-        made = _lumped(_convolved(own[:, second - 1], own[:, second]), most)
-        alone = own[:, kept]
-        own = np.zeros((len(made), alone.shape[1]))
+    numbers = sizes
+    while (numbers > 1).any():
+        is_first = Groups(numbers).place % 2 == 0
+        second = np.flatnonzero(~is_first)
+        pair_sums = _lumped(_convolved(own[:, second - 1], own[:, second]), most)
+        alone = own[:, is_first]
+        own = np.zeros((len(pair_sums), alone.shape[1]))
         own[: len(alone)] = alone
-        own[:, np.cumsum(kept)[second] - 1] = made
-        left = (left + 1) // 2
-    found = np.zeros((most + 1, len(sizes)))
-    found[0] = 1  # a group without rows
-    found[: len(own), sizes > 0] = own
-    return found
+        own[:, np.cumsum(is_first)[second] - 1] = pair_sums
+        numbers = (numbers + 1) // 2
+    sums = np.zeros((most + 1, len(sizes)))
+    sums[0] = 1  # a group without rows
+    sums[: len(own), sizes > 0] = own
+    return sums
 
 
 def _convolved(one: Floats, other: Floats) -> Floats:
-    made = np.zeros((2 * len(one) - 1, one.shape[1]))
+    product = np.zeros((2 * len(one) - 1, one.shape[1]))
     for k, chances in enumerate(one):
-        made[k : k + len(other)] += chances * other
-    return made
+        product[k : k + len(other)] += chances * other
+    return product
 
 
 def _lumped(chances: Floats, most: int) -> Floats:
@@ -135,46 +135,46 @@ def p_values(each: Binned, terms: Floats, variance: Floats) -> Floats:
     is valid for any rounding. It is NaN where `Rarer.few` is false in all groups, and where the sum
     is 0 or infinite.
     """
-    of, total = rarer(each), terms.sum(axis=-1)
-    found = np.full(len(terms), np.nan)
-    exact = of.few.any(axis=-1) & (total > 0) & np.isfinite(total)
+    rare, total = rarer(each), terms.sum(axis=-1)
+    result = np.full(len(terms), np.nan)
+    exact = rare.few.any(axis=-1) & (total > 0) & np.isfinite(total)
     # A single larger count makes its term exceed the sum.
     with np.errstate(invalid="ignore", over="ignore"):
-        enough = np.where(of.few, of.expected + np.sqrt(total[:, None] * variance), 1).max(axis=-1)
+        top = np.where(rare.few, rare.expected + np.sqrt(total[:, None] * variance), 1).max(axis=-1)
     for most in _MOST:
-        which = np.flatnonzero(exact & (np.ceil(enough) <= most) | exact & (most == MOST))
-        exact[which] = False
-        for some in pieces(which, _AT_ONCE // each.bin.shape[1]):
-            found[some] = _tails(each.some(some), terms[some], variance[some], most)
-    return found
+        problems = np.flatnonzero(exact & (np.ceil(top) <= most) | exact & (most == MOST))
+        exact[problems] = False
+        for chunk in pieces(problems, _AT_ONCE // each.bin.shape[1]):
+            result[chunk] = _tails(each.some(chunk), terms[chunk], variance[chunk], most)
+    return result
 
 
 def _tails(each: Binned, terms: Floats, variance: Floats, most: int) -> Floats:
     from scipy.special import chdtrc  # JAX has SciPy; the import adds a warnings filter
 
-    of, total = rarer(each), terms.sum(axis=-1)
-    few = of.few
-    expected, spread = of.expected[few], variance[few]
+    rare, total = rarer(each), terms.sum(axis=-1)
+    few = rare.few
+    expected, spread = rare.expected[few], variance[few]
     groups = Groups(few.sum(axis=-1))
     cells = max(_CELLS, 1 << (_CELLS_PER_GROUP * few.shape[1] - 1).bit_length())
-    chances = np.concatenate([made for _, made in distributions(each, few, most)])
+    chances = np.concatenate([piece for _, piece in distributions(each, few, most)])
     scale = np.minimum(cells / total, _LARGEST)
     width = cells + few.shape[1]  # more than all of the rounded terms, which sum up to `total`
     with np.errstate(over="ignore"):
         possible = (np.arange(most + 1) - expected[:, None]) ** 2 / spread[:, None]
-        seen = (of.observed[few] - expected) ** 2 / spread
-        scaled = possible * groups.by_row(scale)[:, None], seen * groups.by_row(scale)
-    possible, seen = (np.minimum(np.rint(x), width) for x in scaled)
-    others = np.where(few, 0, terms).sum(axis=-1)
+        observed = (rare.observed[few] - expected) ** 2 / spread
+        scaled = possible * groups.by_row(scale)[:, None], observed * groups.by_row(scale)
+    possible, observed = (np.minimum(np.rint(x), width) for x in scaled)
+    other_terms = np.where(few, 0, terms).sum(axis=-1)
     df = ((variance > 0) & ~few).sum(axis=-1)
-    found = np.empty(len(few))
+    tails = np.empty(len(few))
     for k, first in enumerate(groups.starts):
-        mine = slice(first, first + groups.sizes[k])
-        cell, beyond = _sum_distribution(chances[mine], possible[mine].astype(int), width)
-        left = others[k] * scale[k] + seen[mine].sum() - np.arange(width)
-        tail = np.where(left <= 0, 1.0, chdtrc(df[k], left / scale[k]) if df[k] else 0.0)
-        found[k] = np.minimum(beyond + cell @ tail, 1)
-    return found
+        bins = slice(first, first + groups.sizes[k])
+        cell, beyond = _sum_distribution(chances[bins], possible[bins].astype(int), width)
+        remainder = other_terms[k] * scale[k] + observed[bins].sum() - np.arange(width)
+        tail = np.where(remainder <= 0, 1.0, chdtrc(df[k], remainder / scale[k]) if df[k] else 0.0)
+        tails[k] = np.minimum(beyond + cell @ tail, 1)
+    return tails
 
 
 def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats, float]:
@@ -186,10 +186,10 @@ def _sum_distribution(chances: Floats, place: Ints, width: int) -> tuple[Floats,
     cell[0] = 1
     for chance, to in zip(chances, place, strict=True):
         new = np.zeros(width)
-        at = np.bincount(to, chance, width + 1)
-        for j in np.flatnonzero(at):
-            new[j:] += at[j] * cell[: width - j]
-            beyond += at[j] * cell[width - j :].sum()
+        by_value = np.bincount(to, chance, width + 1)
+        for j in np.flatnonzero(by_value):
+            new[j:] += by_value[j] * cell[: width - j]
+            beyond += by_value[j] * cell[width - j :].sum()
         cell = new
     return cell, beyond
 
@@ -218,9 +218,9 @@ class GroupedPredictions(NamedTuple):
 
     def only(self, which: Bools) -> "GroupedPredictions":
         """The rows of some of the groups, given as (K,) bool; these are numbered anew."""
-        mine = which[self.group]
-        group = (np.cumsum(which) - 1)[self.group[mine]]
-        return GroupedPredictions(self.proba[mine], self.weights[mine], group)
+        rows = which[self.group]
+        group = (np.cumsum(which) - 1)[self.group[rows]]
+        return GroupedPredictions(self.proba[rows], self.weights[rows], group)
 
 
 def counts(rows: GroupedPredictions, labels: NDArray[np.int8], number: int) -> Counts:
@@ -291,11 +291,11 @@ def _tilts(
         p = 1 / (1 + np.exp(-np.clip(log_odds + t[rows.group], -700, 700)))
         excess = rows.sums(p, len(t)) - reached
         variance = rows.sums(p * (1 - p), len(t))
-        found = np.abs(excess) <= 1e-9 * (1 + reached)
-        if found.all():
+        converged = np.abs(excess) <= 1e-9 * (1 + reached)
+        if converged.all():
             break
         low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = t - excess / variance
         t = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-    return t, np.where(found, variance, np.nan)
+    return t, np.where(converged, variance, np.nan)

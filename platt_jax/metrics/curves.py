@@ -111,15 +111,15 @@ def isotonic_curve(
     if not rows.total[0]:
         return IsotonicCurve(*np.full((4, 1), np.nan))
     y, w, probabilities = _counted(rows, rows.probabilities()[0])
-    p, which = np.unique(probabilities, return_inverse=True)
+    p, index = np.unique(probabilities, return_inverse=True)
     # NumPy's stubs declare integers even with weights.
-    weight: NDArray[Any] = np.bincount(which, w)
-    positive = np.bincount(which, w * y)
+    weight: NDArray[Any] = np.bincount(index, w)
+    positive = np.bincount(index, w * y)
     fitted = _isotonic(positive / weight, weight)
-    at = _corners_and_some_others(fitted)
+    points = _corners_and_some_others(fitted)
     ends = (1 - level) / 2, (1 + level) / 2
-    band = np.quantile(_by_chance(p, weight, at, replicates, seed), ends, axis=0)
-    return IsotonicCurve(p[at], fitted[at], *band)
+    band = np.quantile(_by_chance(p, weight, points, replicates, seed), ends, axis=0)
+    return IsotonicCurve(p[points], fitted[points], *band)
 
 
 def _read(
@@ -150,11 +150,11 @@ def _by_chance(
 ) -> Floats:
     """(replicates, M) curves fitted to labels drawn from the predictions."""
     rng = np.random.default_rng(seed)
-    whole = np.floor(weight)
-    rest, whole = weight - whole, whole.astype(np.int64)
+    trials = np.floor(weight)
+    fraction, trials = weight - trials, trials.astype(np.int64)
     curves = np.empty((replicates, len(at)))
     for curve in curves:
-        drawn = rng.binomial(whole, p) + rest * (rng.random(len(p)) < p)
+        drawn = rng.binomial(trials, p) + fraction * (rng.random(len(p)) < p)
         curve[:] = _isotonic(drawn / weight, weight)[at]
     return curves
 
@@ -162,8 +162,8 @@ def _by_chance(
 def _corners_and_some_others(fitted: Floats) -> NDArray[np.intp]:
     step = np.diff(fitted) != 0
     corner = np.append(True, step) | np.append(step, True)
-    others = np.linspace(0, len(fitted) - 1, min(len(fitted), _RANKS)).astype(np.intp)
-    return np.union1d(np.flatnonzero(corner), others)
+    ranks = np.linspace(0, len(fitted) - 1, min(len(fitted), _RANKS)).astype(np.intp)
+    return np.union1d(np.flatnonzero(corner), ranks)
 
 
 @documented
@@ -209,20 +209,20 @@ def smooth_curve(
     if not rows.total[0]:
         return SmoothCurve(*np.full((4, 1), np.nan))
     y, w, x = _counted(rows, rows.logits())
-    at = np.unique(quantiles(x, w, np.linspace(0, 1, _POINTS)))
+    grid = np.unique(quantiles(x, w, np.linspace(0, 1, _POINTS)))
     spline = fitted_spline(x, y, w)
     if spline is not None:
-        columns = spline.columns(at)
+        columns = spline.columns(grid)
         logit = columns @ spline.coefficients
         critical = critical_value(level, simultaneous=False)
         variances = np.ldexp(_variances(columns, spline.factor), -rows.exponent)
         reach = critical * np.sqrt(variances)
-        return SmoothCurve(expit(at), expit(logit), expit(logit - reach), expit(logit + reach))
-    unknown = np.full(len(at), np.nan)
+        return SmoothCurve(expit(grid), expit(logit), expit(logit - reach), expit(logit + reach))
+    unknown = np.full(len(grid), np.nan)
     if _choices(x, y, w):
         Caller().warn(_APART if _is_apart(x, y) else _NOT_FOUND)
-        return SmoothCurve(expit(at), unknown, unknown, unknown)
-    return SmoothCurve(expit(at), np.full(len(at), np.average(y, weights=w)), unknown, unknown)
+        return SmoothCurve(expit(grid), unknown, unknown, unknown)
+    return SmoothCurve(expit(grid), np.full(len(grid), np.average(y, weights=w)), unknown, unknown)
 
 
 class FittedSpline(NamedTuple):
@@ -264,7 +264,7 @@ def _is_apart(x: Floats, y: Bools) -> bool:
 def _choices(x: Floats, y: Bools, w: Floats) -> list[Floats]:
     """Knots to try in turn: as many as the rarer class allows, and fewer; none for a line."""
     rarer = min(w[y].sum(), w[~y].sum())
-    tried = [quantiles(x, w, np.array(at)) for least, at in _KNOTS if rarer >= least]
+    tried = [quantiles(x, w, np.array(shares)) for least, shares in _KNOTS if rarer >= least]
     return [knots for knots in tried if (np.diff(knots) > 0).all()]
 
 
@@ -272,19 +272,19 @@ def quantiles(x: Floats, w: Floats, share: Floats) -> Floats:
     """Values below which these shares of the weight lie."""
     order = np.argsort(x)
     upto = np.cumsum(w[order])
-    place = np.searchsorted(upto, share * upto[-1])
-    return x[order][np.minimum(place, len(x) - 1)]
+    position = np.searchsorted(upto, share * upto[-1])
+    return x[order][np.minimum(position, len(x) - 1)]
 
 
 def _basis(x: Floats, knots: Floats, sloping: bool = True) -> Floats:
     """(N, P), 1, x and the truncated cubics of a restricted spline (Harrell 2015, eq. 2.25)."""
     columns = [np.ones_like(x), x] if sloping else [np.ones_like(x)]
     if len(knots):
-        *inner, before, last = knots
+        *inner, second_last, last = knots
         cubes = {knot: np.maximum(x - knot, 0) ** 3 for knot in knots}
         for knot in inner:
-            before_cube = cubes[before] * (last - knot) / (last - before)
-            last_cube = cubes[last] * (before - knot) / (last - before)
+            before_cube = cubes[second_last] * (last - knot) / (last - second_last)
+            last_cube = cubes[last] * (second_last - knot) / (last - second_last)
             columns.append((cubes[knot] - before_cube + last_cube) / (last - knots[0]) ** 2)
     return np.stack(columns, 1)
 
@@ -306,7 +306,7 @@ def _logistic(columns: Floats, y: Bools, w: Floats) -> tuple[Floats, Floats] | N
     """
     sign = np.where(y, 1.0, -1.0)
 
-    def at(beta: Floats) -> _Coefficients:
+    def evaluate(beta: Floats) -> _Coefficients:
         logit = columns @ beta
         p, value = expit(logit), float(w @ log_expit(sign * logit))
         gradient = columns.T @ (w * (y - p))
@@ -319,10 +319,10 @@ def _logistic(columns: Floats, y: Bools, w: Floats) -> tuple[Floats, Floats] | N
 
     beta = np.zeros(columns.shape[1])
     beta[0] = np.log(w[y].sum() / w[~y].sum())
-    last, found = newton_maximum(
-        at, beta, enough=_ENOUGH, near=_ENOUGH, lengths=_LENGTHS, lost=_ROUNDING
+    last, converged = newton_maximum(
+        evaluate, beta, enough=_ENOUGH, near=_ENOUGH, lengths=_LENGTHS, lost=_ROUNDING
     )
-    if not found or _variances(columns, last.factor).max() >= _MOST_ERROR**2:
+    if not converged or _variances(columns, last.factor).max() >= _MOST_ERROR**2:
         return None
     return last.parameters + last.step, last.factor
 

@@ -155,13 +155,13 @@ def _read(
         require_numbers(values, name)
     advice = validation.a_problem_per_class(name)
 
-    def read() -> tuple[_Columns, Any]:
+    def load() -> tuple[_Columns, Any]:
         y, w = accelerators.taken(labels), accelerators.taken(weights)
         require_rows(values.shape, name)
         if probabilities and values.dtype != bool:
             _require_probabilities(values, name)
-        there = accelerators.holds(y)
-        y = device_labels(y, advice)[0] if there else validation.labels(y, advice)
+        on_device = accelerators.holds(y)
+        y = device_labels(y, advice)[0] if on_device else validation.labels(y, advice)
         if accelerators.holds(w):
             require_device_weights(w)
         else:
@@ -172,11 +172,11 @@ def _read(
         columns = _Columns(jnp.asarray(y), values, None if w is None else jnp.asarray(w))
         return columns, jax.device_get(_facts(columns))
 
-    columns, (spoilt, largest) = run_programs(read, x64=True)
+    columns, (spoilt, largest) = run_programs(load, x64=True)
     # As if a problem had one row, of the largest weight.
-    one, exponent = validation.scaled_weights(np.where(spoilt, 0, largest)[:, None])
+    scaled, exponent = validation.scaled_weights(np.where(spoilt, 0, largest)[:, None])
     rows = DeviceMetricProblems(
-        total=one[:, 0],
+        total=scaled[:, 0],
         exponent=exponent,
         batch=values.shape[:-1],
         dtype=_floating(columns),
@@ -190,10 +190,10 @@ def _read(
 
 def _require_probabilities(values: jax.Array, name: str) -> None:
     """Refuses numbers outside [0, 1]; NaN may be among them."""
-    place = int(jax.device_get(_first_outside(values)))
-    if place >= 0:
-        one = jax.device_get(values.ravel()[place])
-        validation.require_probabilities(one[None], name, validation.IF_LOGITS)
+    index = int(jax.device_get(_first_outside(values)))
+    if index >= 0:
+        value = jax.device_get(values.ravel()[index])
+        validation.require_probabilities(value[None], name, validation.IF_LOGITS)
 
 
 @partial(xla.jit, wide=True)
@@ -298,8 +298,8 @@ def _bins(rows: _Rows, number: int, strategy: str) -> jax.Array:
         return jnp.searchsorted(edges, p, side="left", method="compare_all")
     weights = rows.weights * (p if strategy == "positives" else 1.0)
     mass = jnp.sum(weights, axis=-1)
-    place = number * _mass_below(p, weights) / jnp.where(mass != 0, mass, 1)[:, None]
-    return jnp.minimum((place + ON_THE_EDGE).astype(np.int32), number - 1)
+    position = number * _mass_below(p, weights) / jnp.where(mass != 0, mass, 1)[:, None]
+    return jnp.minimum((position + ON_THE_EDGE).astype(np.int32), number - 1)
 
 
 @partial(xla.jit, static_argnames=("from_logits",), wide=True)
@@ -318,7 +318,7 @@ def _mass_below(values: jax.Array, weights: jax.Array) -> jax.Array:
     apart = values[:, 1:] != values[:, :-1]
     edge = jnp.ones((len(values), 1), bool)
     first, last = jnp.hstack([edge, apart]), jnp.hstack([apart, edge])
-    before = jnp.pad(upto[:, :-1], ((0, 0), (1, 0)))
-    start = lax.cummax(jnp.where(first, before, 0), axis=1)
+    mass_before = jnp.pad(upto[:, :-1], ((0, 0), (1, 0)))
+    start = lax.cummax(jnp.where(first, mass_before, 0), axis=1)
     end = lax.cummin(jnp.where(last, upto, jnp.inf), axis=1, reverse=True)
     return (start + end) / 2

@@ -91,18 +91,18 @@ def reliability_curve(
     """
     validation.require_fraction(level, "level")
     rows = read_predictions_there(labels, proba, weights, from_logits).as_counts()
-    each = bin_sums(rows, n_bins, strategy)
+    bins = bin_sums(rows, n_bins, strategy)
     z2 = critical_value(level, simultaneous=False) ** 2
-    frequency = ratio(each.positive, each.rows)
-    center = (each.positive + z2 / 2) / (each.rows + z2)
-    variance = frequency * (each.rows - each.positive) + z2 / 4
-    half = np.sqrt(z2 * variance) / (each.rows + z2)
+    frequency = ratio(bins.positive, bins.rows)
+    center = (bins.positive + z2 / 2) / (bins.rows + z2)
+    variance = frequency * (bins.rows - bins.positive) + z2 / 4
+    half = np.sqrt(z2 * variance) / (bins.rows + z2)
     curve = (
-        ratio(each.p, each.rows),
+        ratio(bins.p, bins.rows),
         frequency,
         np.maximum(center - half, 0),
         np.minimum(center + half, 1),
-        np.where(rows.total > 0, rows.unscaled(each.rows).T, np.nan).T,
+        np.where(rows.total > 0, rows.unscaled(bins.rows).T, np.nan).T,
     )
     return ReliabilityCurve(*(rows.result(column) for column in curve))
 
@@ -140,8 +140,8 @@ def expected_calibration_error(
         0.25
     """
     rows = read_predictions_there(labels, proba, weights, from_logits)
-    each = bin_sums(rows, n_bins, strategy)
-    return rows.result(ratio(np.abs(each.residual).sum(axis=-1), rows.total))
+    bins = bin_sums(rows, n_bins, strategy)
+    return rows.result(ratio(np.abs(bins.residual).sum(axis=-1), rows.total))
 
 
 @documented
@@ -171,9 +171,9 @@ def maximum_calibration_error(
         0.4
     """
     rows = read_predictions_there(labels, proba, weights, from_logits)
-    each = bin_sums(rows, n_bins, strategy)
-    gaps = np.abs(ratio(each.residual, each.rows))
-    largest = np.where(each.rows > 0, gaps, 0).max(axis=-1)
+    bins = bin_sums(rows, n_bins, strategy)
+    gaps = np.abs(ratio(bins.residual, bins.rows))
+    largest = np.where(bins.rows > 0, gaps, 0).max(axis=-1)
     return rows.result(np.where(rows.total > 0, largest, np.nan))
 
 
@@ -216,16 +216,16 @@ def ece_by_chance(
         0.315
     """
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    each = binned(rows, n_bins, strategy)
-    most = np.where(each.rows > 0, 2 * each.p * ratio(each.q, each.rows), 0)
-    distance = np.minimum(np.sqrt(2 / np.pi * each.variance), most)
-    of = counts.rarer(each)
-    expected, exact = of.expected[of.few], np.empty(of.few.sum())
-    for some, chances in counts.distributions(each, of.few, counts.FEW):
+    bins = binned(rows, n_bins, strategy)
+    most = np.where(bins.rows > 0, 2 * bins.p * ratio(bins.q, bins.rows), 0)
+    distance = np.minimum(np.sqrt(2 / np.pi * bins.variance), most)
+    rare = counts.rarer(bins)
+    expected, exact = rare.expected[rare.few], np.empty(rare.few.sum())
+    for chunk, chances in counts.distributions(bins, rare.few, counts.FEW):
         # Twice the mean shortfall from the expectation is the mean absolute deviation.
-        short = np.maximum(expected[some, None] - np.arange(counts.FEW), 0)
-        exact[some] = 2 * (short * chances[:, : counts.FEW]).sum(axis=-1)
-    distance[of.few] = exact
+        short = np.maximum(expected[chunk, None] - np.arange(counts.FEW), 0)
+        exact[chunk] = 2 * (short * chances[:, : counts.FEW]).sum(axis=-1)
+    distance[rare.few] = exact
     return rows.result(ratio(distance.sum(axis=-1), rows.total))
 
 
@@ -271,9 +271,9 @@ def ece_interval(
     """
     validation.require_fraction(level, "level")
     rows = read_predictions_there(labels, proba, weights, from_logits).as_counts()
-    each = bin_sums(rows, n_bins, strategy)
-    error = np.abs(each.residual).sum(axis=-1)
-    reach = _noise_quantile(each, rows.total, level) + 0.5
+    bins = bin_sums(rows, n_bins, strategy)
+    error = np.abs(bins.residual).sum(axis=-1)
+    reach = _noise_quantile(bins, rows.total, level) + 0.5
     ends = np.maximum(error - reach, 0), np.minimum(error + reach, rows.total)
     return ECEInterval(*(rows.result(ratio(x, rows.total)) for x in (error, *ends)))
 
@@ -305,8 +305,8 @@ def _mean_absolute_deviation(n: Floats, rate: Floats) -> Floats:
 
     variance = n * rate * (1 - rate)
     m = np.floor(n * rate) + 1
-    others = n + (1 - m)  # n - m would lose a small n
-    log_power = xlogy(m, rate) + xlog1py(others, -rate)
+    complement = n + (1 - m)  # n - m would lose a small n
+    log_power = xlogy(m, rate) + xlog1py(complement, -rate)
     with np.errstate(invalid="ignore", over="ignore"):
-        exact = 2 * np.exp(log_power - betaln(m, others))
+        exact = 2 * np.exp(log_power - betaln(m, complement))
     return np.where(variance < _NEARLY_NORMAL, exact, np.sqrt(2 / np.pi * variance))

@@ -188,8 +188,8 @@ def _rate_and_positives(
     few = whole & (rows.total > 0)
     for rarer in (np.where(p <= q, p, 0), np.where(p > q, q, 0)):
         few &= rows.sum(rarer) < counts.FEW
-    for some in pieces(np.flatnonzero(few), _AT_ONCE // rows.values.shape[1]):
-        lower[some], upper[some] = _exact_interval(rows.some(some), tail)
+    for chunk in pieces(np.flatnonzero(few), _AT_ONCE // rows.values.shape[1]):
+        lower[chunk], upper[chunk] = _exact_interval(rows.some(chunk), tail)
     lower, upper = (np.clip(x, 0, rows.total) for x in (lower, upper))
     ends = (ratio(x, rows.total) for x in (lower, upper))
     return (
@@ -206,9 +206,9 @@ def _exact_interval(rows: Predictions, tail: float) -> tuple[Floats, Floats]:
     """
     p, q = rows.probabilities()
     likely = p > q
-    each = Binned(rows, likely.astype(np.intp), 2)
-    found = counts.distributions(each, np.ones((len(p), 2), bool), _MOST)
-    chances = np.concatenate([made for _, made in found])
+    bins = Binned(rows, likely.astype(np.intp), 2)
+    distributions = counts.distributions(bins, np.ones((len(p), 2), bool), _MOST)
+    chances = np.concatenate([piece for _, piece in distributions])
     more, fewer = chances[0::2], chances[1::2]
     sum_chances = np.zeros((len(p), 2 * _MOST + 1))
     for k in range(_MOST + 1):

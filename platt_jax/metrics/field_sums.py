@@ -85,10 +85,10 @@ def grouped(rows: Predictions, field: Field) -> FieldGroups:
         rows, number = replace(rows, **columns), number[counted]
     used = np.bincount(number) > 0
     group = number if used.all() else (np.cumsum(used) - 1)[number]
-    each = Binned(rows, group[None], int(used.sum()))
-    p, q = each.of.probabilities()
-    sums = each.rows, each.p, each.q, each.positive, each.residual, each.variance
-    return FieldGroups(each, *(x[0] for x in (*sums, each.sums(p * q * (q - p)))))
+    bins = Binned(rows, group[None], int(used.sum()))
+    p, q = bins.of.probabilities()
+    sums = bins.rows, bins.p, bins.q, bins.positive, bins.residual, bins.variance
+    return FieldGroups(bins, *(x[0] for x in (*sums, bins.sums(p * q * (q - p)))))
 
 
 def by_chance(of: FieldGroups, term: Term) -> TermMoments:
@@ -104,17 +104,17 @@ def by_chance(of: FieldGroups, term: Term) -> TermMoments:
     skewness = np.clip(skewness, -_MOST_SKEW, _MOST_SKEW)
     rarer = counts.rarer(of.binned)
     (few,) = rarer.few
-    for some in pieces(np.flatnonzero(~few), _GROUPS):
-        found = _normal(of.p[some], spread[some], skewness[some], of.n[some], term)
-        mean[some], square[some] = found
+    for chunk in pieces(np.flatnonzero(~few), _GROUPS):
+        moments = _normal(of.p[chunk], spread[chunk], skewness[chunk], of.n[chunk], term)
+        mean[chunk], square[chunk] = moments
     where, k = np.flatnonzero(few), np.arange(counts.MOST + 1)
     for piece, chances in counts.distributions(of.binned, rarer.few, counts.MOST):
-        some = where[piece]
-        n, expected = of.n[some, None], rarer.expected[0, some, None]
-        positives = np.where(rarer.is_negative[0, some, None], n - k, k)
+        chunk = where[piece]
+        n, expected = of.n[chunk, None], rarer.expected[0, chunk, None]
+        positives = np.where(rarer.is_negative[0, chunk, None], n - k, k)
         # Counts above n have no probability, but must not be divided by.
         value = term(np.abs(k - expected), np.clip(positives, 0, n), n)
-        mean[some], square[some] = ((chances * x).sum(axis=-1) for x in (value, value**2))
+        mean[chunk], square[chunk] = ((chances * x).sum(axis=-1) for x in (value, value**2))
     return TermMoments(mean, np.maximum(square - mean**2, 0))
 
 

@@ -119,7 +119,7 @@ def field_calibration_error(
     """
     rows = _read(labels, proba, segments, weights, from_logits)
     return FieldError(
-        *_field_error(rows, level, lambda off, *_: off, lambda of: np.ones_like(of.n))
+        *_field_error(rows, level, lambda off, *_: off, lambda groups: np.ones_like(groups.n))
     )
 
 
@@ -257,9 +257,9 @@ def _by_field(
     z = critical_value(level, simultaneous=False)
     lines = [measure(grouped(rows.predictions, field), z) for field in rows.fields]
     *numbers, count = (np.array(x) for x in zip(*lines, strict=True))
-    found = [*(x.astype(rows.predictions.dtype) for x in numbers), count.astype(np.intp)]
+    columns = [*(x.astype(rows.predictions.dtype) for x in numbers), count.astype(np.intp)]
     names = np.array([field.name for field in rows.fields])
-    return [*(x[0] if len(names) == 1 else x for x in found), names]
+    return [*(x[0] if len(names) == 1 else x for x in columns), names]
 
 
 def _table(error: Any) -> Table:

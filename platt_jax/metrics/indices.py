@@ -90,14 +90,14 @@ def integrated_calibration_index(
     validation.require_integer(replicates, "replicates", 2)
     rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, MOST_FITTED)
     logits, scale = rows.logits(), np.ldexp(1.0, -rows.exponent)
-    found = np.full((len(logits), 4, 3), np.nan)
+    values = np.full((len(logits), 4, 3), np.nan)
     for k, counted in enumerate(rows.weights > 0):
         if counted.any():
             w, y, x = (z[k, counted] for z in (rows.weights, rows.positive, logits))
             rng = np.random.default_rng(seed)
-            found[k] = _indices(x, y, w, np.sqrt(scale[k]), level, rng.normal, replicates)
-    parts = np.moveaxis(found, 0, -1)
-    return CalibrationIndices(*(CurveError(*map(rows.result, each)) for each in parts))
+            values[k] = _indices(x, y, w, np.sqrt(scale[k]), level, rng.normal, replicates)
+    parts = np.moveaxis(values, 0, -1)
+    return CalibrationIndices(*(CurveError(*map(rows.result, part)) for part in parts))
 
 
 def _indices(
@@ -108,16 +108,16 @@ def _indices(
     if spline is None:
         return np.full((4, 3), np.nan)
     value = _four(np.abs(expit(spline.columns(x) @ spline.coefficients) - expit(x)), w)
-    at = quantiles(x, w, (np.arange(_RANKS) + 0.5) / _RANKS)
-    columns = spline.columns(at)
+    points = quantiles(x, w, (np.arange(_RANKS) + 0.5) / _RANKS)
+    columns = spline.columns(points)
     # The covariance is the inverse of F F'.
     z = scale * normal(size=(len(spline.coefficients), replicates))
     drawn = spline.coefficients[:, None] + np.linalg.solve(spline.factor.T, z)
-    proba, equal = expit(at), np.ones(_RANKS)
+    proba, equal = expit(points), np.ones(_RANKS)
     fitted = expit(columns @ spline.coefficients)
-    here, moved = _four(np.abs(fitted - proba), equal), []
+    estimate, moved = _four(np.abs(fitted - proba), equal), []
     for curve in expit(columns @ drawn).T:
-        change = np.abs(_four(np.abs(curve - proba), equal) - here)
+        change = np.abs(_four(np.abs(curve - proba), equal) - estimate)
         moved.append(np.maximum(_four(np.abs(curve - fitted), equal), change))
     reach = np.quantile(moved, level, axis=0)
     return np.clip(np.stack([value, value - reach, value + reach], -1), 0, 1)

@@ -72,9 +72,9 @@ class _Walks(NamedTuple):
 
     def ranges(self, x: Floats) -> Floats:
         """(G,) ranges of the cumulative sums of x (N,) in each group, which start at 0."""
-        at = self.groups.cumulated(x[self.row])[self.ends]
-        highest = np.maximum(self.end_groups.maxima(at), 0)
-        return highest - np.minimum(self.end_groups.minima(at), 0)
+        sums = self.groups.cumulated(x[self.row])[self.ends]
+        highest = np.maximum(self.end_groups.maxima(sums), 0)
+        return highest - np.minimum(self.end_groups.minima(sums), 0)
 
 
 class _GroupStatistics(NamedTuple):
@@ -156,14 +156,14 @@ def multicalibration_error(
     n = rows.values.shape[1]
     masks = np.empty((0, n), bool) if groups is None else _read_masks(groups, n)
     fields = [] if segments is None else fields_of(ids.read_rows(segments, n))
-    found = _groups(rows, masks, fields, min_rows)
-    each = _statistics(rows, found)
-    worst = int(np.argmax(each.sigma))
-    largest = each.sigma[worst]
-    draws = _largest_by_chance(rows, each, replicates, seed)
+    all_groups = _groups(rows, masks, fields, min_rows)
+    statistics = _statistics(rows, all_groups)
+    worst = int(np.argmax(statistics.sigma))
+    largest = statistics.sigma[worst]
+    draws = _largest_by_chance(rows, statistics, replicates, seed)
     off = np.quantile(draws, level, method="higher")
     p_value = (1 + (draws >= largest).sum()) / (1 + replicates)
-    sd = rows.per_root(each.sd)[0]
+    sd = rows.per_root(statistics.sd)[0]
     numbers = {
         "value": largest if np.isinf(largest) else largest * sd,  # infinite also where sd is 0
         "sigma": largest,
@@ -175,7 +175,7 @@ def multicalibration_error(
     return MulticalibrationError(
         **{name: rows.result(np.array([x])) for name, x in numbers.items()},
         worst=worst,
-        groups=_table(rows, found, each),
+        groups=_table(rows, all_groups, statistics),
     )
 
 
@@ -196,25 +196,25 @@ def _groups(rows: Predictions, masks: Bools, fields: list[Field], min_rows: int)
     order = np.argsort(p, kind="stable")
     # Rows of weight 0 change no sum. Without any other, one stands for the group.
     order = order[w[order] > 0] if rows.total[0] > 0 else order[:1]
-    found = [_Group(_ALL, _ALL, order)]
-    found += (_Group("mask", i, order[mask[order]]) for i, mask in enumerate(masks))
+    groups = [_Group(_ALL, _ALL, order)]
+    groups += (_Group("mask", i, order[mask[order]]) for i, mask in enumerate(masks))
     for field in fields:
         number = field.values.of(slice(None))
-        mine = order[np.argsort(number[order], kind="stable")]
-        numbers, first = np.unique(number[mine], return_index=True)
+        sorted_rows = order[np.argsort(number[order], kind="stable")]
+        numbers, first = np.unique(number[sorted_rows], return_index=True)
         names = ids.as_objects(field.values.named(numbers)).tolist()
-        pieces = np.split(mine, first[1:])
-        found += (_Group(field.name, *pair) for pair in zip(names, pieces, strict=True))
-    enough = rows.unscaled(np.array([w[group.rows].sum() for group in found])) >= min_rows
-    return found[:1] + [group for group, kept in zip(found[1:], enough[1:], strict=True) if kept]
+        pieces = np.split(sorted_rows, first[1:])
+        groups += (_Group(field.name, *pair) for pair in zip(names, pieces, strict=True))
+    enough = rows.unscaled(np.array([w[group.rows].sum() for group in groups])) >= min_rows
+    return groups[:1] + [group for group, keep in zip(groups[1:], enough[1:], strict=True) if keep]
 
 
 def _walks(p: Floats, groups: list[NDArray[np.intp]]) -> _Walks:
     """The walks over groups of rows, none of them empty, in ascending order of p (N,)."""
-    row, each = np.concatenate(groups), Groups([len(group) for group in groups])
+    row, spans = np.concatenate(groups), Groups([len(group) for group in groups])
     is_end = np.append(p[row[1:]] != p[row[:-1]], True)
-    is_end[each.starts[1:] - 1] = True
-    return _Walks(row, each, np.flatnonzero(is_end), Groups(each.sums(is_end.astype(np.intp))))
+    is_end[spans.starts[1:] - 1] = True
+    return _Walks(row, spans, np.flatnonzero(is_end), Groups(spans.sums(is_end.astype(np.intp))))
 
 
 def _scaled(kuiper: Floats, sd: Floats) -> Floats:
@@ -242,13 +242,13 @@ def _largest_by_chance(
     p = rows.probabilities()[0][0, counted]
     spread = np.sqrt(rows.weights[0, counted])  # a row of weight w has the variance of w rows
     x = np.zeros(rows.weights.shape[1])
-    found = np.full(replicates, np.nan)
+    largest = np.full(replicates, np.nan)
     if not rows.total[0] > 0:
-        return found
+        return largest
     for i in range(replicates):
         x[counted] = spread * ((rng.random(len(p)) < p) - p)
-        found[i] = _scaled(each.walks.ranges(x) / each.n, each.sd).max()
-    return found
+        largest[i] = _scaled(each.walks.ranges(x) / each.n, each.sd).max()
+    return largest
 
 
 def _table(rows: Predictions, groups: list[_Group], each: _GroupStatistics) -> Table:

@@ -197,7 +197,7 @@ def classwise_ece(
         0.4
     """
     rows = _read(labels, proba, classes, weights)
-    each = [
+    errors = [
         expected_calibration_error(
             rows.codes == c,
             rows.proba[..., c],
@@ -207,7 +207,7 @@ def classwise_ece(
         )
         for c in range(rows.proba.shape[-1])
     ]
-    return np.mean(each, axis=0)
+    return np.mean(errors, axis=0)
 
 
 def _read(
@@ -219,15 +219,15 @@ def _read(
     validation.require_probabilities(p, "proba")
     if (doubt := validation.no_shares(p)) is not None:
         Caller().warn_once(doubt)
-    shape, given = p.shape[:-1], labels
+    shape, y = p.shape[:-1], labels
     flat = int(np.prod(shape)), p.shape[-1]
     if p.ndim > 2:
-        given = validation.array(labels, "labels")
-        if given.shape == p.shape:
-            given = given.reshape(flat)
+        y = validation.array(labels, "labels")
+        if y.shape == p.shape:
+            y = y.reshape(flat)
         else:
-            given = validation.broadcast(given, shape, "labels", "proba's rows").reshape(-1)
-    names, columns = one_class_each(given, flat, classes)
+            y = validation.broadcast(y, shape, "labels", "proba's rows").reshape(-1)
+    names, columns = one_class_each(y, flat, classes)
     require_class_order(proba, names, "proba")
     codes = columns.reshape(shape)
     w = validation.weights(1.0 if weights is None else weights, np.float64)
@@ -236,8 +236,8 @@ def _read(
 
 def _label_probability(rows: _LabelledClasses) -> Floats:
     """(..., N) the probabilities of the labels; NaN where any is."""
-    found = np.take_along_axis(rows.proba, rows.codes[..., None], axis=-1)[..., 0]
-    return np.where(np.isnan(rows.proba).any(axis=-1), np.nan, found.astype(np.float64))
+    proba = np.take_along_axis(rows.proba, rows.codes[..., None], axis=-1)[..., 0]
+    return np.where(np.isnan(rows.proba).any(axis=-1), np.nan, proba.astype(np.float64))
 
 
 def _mean_score(losses: Floats, rows: _LabelledClasses, level: float) -> MeanScore:

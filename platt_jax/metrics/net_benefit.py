@@ -149,10 +149,10 @@ def net_benefit(
     """
     validation.require_fraction(level, "level")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    at, single = _thresholds(threshold)
-    found = _sums(rows, (_decided(rows, _called(rows, t), 1.0, -_odds(t)) for t in at), level)
-    treat_all = _treat_all(rows, at)
-    parts = (*found, treat_all, 0 * treat_all)
+    thresholds, single = _thresholds(threshold)
+    net = _sums(rows, (_decided(rows, _called(rows, t), 1.0, -_odds(t)) for t in thresholds), level)
+    treat_all = _treat_all(rows, thresholds)
+    parts = (*net, treat_all, 0 * treat_all)
     return NetBenefit(*(_result(rows, x, single) for x in parts))
 
 
@@ -200,24 +200,24 @@ def decision_curve(
         validation.require_probabilities(earlier, "before", validation.IF_LOGITS)
     # A NaN among them spoils its problem, as one among the probabilities does.
     values = earlier.reshape(rows.values.shape).astype(float)
-    known = np.isfinite(values)
-    lost = (~known & (rows.weights > 0)).any(axis=-1)[:, None]
-    rows_before = replace(rows, values=np.where(known, values, 0.5), dtype=earlier.dtype)
-    at, _ = _thresholds(threshold)
+    finite = np.isfinite(values)
+    lost = (~finite & (rows.weights > 0)).any(axis=-1)[:, None]
+    rows_before = replace(rows, values=np.where(finite, values, 0.5), dtype=earlier.dtype)
+    thresholds, _ = _thresholds(threshold)
 
     def decided(by: Predictions) -> _WorthSums:
-        called = ((t, _called(by, t)) for t in at)
-        cells = (_decided(rows, so, 1.0, -_odds(t)) for t, so in called)
+        called = ((t, _called(by, t)) for t in thresholds)
+        cells = (_decided(rows, mask, 1.0, -_odds(t)) for t, mask in called)
         return _sums(rows, cells, level)
 
     def changed(t: Any) -> list[_Cell]:
-        now, then = _called(rows, t), _called(rows_before, t)
-        gained = _decided(rows, now & ~then, 1.0, -_odds(t))
-        return gained + _decided(rows, then & ~now, -1.0, _odds(t))
+        called_now, called_before = _called(rows, t), _called(rows_before, t)
+        gained = _decided(rows, called_now & ~called_before, 1.0, -_odds(t))
+        return gained + _decided(rows, called_before & ~called_now, -1.0, _odds(t))
 
     after, former = decided(rows), decided(rows_before)
-    difference = _sums(rows, map(changed, at), level)
-    treat_all = _treat_all(rows, at)
+    difference = _sums(rows, map(changed, thresholds), level)
+    treat_all = _treat_all(rows, thresholds)
     parts = (
         after.value,
         after.lower,
@@ -229,9 +229,9 @@ def decision_curve(
         treat_all,
         0 * treat_all,
     )
-    thresholds = np.broadcast_to(at, treat_all.shape)
+    threshold_table = np.broadcast_to(thresholds, treat_all.shape)
     known_parts = (np.where(lost, np.nan, x) for x in parts)
-    return DecisionCurve(*(_result(rows, x, False) for x in (thresholds, *known_parts)))
+    return DecisionCurve(*(_result(rows, x, False) for x in (threshold_table, *known_parts)))
 
 
 @documented
@@ -272,11 +272,11 @@ def expected_cost(
     unit, (false_positive, false_negative) = _costs(cost)
     if threshold is None:
         threshold = false_positive / (false_positive + false_negative)
-    at, single = _thresholds(threshold, ends=True)
+    thresholds, single = _thresholds(threshold, ends=True)
     if not single:
         raise ValueError(f"threshold: expected one number, got {threshold!r}")
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    called = _called(rows, at[0])
+    called = _called(rows, thresholds[0])
     cells = [
         *_decided(rows, called, 0.0, false_positive),
         *_decided(rows, ~called, false_negative, 0.0),
@@ -286,11 +286,11 @@ def expected_cost(
 
 def _thresholds(threshold: Column, ends: bool = False) -> tuple[Floats, bool]:
     """The thresholds (T,), and whether it was a single number."""
-    at = validation.numbers(threshold, "threshold").astype(float)
-    inside = (at >= 0) & (at <= 1) if ends else (at > 0) & (at < 1)
-    if at.ndim > 1 or not at.size or not inside.all():
+    values = validation.numbers(threshold, "threshold").astype(float)
+    inside = (values >= 0) & (values <= 1) if ends else (values > 0) & (values < 1)
+    if values.ndim > 1 or not values.size or not inside.all():
         raise ValueError(f"threshold: expected numbers between 0 and 1, got {threshold!r}")
-    return at.reshape(-1), at.ndim == 0
+    return values.reshape(-1), values.ndim == 0
 
 
 def _costs(cost: Any) -> tuple[float, tuple[float, float]]:
@@ -330,7 +330,7 @@ def _decided(rows: Predictions, so: Bools, positive: float, negative: float) -> 
 def _sums(rows: Predictions, cells_of_each: Iterable[list[_Cell]], level: float) -> _WorthSums:
     """Sums (K, T) over the cells of each of T thresholds."""
     z2 = critical_value(level, simultaneous=False) ** 2
-    made = []
+    columns = []
     for cells in cells_of_each:
         worth = np.array([cell.worth for cell in cells])
         share = np.stack([rows.mean(cell.inside) for cell in cells], -1)
@@ -346,8 +346,8 @@ def _sums(rows: Predictions, cells_of_each: Iterable[list[_Cell]], level: float)
         below, above = (worth * np.where((worth > 0) == low, down, up) for low in (True, False))
         root = np.sqrt(ratio(share, 1 - share), where=share < 1, out=np.zeros_like(share))
         lower, upper = (value - _length(below, root), value + _length(above, root))
-        made.append((value, error, lower, upper))
-    return _WorthSums(*(np.stack(x, -1) for x in zip(*made, strict=True)))
+        columns.append((value, error, lower, upper))
+    return _WorthSums(*(np.stack(x, -1) for x in zip(*columns, strict=True)))
 
 
 def _length(parts: Floats, root: Floats) -> Floats:

@@ -194,14 +194,14 @@ class MetricRows(MetricProblems):
 
     def sum_of(self, function: Callable[[Any], Any]) -> Floats:
         """See `MetricProblems`."""
-        (number, length), found = self.values.shape, np.zeros(len(self.values))
+        (number, length), sums = self.values.shape, np.zeros(len(self.values))
         for line in range(0, number, max(1, _AT_ONCE // length)):
             lines = slice(line, line + max(1, _AT_ONCE // length))
             for first in range(0, length, _AT_ONCE):
-                some = lines, slice(first, first + _AT_ONCE)
-                part = replace(self, **{name: getattr(self, name)[some] for name in _OF_ROWS})
-                found[lines] += part.sum(function(part))
-        return found
+                block = lines, slice(first, first + _AT_ONCE)
+                part = replace(self, **{name: getattr(self, name)[block] for name in _OF_ROWS})
+                sums[lines] += part.sum(function(part))
+        return sums
 
     def sum(self, x: NDArray[Any]) -> Floats:
         """(K,) weighted sums over the rows of x (K, N)."""

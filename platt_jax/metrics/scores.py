@@ -123,10 +123,10 @@ def brier_decomposition(
         [0.065, 0.0625, 0.1875, 0.0]
     """
     rows = read_predictions(labels, proba, weights, from_logits)
-    each = distinct(rows) if n_bins is None else binned(rows, n_bins, strategy)
+    bins = distinct(rows) if n_bins is None else binned(rows, n_bins, strategy)
 
-    mass = np.where(each.rows > 0, each.rows, 1)
-    mean_p, frequency = ((x / mass).take(each.codes) for x in (each.p, each.positive))
+    mass = np.where(bins.rows > 0, bins.rows, 1)
+    mean_p, frequency = ((x / mass).take(bins.codes) for x in (bins.p, bins.positive))
     off_p, off_y = rows.probabilities()[0] - mean_p, rows.positive - frequency
     base_rate = rows.mean(rows.positive)
     parts = (

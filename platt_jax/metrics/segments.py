@@ -87,9 +87,9 @@ def by_segment(
         (['a', 'b'], [0.01, 0.25])
     """
     beside = dict(proba=proba, segments=segments, weights=weights)
-    there = _rows_there(labels, **beside)
-    if there is not None and "before" not in options:
-        return _by_segment_there(metric, there, options)
+    device_rows = _rows_there(labels, **beside)
+    if device_rows is not None and "before" not in options:
+        return _by_segment_there(metric, device_rows, options)
     if isinstance(labels, SegmentRows):
         proba, labels, segments, weights, _ = row_arrays(labels, "offset", **beside)
     validation.require_each(labels, "labels", proba=proba, segments=segments)
@@ -114,15 +114,15 @@ def by_segment(
     segments_by_size = SegmentsBySize(factorize(row_ids))
     by_row = {}
     if "before" in options:
-        before = validation.floating(options.pop("before"), "before")
-        by_row["before"] = validation.broadcast(before, p.shape[:1], "before", "proba")
+        earlier = validation.floating(options.pop("before"), "before")
+        by_row["before"] = validation.broadcast(earlier, p.shape[:1], "before", "proba")
 
-    def values_of_some(rows: PaddedRows) -> Any:
+    def chunk_values(rows: PaddedRows) -> Any:
         weights = np.where(rows.inside, w[rows.place], 0)
         beside = {name: x[rows.place] for name, x in by_row.items()}
         return metric(y[rows.place], p[rows.place], weights=weights, **beside, **options)
 
-    values = segments_by_size.map(values_of_some)
+    values = segments_by_size.map(chunk_values)
     return BySegment(segments_by_size.keys, segments_by_size.sizes, values)
 
 
@@ -134,8 +134,8 @@ def _rows_there(
         if labels.device is None:
             return None
         validation.require_none_beside(labels, proba=proba, segments=segments, weights=weights)
-        there: Any = labels
-        there.require_without("offset")
+        device_rows: Any = labels
+        device_rows.require_without("offset")
         return labels
     if not accelerators.holds(proba) or len(proba.shape) != 1 or not len(proba):
         return None
@@ -146,18 +146,17 @@ def _rows_there(
 def _by_segment_there(metric: Callable[..., Any], rows: Any, options: dict[str, Any]) -> BySegment:
     """`by_segment` for rows with the methods of `DeviceMetricProblems`."""
 
-    def values_of_some(which: NDArray[np.intp], width: int) -> Any:
+    def chunk_values(which: NDArray[np.intp], width: int) -> Any:
         # One program serves several numbers of segments.
         more = np.full(few_lengths(len(which), 1) - len(which), which[-1])
-        some, inside = rows.padded(np.append(which, more), width)
-        labels, weights = run_programs(partial(_coded, some, inside), x64=True)
-        values = metric(labels, some.scores, weights=weights, **options)
+        padded, inside = rows.padded(np.append(which, more), width)
+        labels, weights = run_programs(partial(_coded, padded, inside), x64=True)
+        values = metric(labels, padded.scores, weights=weights, **options)
         return jax.tree.map(lambda x: x[: len(which)], values)
 
     order = rows.largest_first
     values = joined(
-        (order[which], values_of_some(which, width))
-        for which, width in similar(rows.sizes, _AT_ONCE)
+        (order[chunk], chunk_values(chunk, width)) for chunk, width in similar(rows.sizes, _AT_ONCE)
     )
     sizes = np.empty(len(order), np.intp)
     sizes[order] = rows.sizes

@@ -106,16 +106,16 @@ def cox_calibration(
     """
     rows = read_predictions(labels, proba, weights, from_logits).as_counts(0, _LARGEST)
     rows = replace(rows, values=rows.logits(), from_logits=True)
-    found = fit(rows.values, rows.positive, weights=rows.weights, options=Options(targets="none"))
-    determined = found.converged & (found.flags & Flag.CONSTANT_SCORES == 0)
+    cox = fit(rows.values, rows.positive, weights=rows.weights, options=Options(targets="none"))
+    determined = cox.converged & (cox.flags & Flag.CONSTANT_SCORES == 0)
 
-    def known(x: Array) -> Floats:
+    def masked(x: Array) -> Floats:
         return np.where(determined, x, np.nan)
 
     # (slope, intercept) = (-A, -B) has the covariance of (A, B).
-    slope, intercept = known(-found.A), known(-found.B)
-    se_slope, se_intercept = (rows.per_root(known(se)) for se in found.standard_errors.T)
-    twice_gain = rows.unscaled(known(2 * np.maximum(rows.sum(rows.log_losses()) - found.nll, 0)))
+    slope, intercept = masked(-cox.A), masked(-cox.B)
+    se_slope, se_intercept = (rows.per_root(masked(se)) for se in cox.standard_errors.T)
+    twice_gain = rows.unscaled(masked(2 * np.maximum(rows.sum(rows.log_losses()) - cox.nll, 0)))
     return CoxCalibration(
         slope=rows.result(slope),
         intercept=rows.result(intercept),
@@ -207,16 +207,16 @@ def hosmer_lemeshow(
         (1.7917, 2, 0.3952)
     """
     rows = read_predictions(labels, proba, weights, from_logits).as_counts()
-    each = binned(rows, n_bins, "quantile")
-    variance = ratio(each.p * each.q, each.rows)
-    squared = each.residual**2
+    bins = binned(rows, n_bins, "quantile")
+    variance = ratio(bins.p * bins.q, bins.rows)
+    squared = bins.residual**2
     terms = np.where(squared == 0, 0, ratio(squared, variance))
-    df = (each.rows > 0).sum(axis=-1) - (2 if in_sample else 0)
+    df = (bins.rows > 0).sum(axis=-1) - (2 if in_sample else 0)
     chi2 = np.where(rows.total > 0, rows.unscaled(terms.sum(axis=-1)), np.nan)
     test = _chi_square_test(rows, chi2, np.maximum(df, 0))
     if in_sample:
         return test
-    exact = counts.p_values(each, terms, variance)
+    exact = counts.p_values(bins, terms, variance)
     p_value = np.where(np.isnan(exact), _p_value(chi2, df), exact)
     return test._replace(p_value=rows.result(p_value))
 

@@ -47,15 +47,15 @@ def smooth_ece(
     p, _ = rows.probabilities()
     mass = rows.weights * rows.residuals()
     out = np.full(len(p), np.nan)
-    left = np.flatnonzero(rows.total > 0)
+    problems = np.flatnonzero(rows.total > 0)
     highest = 1.0
     for lowest in _BANDWIDTHS:
-        for some in pieces(left, int(_AT_ONCE * lowest / _PER_BANDWIDTH)):
-            series = _cosine_series(p[some], mass[some] / rows.total[some, None], lowest)
-            out[some] = _error(series, lowest)
-            here = out[some] > lowest
-            out[some[here]] = _fixed_point(series[here], lowest, highest)
-        left, highest = left[out[left] <= lowest], lowest
+        for chunk in pieces(problems, int(_AT_ONCE * lowest / _PER_BANDWIDTH)):
+            series = _cosine_series(p[chunk], mass[chunk] / rows.total[chunk, None], lowest)
+            out[chunk] = _error(series, lowest)
+            above = out[chunk] > lowest
+            out[chunk[above]] = _fixed_point(series[above], lowest, highest)
+        problems, highest = problems[out[problems] <= lowest], lowest
     return rows.result(out)
 
 
@@ -85,9 +85,9 @@ def _cosine_series(p: Floats, mass: Floats, bandwidth: float) -> Floats:
     Each mass is divided between the two grid points around it.
     """
     intervals = round(_PER_BANDWIDTH / bandwidth)
-    place = p * intervals
-    point = np.minimum(place.astype(np.intp), intervals - 1)
-    share = place - point
+    position = p * intervals
+    point = np.minimum(position.astype(np.intp), intervals - 1)
+    share = position - point
     point += np.arange(len(p))[:, None] * (intervals + 1)
     size = len(p) * (intervals + 1)
     lower = np.bincount(point.ravel(), (mass * (1 - share)).ravel(), size)
