@@ -28,8 +28,8 @@ class Clusters(NamedTuple):
         by_cluster = np.bincount(self.owner, weight)
         first = np.unique(self.owner, return_index=True)[1]
         squares = np.bincount(segment[first], by_cluster**2, K)
-        whole = np.bincount(segment, np.abs(weight), K)
-        share = np.divide(squares, whole**2, out=np.ones(K), where=whole > _NOTHING)
+        total = np.bincount(segment, np.abs(weight), K)
+        share = np.divide(squares, total**2, out=np.ones(K), where=total > _NOTHING)
         return np.maximum(self.variance * share, _NOTHING)
 
 
@@ -54,11 +54,11 @@ def shock_variance(segment: Ints, owner: Ints, labels: Floats, proba: Floats) ->
     segment_of_cluster = segment[np.unique(owner, return_index=True)[1]]
     used = variance > _LEAST_VARIANCE
     variance, off, segment_of_cluster = (x[used] for x in (variance, off, segment_of_cluster))
-    number, whole = np.bincount(segment_of_cluster), np.bincount(segment_of_cluster, variance)
+    number, total = np.bincount(segment_of_cluster), np.bincount(segment_of_cluster, variance)
     freedom = np.maximum(number - 1, 0).sum()
     if not freedom:
         return np.nan
     squares = np.bincount(segment_of_cluster, variance**2)
-    by_shift = (whole - np.divide(squares, whole, out=np.zeros(len(whole)), where=whole > 0)).sum()
+    by_shift = (total - np.divide(squares, total, out=np.zeros(len(total)), where=total > 0)).sum()
     spread = (off**2 / variance).sum() * most_times(float(freedom))
     return float(max(spread - freedom, 0) / by_shift)

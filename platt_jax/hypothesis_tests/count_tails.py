@@ -56,11 +56,11 @@ def _given_shock(log_odds: Floats, counts: Floats, least: Floats) -> tuple[Float
     from scipy.special import ndtri_exp
 
     total = counts.sum(-1)
-    every = least >= total
-    number = np.where(every, total - 0.5, least)
+    needs_all = least >= total
+    number = np.where(needs_all, total - 0.5, least)
     odds_against = np.exp(-log_odds)
-    found = _shift(log_odds, odds_against, counts, number, total)
-    shift, proba, spread, mean, variance = found
+    shifted = _shift(log_odds, odds_against, counts, number, total)
+    shift, proba, spread, mean, variance = shifted
     exponent = _exponent(log_odds, counts, shift, mean, total)
     r = np.sign(shift) * np.sqrt(2 * exponent)
     u = -np.expm1(-shift) * np.sqrt(variance)
@@ -74,10 +74,10 @@ def _given_shock(log_odds: Floats, counts: Floats, least: Floats) -> tuple[Float
     z, r = (x + slope * (number - mean) for x in (z, r))
     # Chernoff's bound, which is the tail where labels are sure but for the shift.
     z = np.where(shift > 0, np.maximum(z, -ndtri_exp(-exponent)), z)
-    if every.any():
+    if needs_all.any():
         log_all = -np.vecdot(np.log1p(odds_against), counts)
-        z = np.where(every, -ndtri_exp(log_all), z)
-        r = np.where(every, np.sqrt(-2 * log_all), r)
+        z = np.where(needs_all, -ndtri_exp(log_all), z)
+        r = np.where(needs_all, np.sqrt(-2 * log_all), r)
     return np.maximum(z, _LEAST), r, np.sqrt(variance)
 
 
@@ -138,7 +138,7 @@ def _shift(
     square = np.vecdot(log_odds * log_odds, counts) / total - mean * mean
     start = np.clip(goal * np.sqrt(1 + np.pi / 8 * np.maximum(square, 0)) - mean, low, high)
 
-    def at(shift: Floats) -> _Shifted:
+    def evaluate(shift: Floats) -> _Shifted:
         proba = _moved_proba(odds_against, shift)
         spread = proba * (1 - proba)
         return _Shifted(shift, proba, spread, np.vecdot(proba, counts), np.vecdot(spread, counts))
@@ -152,23 +152,23 @@ def _shift(
         return np.asarray(np.abs(number - found.mean) <= to * np.sqrt(found.variance))
 
     def missing(shift: Floats) -> tuple[Floats, Floats, Floats]:
-        found = at(shift)
-        short, step = short_and_step(found)
+        shifted = evaluate(shift)
+        short, step = short_and_step(shifted)
         exact = np.abs(short) < _EXACT  # the slope of what is left is rounding error
-        value = np.where(exact, 0, number - found.mean)
-        return value, step, np.where(is_close(found, _CLOSE), np.inf, 0)
+        value = np.where(exact, 0, number - shifted.mean)
+        return value, step, np.where(is_close(shifted, _CLOSE), np.inf, 0)
 
-    found = at(start)
+    shifted = evaluate(start)
     for _ in range(_STEPS):
-        near = is_close(found, _NEARBY)
+        near = is_close(shifted, _NEARBY)
         if near.all():
-            return found
-        moved = np.clip(found.shift + short_and_step(found)[1], low, high)
-        found = at(np.where(near, found.shift, moved))
-    near = is_close(found, _NEARBY)
+            return shifted
+        moved = np.clip(shifted.shift + short_and_step(shifted)[1], low, high)
+        shifted = evaluate(np.where(near, shifted.shift, moved))
+    near = is_close(shifted, _NEARBY)
     if near.all():
-        return found
-    return at(np.where(near, found.shift, newton_roots(missing, start, low, high).or_nan()))
+        return shifted
+    return evaluate(np.where(near, shifted.shift, newton_roots(missing, start, low, high).or_nan()))
 
 
 def _moved_proba(odds_against: Floats, shift: Floats) -> Floats:

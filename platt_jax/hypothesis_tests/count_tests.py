@@ -91,8 +91,8 @@ def p_values(rows: UncertainRows, at: Ends, fitted: SegmentPosteriors) -> Floats
     for numbers in kinds:
         # A larger probability changes no result.
         enough = np.fmin(smallest, 1 / np.maximum(tested, 1))
-        found = _two_sided(rows, numbers, at, fitted, enough)
-        smallest = np.fmin(smallest, np.where(numbers.rows > 0, found, np.nan))
+        p_value = _two_sided(rows, numbers, at, fitted, enough)
+        smallest = np.fmin(smallest, np.where(numbers.rows > 0, p_value, np.nan))
     return np.minimum(smallest * tested, 1)
 
 
@@ -124,8 +124,8 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
     first, last = (groups.by_row(x) for x in (groups.starts, groups.starts + groups.sizes - 1))
     information = rows.variance + np.finfo(float).tiny
     below = groups.cumulated(information)
-    place = rows.basis[0] - rows.basis[1] if rows.offset is None else rows.proba
-    tied = np.flatnonzero((np.diff(place, prepend=np.nan) != 0) | (groups.place == 0))
+    position = rows.basis[0] - rows.basis[1] if rows.offset is None else rows.proba
+    tied = np.flatnonzero((np.diff(position, prepend=np.nan) != 0) | (groups.place == 0))
     alike = Groups(np.diff(tied, append=groups.rows))
     middle = (below - information)[tied] + below[tied + alike.sizes - 1]
     share = alike.by_row(middle) / 2 / below[last]
@@ -136,7 +136,7 @@ def _outer(rows: UncertainRows, K: int) -> Floats:
     likely = rows.proba >= 0.5
     sure = (below[last] < _SURE) & (likely[first] != likely[last])
     sign = np.where(sure & (sign == 0), np.where(likely == likely[last], 1, -1), sign)
-    return np.where(place[first] != place[last], sign, 0)
+    return np.where(position[first] != position[last], sign, 0)
 
 
 def _two_sided(
@@ -157,14 +157,14 @@ def _two_sided(
         above = side > 0
         number = numbers.expected + side * away
         least = np.where(above, np.ceil(number), most - np.floor(number))
-        which = np.flatnonzero((most > 0) & (least <= most) & (total < enough))
+        indices = np.flatnonzero((most > 0) & (least <= most) & (total < enough))
         rising = numbers.rising == above[:, None]
-        curves = _curves(at.of(which), fitted.of(which), rising[which])
-        chosen = _Chosen(which, side[which], np.maximum(least[which], 1), curves)
+        curves = _curves(at.of(indices), fitted.of(indices), rising[indices])
+        chosen = _Chosen(indices, side[indices], np.maximum(least[indices], 1), curves)
         tails = _segment_tails(alike, chosen, numbers.shock_variance)
         if side is observed:
-            tails = np.maximum(tails, _by_flat_curves(rows, at, which, curves))
-        total[which] += tails
+            tails = np.maximum(tails, _by_flat_curves(rows, at, indices, curves))
+        total[indices] += tails
         total[(most > 0) & (least <= 0)] += 1
     return np.minimum(total, 1)
 
@@ -176,25 +176,25 @@ def _by_flat_curves(rows: UncertainRows, at: Ends, which: Ints, curves: Distribu
     ones, few other curves are unsure of a label, and the nodes of a tail may miss these. It is 0
     where rows are many, near, or dependent.
     """
-    found = np.zeros(len(which))
-    K, place = len(at.center), rows.basis[0] - rows.basis[1]
+    probability = np.zeros(len(which))
+    K, position = len(at.center), rows.basis[0] - rows.basis[1]
     groups = Groups(np.bincount(rows.owner, minlength=K))
-    farthest = groups.maxima(np.abs(place))
-    some = np.flatnonzero(((groups.sizes <= _FEW_ROWS) & (farthest >= _FAR_OUT))[which])
-    if rows.clusters is not None or not len(some):
-        return found
+    farthest = groups.maxima(np.abs(position))
+    far_out = np.flatnonzero(((groups.sizes <= _FEW_ROWS) & (farthest >= _FAR_OUT))[which])
+    if rows.clusters is not None or not len(far_out):
+        return probability
     number = np.full(K, -1)
-    number[which[some]] = np.arange(len(some))
+    number[which[far_out]] = np.arange(len(far_out))
     inside = number[rows.owner] >= 0
-    owner, farthest = number[rows.owner[inside]], farthest[which[some]]
-    level, density = _at_no_difference(type(curves)(*(x[some] for x in curves)))
+    owner, farthest = number[rows.owner[inside]], farthest[which[far_out]]
+    level, density = _at_no_difference(type(curves)(*(x[far_out] for x in curves)))
     z = level[owner] + (0.0 if rows.offset is None else rows.offset[inside])
-    moved, sign = place[inside] / farthest[owner], np.where(rows.labels[inside] > 0, -1.0, 1.0)
+    moved, sign = position[inside] / farthest[owner], np.where(rows.labels[inside] > 0, -1.0, 1.0)
     for x in _MOVED:
         log_proba = -np.logaddexp(0, sign * (z + x * moved))
-        found[some] += np.exp(np.bincount(owner, log_proba, len(some)))
-    found[some] *= density * 2 / farthest
-    return found
+        probability[far_out] += np.exp(np.bincount(owner, log_proba, len(far_out)))
+    probability[far_out] *= density * 2 / farthest
+    return probability
 
 
 def _at_no_difference(curves: Distribution) -> tuple[Floats, Floats]:
@@ -204,12 +204,12 @@ def _at_no_difference(curves: Distribution) -> tuple[Floats, Floats]:
     middle, half = center.mean(1)[:, None], np.ptp(center, axis=1)[:, None] / 2
     x = middle + _FLAT_POINTS * (reach + half / 8)
     log_density = curves.log_density(np.repeat(x[:, None], 2, axis=1))
-    each = np.exp(log_density - log_density.max(-1, keepdims=True))
+    densities = np.exp(log_density - log_density.max(-1, keepdims=True))
     step = np.diff(x[:, :2], axis=1)
-    each /= each.sum(-1, keepdims=True) * step[..., None]
-    both = each.prod(1)
-    density = both.sum(1)
-    level = (both * x).sum(1) / np.where(density > 0, density, 1)
+    densities /= densities.sum(-1, keepdims=True) * step[..., None]
+    joint = densities.prod(1)
+    density = joint.sum(1)
+    level = (joint * x).sum(1) / np.where(density > 0, density, 1)
     return level, density * step[:, 0]
 
 
@@ -229,18 +229,18 @@ class _JoinedRows(NamedTuple):
 
 
 def _joined(rows: UncertainRows, sign: Floats, at: Ends) -> _JoinedRows:
-    some = np.flatnonzero(sign)
-    owner, sign, K = rows.owner[some], sign[some], len(at.center)
-    basis = rows.basis[:, some]
-    offset = np.zeros(len(some)) if rows.offset is None else rows.offset[some]
+    indices = np.flatnonzero(sign)
+    owner, sign, K = rows.owner[indices], sign[indices], len(at.center)
+    basis = rows.basis[:, indices]
+    offset = np.zeros(len(indices)) if rows.offset is None else rows.offset[indices]
     slope = np.abs(at.mean[:, 0] - at.mean[:, 1]) / 2 + np.sqrt(at.variance.sum(1))
     resolution = slope * np.sqrt(np.bincount(owner, minlength=K)) / _SIMILAR
     cell = np.floor((basis[0] - basis[1]) * resolution[owner])
     if rows.offset is not None:
-        cell = np.arange(len(some))
+        cell = np.arange(len(indices))
     changes = [np.diff(x, prepend=np.nan) != 0 for x in (owner, sign, cell)]
     first = np.flatnonzero(np.any(changes, axis=0))
-    alike = Groups(np.diff(first, append=len(some)))
+    alike = Groups(np.diff(first, append=len(indices)))
     starts = np.searchsorted(owner[first], np.arange(K + 1))
     means = alike.means(basis * sign), alike.means(offset * sign)
     return _JoinedRows(starts, *means, alike.sizes.astype(float))
@@ -265,32 +265,32 @@ def _segment_tails(alike: _JoinedRows, tests: _Chosen, shocks: Floats | None) ->
         axes = axes_of(tests.curves, depth, some)
         # Few lengths, so that rounding does not depend on the other segments.
         steps = np.maximum((1 << np.frexp(sizes[some] - 0.5)[1]) // (2 * to_an_octave), 1)
-        lengths, made = -(-sizes[some] // steps) * steps, np.zeros(len(some))
+        lengths, values = -(-sizes[some] // steps) * steps, np.zeros(len(some))
         for piece in _of_one_length(lengths):
-            which = some[piece]
-            segment, side = tests.segment[which], tests.side[which, None]
-            number, last = np.arange(lengths[piece[0]]), sizes[which, None] - 1
+            indices = some[piece]
+            segment, side = tests.segment[indices], tests.side[indices, None]
+            number, last = np.arange(lengths[piece[0]]), sizes[indices, None] - 1
             # Beyond the last row is the last one again, so that the range of log-odds is the rows'.
-            at = alike.starts[segment, None] + np.minimum(number, last)
-            counts = np.where(number <= last, alike.counts[at], 0)
+            row = alike.starts[segment, None] + np.minimum(number, last)
+            counts = np.where(number <= last, alike.counts[row], 0)
             shock = None if shocks is None else shocks[segment]
-            rows = side * alike.basis[:, at], side * alike.offset[at], counts
-            made[piece] = tails(CountTests(*rows, tests.least[which], shock), axes.of(piece))
-        return made
+            rows = side * alike.basis[:, row], side * alike.offset[row], counts
+            values[piece] = tails(CountTests(*rows, tests.least[indices], shock), axes.of(piece))
+        return values
 
-    found = computed(large_tails, np.arange(len(sizes)), _FIRST, 4)
-    small = np.flatnonzero(~(found >= LARGE))
-    found[small] = np.exp(computed(log_tails, small, _DEEPEST, 1))  # they are few
-    return found
+    result = computed(large_tails, np.arange(len(sizes)), _FIRST, 4)
+    small = np.flatnonzero(~(result >= LARGE))
+    result[small] = np.exp(computed(log_tails, small, _DEEPEST, 1))  # they are few
+    return result
 
 
 def _of_one_length(lengths: Ints) -> Iterator[Ints]:
     """Pieces of tests of these lengths (T,)."""
     order = np.argsort(-lengths, kind="stable")
-    for same in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
-        if len(same):
-            step = max(1, _AT_ONCE // int(lengths[same[0]]))
-            yield from np.split(same, range(step, len(same), step))
+    for tests in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
+        if len(tests):
+            step = max(1, _AT_ONCE // int(lengths[tests[0]]))
+            yield from np.split(tests, range(step, len(tests), step))
 
 
 class CountTests(NamedTuple):
@@ -325,18 +325,18 @@ class _Axes(NamedTuple):
 
     def log_weight(self, number: int) -> Floats:
         """(T, 2, J) log densities at so many equidistant places, times the distances of these."""
-        place = np.linspace(0, 1, number)
+        position = np.linspace(0, 1, number)
         step = (self.span[..., 1] - self.span[..., 0]) / (number - 1) * self.scale
-        stretch = np.cosh(self._places(place)) * step[..., None]
-        return self.curves.log_density(self.at(place)) + np.log(stretch)
+        stretch = np.cosh(self._places(position)) * step[..., None]
+        return self.curves.log_density(self.at(position)) + np.log(stretch)
 
     def _places(self, place: Floats) -> Floats:
         return self.span[..., :1] + (self.span[..., 1:] - self.span[..., :1]) * place
 
     def of(self, some: Ints) -> "_Axes":
         """The axes of some of the tests."""
-        rest = self.center[some], self.scale[some], self.span[some]
-        return _Axes(_of(self.curves, some), *rest)
+        parts = self.center[some], self.scale[some], self.span[some]
+        return _Axes(_of(self.curves, some), *parts)
 
 
 def _of(curves: Distribution, some: Ints) -> Distribution:
@@ -367,18 +367,18 @@ def log_tails(tests: CountTests, axes: _Axes) -> Floats:
     """(T,) log tails, from all curves that may matter for any tail, and then from those that do."""
     from scipy.special import log_ndtr
 
-    every = _log_sum(axes.log_weight(4 * _POINTS)).sum(-1)
+    log_total = _log_sum(axes.log_weight(4 * _POINTS)).sum(-1)
     for number in _NODES:
         nodes = np.linspace(0, 1, number)
         to_fine = _interpolation(nodes, _POINTS)
         z = to_fine @ tests.quantiles(*np.moveaxis(axes.at(nodes), 1, 0)) @ to_fine.T
         log_weight = axes.log_weight(_POINTS)
-        inside = log_ndtr(-z) + log_weight[:, 0, :, None] + log_weight[:, 1, None, :]
-        most = inside.max((1, 2))
-        density = np.exp(inside - most[:, None, None])
+        log_density = log_ndtr(-z) + log_weight[:, 0, :, None] + log_weight[:, 1, None, :]
+        most = log_density.max((1, 2))
+        density = np.exp(log_density - most[:, None, None])
         by_end = np.stack([density.sum(2), density.sum(1)], 1)
         axes = axes._replace(span=_narrowed_spans(axes.span, by_end))
-    return np.minimum(np.log(by_end[:, 0].sum(-1)) + most - every, 0)
+    return np.minimum(np.log(by_end[:, 0].sum(-1)) + most - log_total, 0)
 
 
 def _log_sum(x: Floats) -> Floats:
@@ -393,18 +393,18 @@ def _narrowed_spans(span: Floats, by_end: Floats) -> Floats:
     last = by_end.shape[-1] - 1
     first = np.maximum(np.argmax(matters, -1) - 1, 0)
     final = np.minimum(last - np.argmax(matters[..., ::-1], -1) + 1, last)
-    place = np.stack([first, final], -1) / last
-    return span[..., :1] + (span[..., 1:] - span[..., :1]) * place
+    position = np.stack([first, final], -1) / last
+    return span[..., :1] + (span[..., 1:] - span[..., :1]) * position
 
 
 def _interpolation(nodes: Floats, points: int) -> Floats:
     """(points, nodes) cubic interpolation from ascending nodes to so many equidistant points."""
-    place, number = np.linspace(0, 1, points), len(nodes)
-    first = np.clip(np.searchsorted(nodes, place, side="right") - 2, 0, number - 4)
+    position, number = np.linspace(0, 1, points), len(nodes)
+    first = np.clip(np.searchsorted(nodes, position, side="right") - 2, 0, number - 4)
     matrix = np.zeros((points, number))
     for j in range(4):
-        others = [nodes[first + k] for k in range(4) if k != j]
-        share = np.prod([(place - x) / (nodes[first + j] - x) for x in others], axis=0)
+        other_nodes = [nodes[first + k] for k in range(4) if k != j]
+        share = np.prod([(position - x) / (nodes[first + j] - x) for x in other_nodes], axis=0)
         matrix[np.arange(points), first + j] = share
     return matrix
 

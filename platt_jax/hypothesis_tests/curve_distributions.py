@@ -37,15 +37,15 @@ class Ends(NamedTuple):
 
     def basis(self, scores: Floats, owner: Ints) -> Floats:
         """(2, N) factors: log-odds at the scores are the sum of these times those at the ends."""
-        place = (scores - self.center[owner]) / self.half_width[owner]
-        return np.stack([1 + place, 1 - place]) / 2
+        position = (scores - self.center[owner]) / self.half_width[owner]
+        return np.stack([1 + position, 1 - position]) / 2
 
     def nodes(self) -> tuple[Floats, Floats]:
         """Quadrature of normal log-odds: nodes (9, K, 2) and weights (9,)."""
         z, weight = np.polynomial.hermite_e.hermegauss(3)
         first, second = (x.ravel() for x in np.meshgrid(z, z, indexing="ij"))
-        at = self.mean + np.sqrt(self.variance) * np.stack([first, second], -1)[:, None]
-        return at, np.outer(weight, weight).ravel() / weight.sum() ** 2
+        points = self.mean + np.sqrt(self.variance) * np.stack([first, second], -1)[:, None]
+        return points, np.outer(weight, weight).ravel() / weight.sum() ** 2
 
 
 def ends(mean: Floats, covariance: Floats, rounding: float) -> Ends:

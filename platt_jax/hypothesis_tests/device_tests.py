@@ -41,16 +41,16 @@ class RowFacts:
     """What is known of the rows of segments (K,), in the order of the layout."""
 
     def __init__(self, rows: Any) -> None:
-        found = rows.map(_facts)
-        self.bad: Ints = found[:, 0].astype(np.int64)  # number of rows that are not finite
-        self.positives, self.expected = found[:, 1], found[:, 2]  # of the others
+        sums = rows.map(_facts)
+        self.bad: Ints = sums[:, 0].astype(np.int64)  # number of rows that are not finite
+        self.positives, self.expected = sums[:, 1], sums[:, 2]  # of the others
 
 
 def _facts(rows: Columns, inside: jax.Array) -> jax.Array:
     counts = inside & jnp.isfinite(rows.scores) & jnp.isfinite(rows.offset)
     bad = inside & ~jnp.isfinite(rows.scores)
-    each = bad, counts & (rows.labels > 0), jnp.where(counts, rows.offset, 0)
-    return jnp.stack([jnp.sum(x, -1, dtype=np.float64) for x in each], -1)
+    columns = bad, counts & (rows.labels > 0), jnp.where(counts, rows.offset, 0)
+    return jnp.stack([jnp.sum(x, -1, dtype=np.float64) for x in columns], -1)
 
 
 def judged_there(
@@ -93,14 +93,14 @@ class _TestsThere:
 
     def sequential_p_values(self, ids: Words, which: Ints) -> Floats:
         """See `sequential_p_values`."""
-        found, words = self._found, problem_words(SEED, ids[which])
-        numbers = (self._shift, self._center, self._deviations.T, found.chi_square, found.z)
-        own = [x[which] for x in numbers]
+        result, words = self._found, problem_words(SEED, ids[which])
+        numbers = (self._shift, self._center, self._deviations.T, result.chi_square, result.z)
+        chosen = [x[which] for x in numbers]
 
         def draw(open_: Ints, first: int, last: int) -> Bools:
             streams = words[open_, None] + np.arange(first, last, dtype=np.uint64)
-            given = streams, *(x[open_] for x in own)
-            drawn: Bools = self._rows.map(_are_extreme, *given, some=self._some[which[open_]])
+            arguments = streams, *(x[open_] for x in chosen)
+            drawn: Bools = self._rows.map(_are_extreme, *arguments, some=self._some[which[open_]])
             return drawn.T
 
         return settled_p_values(len(which), draw)
@@ -109,19 +109,19 @@ class _TestsThere:
         """See `tilted_p_values`."""
         p_values = np.empty(len(which))
         large = self.normal[which]
-        for some, function in (
+        for subset, function in (
             (np.flatnonzero(~large), _ascending),
             (np.flatnonzero(large), _means_of_similar),
         ):
-            places = which[some]
+            places = which[subset]
             sizes = self._rows.sizes[self._some[places]]
             starts = np.linspace(0, sizes, GROUPS, endpoint=False, axis=-1).astype(np.int64)
-            given = self._shift[places], np.concatenate([starts, sizes[:, None]], 1)
-            pieces = self._rows.by_size(function, *given, some=self._some[places])
+            arguments = self._shift[places], np.concatenate([starts, sizes[:, None]], 1)
+            pieces = self._rows.by_size(function, *arguments, some=self._some[places])
             for piece, (proba, log_odds, counts) in pieces:
-                own = _Tests(self, places[piece], proba, log_odds, counts)
-                every = np.arange(len(piece))
-                p_values[some[piece]] = tilted_p_values(own, ids[places[piece]], every)
+                tests = _Tests(self, places[piece], proba, log_odds, counts)
+                indices = np.arange(len(piece))
+                p_values[subset[piece]] = tilted_p_values(tests, ids[places[piece]], indices)
         return p_values
 
     def one(self, k: int, proba: Floats, log_odds: Floats, counts: Floats) -> ScoreTest:
@@ -149,8 +149,8 @@ class _Tests:
         self._tests, self._which, self._rows = tests, which, (proba, log_odds, counts)
 
     def one(self, k: int) -> ScoreTest:
-        there = self._rows[2][k] > 0
-        return self._tests.one(self._which[k], *(x[k][there] for x in self._rows))
+        used = self._rows[2][k] > 0
+        return self._tests.one(self._which[k], *(x[k][used] for x in self._rows))
 
 
 def _log_odds(rows: Columns, _: list[jax.Array]) -> Columns:
@@ -223,13 +223,13 @@ def _means_of_similar(
     """The means of the rows of each group, and their numbers; `starts` are where groups start."""
     proba, log_odds, counts = _ascending(rows, inside, shift)
     first, last = starts[:, 0, :-1, None], starts[:, 0, 1:, None]
-    place = first + jnp.arange(proba.shape[1] // GROUPS + 2)[None, None]
-    row = jnp.minimum(place, proba.shape[1] - 1).reshape(len(proba), -1)
-    own = place < last
+    position = first + jnp.arange(proba.shape[1] // GROUPS + 2)[None, None]
+    row = jnp.minimum(position, proba.shape[1] - 1).reshape(len(proba), -1)
+    in_group = position < last
 
     def sums(x: jax.Array) -> jax.Array:
-        each = jnp.take_along_axis(x * counts, row, 1).reshape(own.shape)
-        return jnp.sum(jnp.where(own, each, 0), -1)
+        values = jnp.take_along_axis(x * counts, row, 1).reshape(in_group.shape)
+        return jnp.sum(jnp.where(in_group, values, 0), -1)
 
     number = sums(counts)
     return sums(proba) / number, sums(log_odds) / number, number
@@ -251,11 +251,11 @@ def _are_extreme(
     threshold = (proba * 2.0**32).astype(np.uint32)
     shares = jnp.ones_like(proba), log_odds - center, 1 - 2 * proba
 
-    def one(stream: jax.Array) -> jax.Array:
+    def is_extreme(stream: jax.Array) -> jax.Array:
         words = mixed(mixed(stream)[:, None] + pair.astype(np.uint64))
         words = jnp.where(second == 1, words >> np.uint64(32), words).astype(np.uint32)
         off = counts * ((words < threshold).astype(np.float64) - proba)
         sums = [jnp.sum(off * x, -1) / deviations[:, 0, i] for i, x in enumerate(shares)]
         return extreme(sums, chi_square[:, 0], z[:, 0])
 
-    return lax.map(one, streams[:, 0].T).T
+    return lax.map(is_extreme, streams[:, 0].T).T

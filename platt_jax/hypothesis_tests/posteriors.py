@@ -43,8 +43,8 @@ class SegmentPosteriors(NamedTuple):
 
     def of(self, some: Any) -> "SegmentPosteriors":
         """The distributions of some of the segments."""
-        own = self.curves.of(some), self.n_pos[some], self.n_neg[some]
-        return SegmentPosteriors(*own, self.normal, self.rounding)
+        parts = self.curves.of(some), self.n_pos[some], self.n_neg[some]
+        return SegmentPosteriors(*parts, self.normal, self.rounding)
 
     @property
     def usable(self) -> Bools:
@@ -79,14 +79,14 @@ def posteriors(
         curves = NormalMoments(np.stack([A, B], -1), covariances).of(place)
         return SegmentPosteriors(curves, nothing, nothing, False, _rounding(pooled))
 
-    def each(x: Any) -> Floats:
+    def placed(x: Any) -> Floats:
         x = np.asarray(x, float)
         return np.concatenate([x, np.full((1, *x.shape[1:]), np.nan)])[place]
 
-    n_pos, n_neg = each(fit.n_pos), each(fit.n_neg)
-    mean = np.stack([each(fit.A), each(fit.B)], -1)
+    n_pos, n_neg = placed(fit.n_pos), placed(fit.n_neg)
+    mean = np.stack([placed(fit.A), placed(fit.B)], -1)
     mean[n_pos + n_neg < LEAST_ROWS] = np.nan
-    curves = NormalMoments(mean, each(fit.covariance))
+    curves = NormalMoments(mean, placed(fit.covariance))
     counts = (n_pos, n_neg) if calibrator.options.targets == "platt" else (nothing, nothing)
     return SegmentPosteriors(curves, *counts, False, _rounding(fit.covariance))
 
@@ -124,15 +124,15 @@ def _widened(fit: Fit, population: Population, averaged: bool) -> NormalMoments:
     back = np.linalg.inv(to)
     S, M = (to @ x @ to.T for x in (population.covariance, population.mean_covariance))
     rows = population.likelihood_precision, population.likelihood_pull
-    own = Likelihoods.from_arrays(*rows).transformed(to).precision.matrices
+    precision = Likelihoods.from_arrays(*rows).transformed(to).precision.matrices
     number, freedom = _effective_number(fit, population)
     more = most_times(freedom)
     wide = S + (more - 1) * number * M
     if averaged and freedom >= _LEAST_FREEDOM:
         values, vectors = np.linalg.eigh(wide)
         wide = (vectors * np.minimum(values, _TIMES_MEAN)) @ vectors.T
-    by_estimate = own + np.linalg.inv(S)
-    covariance = np.linalg.inv(own + np.linalg.inv(wide))
+    by_estimate = precision + np.linalg.inv(S)
+    covariance = np.linalg.inv(precision + np.linalg.inv(wide))
     unseen, covariates = wide + more * M, population.covariates
     if covariates is not None:
         errors = to @ (population.mean_covariance + covariates.errors(covariates.values)) @ to.T

@@ -39,18 +39,18 @@ class MixingDistribution(NamedTuple):
 
     def probabilities(self) -> "MixedProbabilities":
         """The probabilities of the rows, of a number of rows that fits a cache."""
-        each = np.empty((len(self.weight), len(self.owner)))
+        proba = np.empty((len(self.weight), len(self.owner)))
         mean, variance = np.zeros((2, len(self.owner)))
-        for p, weight, variables in zip(each, self.weight, self.log_odds, strict=True):
+        for p, weight, variables in zip(proba, self.weight, self.log_odds, strict=True):
             first, second = variables[self.owner].T * self.basis
             log_odds = first + second + self.offset
             odds = np.exp(-np.abs(log_odds))
             likelier = 1 / (1 + odds)
-            other = odds * likelier
-            np.copyto(p, np.where(log_odds >= 0, likelier, other))
+            unlikelier = odds * likelier
+            np.copyto(p, np.where(log_odds >= 0, likelier, unlikelier))
             mean += weight * p
-            variance += weight * (likelier * other)
-        return MixedProbabilities(self.weight, each, mean, variance)
+            variance += weight * (likelier * unlikelier)
+        return MixedProbabilities(self.weight, proba, mean, variance)
 
 
 class MixedProbabilities(NamedTuple):
@@ -174,10 +174,10 @@ class ScoreTests:
         self._expected = total(proba * self._shares)
 
         self._observed = total(labels * self._shares) - self._expected
-        found = statistics(self._observed, has_slope, v_22 > 0)
-        self.cox_p_value, self.spiegelhalter_z = found.cox_p_value, found.spiegelhalter_z
-        self.least_p_value = found.least_p_value
-        self._chi_square, self._z = found.chi_square, found.z
+        result = statistics(self._observed, has_slope, v_22 > 0)
+        self.cox_p_value, self.spiegelhalter_z = result.cox_p_value, result.spiegelhalter_z
+        self.least_p_value = result.least_p_value
+        self._chi_square, self._z = result.chi_square, result.z
 
     def one(self, k: int) -> "ScoreTest":
         """The test of problem k."""
@@ -203,9 +203,9 @@ class ScoreTests:
 
     def extreme(self, some: Ints, rows: Ints, labels: Bools) -> Bools:
         """(R, k), whether other labels (R, n) give a p-value of at most `least_p_value`."""
-        own = Groups(self.groups.sizes[some])
-        each = zip(self._shares[:, rows], self._expected[:, some], strict=True)
-        sums = [own.sums(labels * share) - expected for share, expected in each]
+        groups = Groups(self.groups.sizes[some])
+        pairs = zip(self._shares[:, rows], self._expected[:, some], strict=True)
+        sums = [groups.sums(labels * share) - expected for share, expected in pairs]
         return extreme(sums, self._chi_square[some], self._z[some])
 
 

@@ -90,13 +90,13 @@ def judged(
     of log-odds moved within the margin to where they fit the labels best: farther off, p-values are
     smaller.
     """
-    if fitted is None or not (known := _has_known_slope(fitted)).any():
+    if fitted is None or not (slope_known := _has_known_slope(fitted)).any():
         return _judged(rows, fitted, margin)
-    by_shift = _judged(*_with_slopes_in_offset(rows, fitted, known), margin)
-    if known.all():
+    by_shift = _judged(*_with_slopes_in_offset(rows, fitted, slope_known), margin)
+    if slope_known.all():
         return by_shift
-    found = _judged(rows, fitted, margin)
-    return {name: np.where(known, by_shift[name], found[name]) for name in found}
+    columns = _judged(rows, fitted, margin)
+    return {name: np.where(slope_known, by_shift[name], columns[name]) for name in columns}
 
 
 def _judged(rows: FreshRows, fitted: SegmentPosteriors | None, margin: float) -> dict[str, Array]:
@@ -120,8 +120,8 @@ def _judged(rows: FreshRows, fitted: SegmentPosteriors | None, margin: float) ->
 
 def _has_known_slope(fitted: SegmentPosteriors) -> Bools:
     """(K,) whether a slope is so well known that log-odds at an end would be clipped."""
-    known: Bools = np.abs(fitted.curves.mean[:, 0]) * _ends(fitted).half_width > FARTHEST
-    return known
+    slope_known: Bools = np.abs(fitted.curves.mean[:, 0]) * _ends(fitted).half_width > FARTHEST
+    return slope_known
 
 
 def _ends(fitted: SegmentPosteriors) -> Ends:
@@ -201,8 +201,8 @@ def _against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> tuple[_Tested, F
     def tested(some: slice) -> _Tested:
         return _part_against_fit(rows.of(some), fitted.of(some))
 
-    whole = rows.clusters is not None  # whose numbers are those of all segments
-    parts = list(ordered_map(tested, rows.groups.slices(rows.groups.rows if whole else _AT_ONCE)))
+    joint = rows.clusters is not None  # whose numbers are those of all segments
+    parts = list(ordered_map(tested, rows.groups.slices(rows.groups.rows if joint else _AT_ONCE)))
     tests = _Tested(*(np.concatenate(x) for x in zip(*parts, strict=True)))
     return tests, tests.p_value
 
@@ -215,8 +215,8 @@ def _part_against_fit(rows: FreshRows, fitted: SegmentPosteriors) -> _Tested:
     mixed = spread.probabilities()
     proba = np.clip(mixed.mean, LEAST, 1 - LEAST)
     # In the order of the rows: by the scores, or by the probabilities if there are offsets.
-    place = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
-    tests = ScoreTests(place, proba, rows.labels, rows.groups, mixed)
+    position = spread.basis[0] - spread.basis[1] if rows.offset is None else _logit(rows.proba)
+    tests = ScoreTests(position, proba, rows.labels, rows.groups, mixed)
     judged_rows = UncertainRows(
         owner, rows.labels, mixed.mean, mixed.variance, spread.basis, rows.offset, rows.clusters
     )
@@ -227,13 +227,13 @@ def _cluster_p_values(rows: FreshRows) -> Floats:
     """P-values of predictions that are right but for the clusters' shifts."""
     K, p = len(rows.groups.sizes), rows.proba
     owner, nothing = rows.groups.owner, np.zeros((K, 2))
-    known = UncertainRows(
+    judged_rows = UncertainRows(
         owner, rows.labels, p, p * (1 - p), np.zeros((2, len(p))), _logit(p), rows.clusters
     )
     at = Ends(np.zeros(K), np.ones(K), nothing, nothing + _KNOWN)
     curves = NormalMoments(nothing, np.zeros((K, 2, 2)))
     fixed = SegmentPosteriors(curves, nothing[:, 0], nothing[:, 0], True, 0)
-    return p_values(known, at, fixed)
+    return p_values(judged_rows, at, fixed)
 
 
 def shock_variance(rows: FreshRows, owner: Ints) -> float:

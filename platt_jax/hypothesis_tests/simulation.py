@@ -30,9 +30,9 @@ def canonical_order(proba: Floats, labels: Bools, groups: Groups) -> Ints:
     """
 
     def order(some: slice) -> Ints:
-        own, first = Groups(groups.sizes[some]), groups.starts[some.start]
-        rows = slice(first, first + own.rows)
-        return first + own.order(proba[rows], labels[rows])
+        part_groups, first = Groups(groups.sizes[some]), groups.starts[some.start]
+        rows = slice(first, first + part_groups.rows)
+        return first + part_groups.order(proba[rows], labels[rows])
 
     return np.concatenate(list(ordered_map(order, groups.slices(AT_ONCE))))
 
@@ -55,15 +55,15 @@ def sequential_p_values(
         return tests.extreme(some, rows, labels)
 
     def draw(open_: Ints, first: int, last: int) -> Bools:
-        def some_draws(some: Ints) -> Bools:
+        def chunk_draws(some: Ints) -> Bools:
             rows = tests.groups.rows_of(some)
             step = max(1, AT_ONCE // len(rows))
             pieces = np.split(np.arange(first, last), range(step, last - first, step))
             return np.concatenate([extreme(some, rows, draws) for draws in pieces])
 
-        some = which[open_]
-        pieces = [some[piece] for piece in Groups(sizes[some]).slices(_ROWS)]
-        return np.concatenate(list(ordered_map(some_draws, pieces)), axis=1)
+        problems = which[open_]
+        pieces = [problems[piece] for piece in Groups(sizes[problems]).slices(_ROWS)]
+        return np.concatenate(list(ordered_map(chunk_draws, pieces)), axis=1)
 
     return settled_p_values(len(which), draw, most)
 
@@ -76,15 +76,15 @@ def settled_p_values(
     It takes numbers of problems (j,), and of the first draw and the one behind the last, and
     returns which of these draws are extreme, (R, j).
     """
-    found, p_values = np.zeros(number, np.int64), np.full(number, np.nan)
+    extremes, p_values = np.zeros(number, np.int64), np.full(number, np.nan)
     open_, drawn = np.arange(number), 0
     while len(open_) and drawn < most:
         until = min(max(_FIRST_DRAWS, 2 * drawn), most)
-        count = found[open_] + np.cumsum(draw(open_, drawn, until), axis=0)
-        found[open_] = count[-1]
+        count = extremes[open_] + np.cumsum(draw(open_, drawn, until), axis=0)
+        extremes[open_] = count[-1]
         enough = count[-1] >= _EXTREME
-        at = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
-        p_values[open_[enough]] = _EXTREME / at[enough]
+        draw_number = drawn + 1 + np.argmax(count >= _EXTREME, axis=0)
+        p_values[open_[enough]] = _EXTREME / draw_number[enough]
         drawn, open_ = until, open_[~enough]
     return p_values
 

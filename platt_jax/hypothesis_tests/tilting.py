@@ -68,7 +68,7 @@ def tilted_p_values(tests: Any, ids: Words, which: Ints) -> Floats:
     def work(some: Ints) -> list[float]:
         return [_p_value(tests.one(k), ids[k : k + 1]) for k in some]
 
-    return np.array([x for made in ordered_map(work, pieces) for x in made], float)
+    return np.array([x for part in ordered_map(work, pieces) for x in part], float)
 
 
 def _p_value(test: ScoreTest, stream: Words) -> float:
@@ -83,8 +83,8 @@ def _p_value(test: ScoreTest, stream: Words) -> float:
         last = int(np.fmin(wanted, _MOST_DRAWS))
         more = mixture.weights_of_draws(stream, _FIRST_DRAWS, max(last, _FIRST_DRAWS))
         weights = np.append(weights, more)
-    own = mixture.weights(test.observed[:, None])
-    return min(1.0, float(np.exp(mixture.log_scale) * np.append(weights, own).mean()))
+    observed_weight = mixture.weights(test.observed[:, None])
+    return min(1.0, float(np.exp(mixture.log_scale) * np.append(weights, observed_weight).mean()))
 
 
 def _enumerated(test: ScoreTest) -> float:
@@ -139,13 +139,13 @@ class _Mixture:
         """The weights of draws number `first` to `last`, exclusive."""
         draws = np.arange(first, last)
         # A golden-ratio sequence takes each tilt almost exactly as often as its share.
-        place = draws.astype(np.uint64) * _GOLDEN_RATIO + stream
-        which = np.searchsorted(self._until, np.ldexp(place.astype(float), -64), side="right")
+        sequence = draws.astype(np.uint64) * _GOLDEN_RATIO + stream
+        tilts = np.searchsorted(self._until, np.ldexp(sequence.astype(float), -64), side="right")
         streams = random_words(_SEED, stream, draws)
         draw = self._normal_sums if self._test.normal else self._label_sums
         step = max(1, AT_ONCE // len(self._test.proba))
         sums = [
-            draw(streams[x : x + step], which[x : x + step]) for x in range(0, len(draws), step)
+            draw(streams[x : x + step], tilts[x : x + step]) for x in range(0, len(draws), step)
         ]
         return self.weights(np.concatenate([np.zeros((3, 0)), *sums], axis=1))
 

@@ -144,16 +144,16 @@ def triage(
     if isinstance(calibrator, OneVsRestCalibrator):
         if have_no_rows(scores, labels):
             return tables.by_class(triage(calibrator.by_class, [], [], []))
-        given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
-        pairs: Any = given, None, None, None
-        if given.device is None or clusters is not None:
-            *pairs, _, offset = row_arrays(given, "weights")
+        class_rows = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
+        pairs: Any = class_rows, None, None, None
+        if class_rows.device is None or clusters is not None:
+            *pairs, _, offset = row_arrays(class_rows, "weights")
             pairs.append(offset)
         by_class = triage(
             calibrator.by_class,
             *pairs[:3],
             offset=pairs[3],
-            clusters=given.repeat_rows(clusters),
+            clusters=class_rows.repeat_rows(clusters),
             cluster_sd=cluster_sd,
             against=against,
             margin=margin,
@@ -199,10 +199,10 @@ def triage(
         cluster = None if cluster is None else cluster[finite]
         f, y, owner, finite = f[finite], y[finite], owner[finite], finite[finite]
         sizes = np.bincount(owner, minlength=len(keys))
-    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    indices = get_indexer(calibrator.keys, split_columns(keys), "segments")
     if calibrator.shift is not None:
         # What the fit knows is known at the rate of its rows.
-        shift = shift_of(calibrator, keys, place)[owner]
+        shift = shift_of(calibrator, keys, indices)[owner]
         o = -shift if o is None else o - shift
         calibrator = calibrator.unshifted()
     proba = calibrator.predict_proba(f.astype(float), keys[owner], offset=o).astype(float)
@@ -211,20 +211,20 @@ def triage(
     testable = (sizes > 0) & (np.bincount(owner, bad, len(keys)) == 0)
     tested, fitted = testable, None
     if against == "fit":
-        fitted = posteriors(calibrator, keys, place)
+        fitted = posteriors(calibrator, keys, indices)
         tested = testable & fitted.usable
         fitted = fitted.of(tested)
     if not tested.all():
         _warn_untested(caller, keys, testable, tested, non_finite)
     tests: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
     if tested.any():
-        mine = tested[owner]
-        by_row = f[mine].astype(float), proba[mine], y[mine] > 0
-        mine_offset = None if o is None else o[mine].astype(float)
+        row_tested = tested[owner]
+        by_row = f[row_tested].astype(float), proba[row_tested], y[row_tested] > 0
+        fresh_offset = None if o is None else o[row_tested].astype(float)
         drawn = hashes(keys[tested]) if fitted is None else np.zeros(tested.sum(), np.uint64)
-        fresh = FreshRows(*by_row, Groups(sizes[tested]), drawn, mine_offset)
+        fresh = FreshRows(*by_row, Groups(sizes[tested]), drawn, fresh_offset)
         if cluster is not None:
-            fresh = _clustered(fresh, cluster[mine], cluster_sd, caller)
+            fresh = _clustered(fresh, cluster[row_tested], cluster_sd, caller)
         tests = judged(fresh, fitted, min(float(margin), _WIDEST))
     # All rows together are known, tested or not.
     counts = np.where(testable, Groups(sizes).sums([(y > 0).astype(float), proba]), np.nan)
@@ -238,19 +238,19 @@ def _tested_there(
     rows.require_without("weights")
     calibrator = fetched(calibrator)
     keys, sizes = rows.keys[rows.largest_first], rows.sizes
-    known = np.isfinite(parameters_of(rows, calibrator)).all(1)
+    has_curve = np.isfinite(parameters_of(rows, calibrator)).all(1)
     rows = with_predictions(rows, calibrator)
     facts = RowFacts(rows)
     if non_finite == "raise" and facts.bad.any():
         _raise_non_finite(keys, np.flatnonzero(facts.bad))
     if non_finite == "omit":
         sizes = sizes - facts.bad
-    tested = known & (sizes > 0) & ((facts.bad == 0) | (non_finite == "omit"))
+    tested = has_curve & (sizes > 0) & ((facts.bad == 0) | (non_finite == "omit"))
     tests: dict[str, Array] = dict.fromkeys(COLUMNS, np.zeros(0))
     if not tested.all():
         _warn_untested(Caller(), keys, tested, tested, non_finite)
-    if (some := np.flatnonzero(tested)).size:
-        tests = judged_there(rows, some, facts, hashes(keys[some]), margin)
+    if (indices := np.flatnonzero(tested)).size:
+        tests = judged_there(rows, indices, facts, hashes(keys[indices]), margin)
     return _table(keys, sizes, tested, tests, fdr)
 
 
@@ -304,11 +304,11 @@ def _warn_untested(
         "their fits say too little (few rows, one score, not fitted, or few segments). "
         'triage(..., against="predictions") tests what is predicted for them'
     )
-    for which, why in ((~testable, reason), (testable & ~tested, unknown)):
-        if which.any():
-            first = tables.name(keys, np.flatnonzero(which)[0])
+    for mask, why in ((~testable, reason), (testable & ~tested, unknown)):
+        if mask.any():
+            first = tables.name(keys, np.flatnonzero(mask)[0])
             caller.warn(
-                f"{which.sum():,} of {tables.counted(len(keys), 'segment')} not tested, the "
+                f"{mask.sum():,} of {tables.counted(len(keys), 'segment')} not tested, the "
                 f"largest {first}: {why}"
             )
 

@@ -41,12 +41,12 @@ def verdict(
         smallest = table["q_value"][:tested].min()
         return f"No {kind} {none}: of {tested:,} tested, the smallest q-value is {smallest:.2g}."
     number = len(flagged)
-    of = f"{number:,} of {tested:,} {kind if tested == 1 else kinds}"
-    of = f"{of} {one if number == 1 else several}"
+    text = f"{number:,} of {tested:,} {kind if tested == 1 else kinds}"
+    text = f"{text} {one if number == 1 else several}"
     kinds_of = kinds_off(table)
     named = "; ".join(_described(table, i, int(kinds_of[i])) for i in flagged[:most].tolist())
-    rest = f"; and {number - most:,} more" if number > most else ""
-    return f"{of} (q at most {fdr:g}): {named}{rest}."
+    ending = f"; and {number - most:,} more" if number > most else ""
+    return f"{text} (q at most {fdr:g}): {named}{ending}."
 
 
 def together(table: Mapping[str, NDArray[Any]], which: str = "rows") -> str:
@@ -69,11 +69,11 @@ def kinds_off(table: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.sqrt(expected * np.maximum(1 - expected / rows, 0))
-        each = np.array([(positives - expected) / spread, (slope - 1) / error, z])
-    level, curve, other = np.nan_to_num(np.abs(each), nan=0, posinf=np.inf)
+        deviations = np.array([(positives - expected) / spread, (slope - 1) / error, z])
+    level, curve, spiegelhalter = np.nan_to_num(np.abs(deviations), nan=0, posinf=np.inf)
     within = np.maximum(level, curve) < 2
     kinds = np.where(curve > level, SLOPE, LEVEL)
-    kinds = np.where(within & (other >= 2), NEITHER, kinds)
+    kinds = np.where(within & (spiegelhalter >= 2), NEITHER, kinds)
     return np.where(np.minimum(level, curve) >= 2, BOTH, kinds)
 
 
@@ -88,13 +88,13 @@ def _described(table: Mapping[str, NDArray[Any]], i: int, kind: int) -> str:
     counts = f"{counted(positives, 'positive')}, {_short(expected)} predicted"
     curve = f"{slope:.2f} (standard error {error:.2f}), 1 predicted"
     extreme = "too extreme" if z > 0 else "not extreme enough"
-    what = {
+    reasons = {
         LEVEL: f"by its level: {counts}",
         SLOPE: f"by its slope: {curve}",
         BOTH: f"by level and slope: {counts}; slope {curve}",
         NEITHER: f"by neither level nor slope: predictions {extreme} (Spiegelhalter's z {z:.1f})",
     }
-    return f"{name} {what[kind]} (q {q:.2g})"
+    return f"{name} {reasons[kind]} (q {q:.2g})"
 
 
 def _short(value: float) -> str:
