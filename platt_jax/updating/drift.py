@@ -138,8 +138,8 @@ def estimate_drift(
         (1,)
     """
     _require_population("calibrator", calibrator)
-    given: Any = ahead  # to mypy, no float is a Real
-    if not (isinstance(given, numbers.Real) and 0 < float(given) < np.inf):
+    value: Any = ahead  # to mypy, no float is a Real
+    if not (isinstance(value, numbers.Real) and 0 < float(value) < np.inf):
         raise ValueError(f"ahead: expected a number above 0, got {ahead!r}")
     rows = segment_rows(scores, labels, segments, weights, offset=offset)
     next_one = fit_segments(rows, pooling="partial", options=options, progress=progress)
@@ -153,26 +153,26 @@ def drift_between(
     first: SegmentCalibrator, second: SegmentCalibrator, rows: SegmentRows, ahead: float
 ) -> Drift:
     """`estimate_drift` for two calibrators with populations, given the rows of the second."""
-    both = first, second
-    keys, fit = _together(*both)
-    periods = [deviations(x, keys) for x in both]
-    lasting, error, found = lasting_share(_rows(first, rows), _population(second).mean)
-    weight = np.array([np.sum(x.fit.n_pos + x.fit.n_neg) for x in both], float)
+    pair = first, second
+    keys, fit = _together(*pair)
+    periods = [deviations(x, keys) for x in pair]
+    lasting, error, converged = lasting_share(_rows(first, rows), _population(second).mean)
+    weight = np.array([np.sum(x.fit.n_pos + x.fit.n_neg) for x in pair], float)
     weight /= weight.sum()
-    population = next_population(both, periods, weight, _share(lasting), ahead)
-    if not found or np.isnan(population.mean).any():
+    population = next_population(pair, periods, weight, _share(lasting), ahead)
+    if not converged or np.isnan(population.mean).any():
         population = replace(population, status=Status.MAX_ITERATIONS)
     report_search(population, Caller())
-    pooled = np.array([[x.fallback.A, x.fallback.B] for x in both], float)
+    pooled = np.array([[x.fallback.A, x.fallback.B] for x in pair], float)
     calibrator = SegmentCalibrator(
         keys,
         _at_means(fit, population),
         Sigmoid(*(weight @ pooled).astype(fit.A.dtype)),
-        uncertainty(weight, pooled, [x.fallback_covariance for x in both]),
+        uncertainty(weight, pooled, [x.fallback_covariance for x in pair]),
         "partial",
         population,
         nights=tuple(dict.fromkeys((*first.nights, *second.nights))),
-        events=tuple(dict.fromkeys(x for of in both for x in of.events if x != SIZES)),
+        events=tuple(dict.fromkeys(x for source in pair for x in source.events if x != SIZES)),
         options=second.options,
     )
     shift = _population(second).mean - _population(first).mean
@@ -182,25 +182,25 @@ def drift_between(
 def _rows(first: SegmentCalibrator, rows: SegmentRows) -> LaterRows:
     """Finite rows of the later period, with the earlier period's estimate of their log-odds."""
     keys, groups, (f, y, weights, offset) = laid_out(rows)
-    which = groups.owner
+    owner = groups.owner
     count = np.ones(len(f)) if weights is None else weights.astype(float)
     offset = np.zeros(len(f)) if offset is None else offset.astype(float)
     used = np.isfinite(f) & np.isfinite(count) & (count > 0) & np.isfinite(offset)
-    f, positive, count, which = f[used].astype(float), y[used] > 0, count[used], which[used]
+    f, positive, count, owner = f[used].astype(float), y[used] > 0, count[used], owner[used]
     population = _population(first)
-    place = get_indexer(first.keys, split_columns(keys))
+    indices = get_indexer(first.keys, split_columns(keys))
     usable = np.asarray(first.fit.converged)
-    own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
-    posterior = own.under(normals(population.mean, population.covariance))
+    memory = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
+    posterior = memory.under(normals(population.mean, population.covariance))
     deviation = np.where(usable[:, None], posterior.mean - population.mean, 0)
-    known = np.where(usable[:, None, None], population.covariance - posterior.covariance, 0)
-    A, B = at_places(deviation, place)[which].T
-    spread, known = (
-        variance_of_logit(f, *(of[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))))
-        for of in (population.covariance, at_places(known, place)[which])
+    explained = np.where(usable[:, None, None], population.covariance - posterior.covariance, 0)
+    A, B = at_places(deviation, indices)[owner].T
+    spread, explained = (
+        variance_of_logit(f, *(covariance[..., i, j] for i, j in ((0, 0), (0, 1), (1, 1))))
+        for covariance in (population.covariance, at_places(explained, indices)[owner])
     )
     moved = -(A * f + B)
-    return LaterRows(f, positive, count, which, moved, spread, known, offset[used])
+    return LaterRows(f, positive, count, owner, moved, spread, explained, offset[used])
 
 
 def _share(lasting: float) -> float:
@@ -214,13 +214,13 @@ def _population(calibrator: SegmentCalibrator) -> Any:
 
 def _together(first: SegmentCalibrator, second: SegmentCalibrator) -> tuple[NDArray[Any], Fit]:
     """The segments of both, with their last converged fits, and counts and flags of all rows."""
-    place = get_indexer(first.keys, split_columns(second.keys))
+    indices = get_indexer(first.keys, split_columns(second.keys))
     old, new = (jax.tree.map(np.asarray, x.fit) for x in (first, second))
-    earlier = jax.tree.map(lambda x: at_places(x, place), old)
-    known = (place >= 0) & earlier.converged
-    kept = known & ~new.converged
-    new = earlier_fits.with_earlier(new, earlier, known, second.population)
-    return earlier_fits.joined(first.keys, old, second.keys, new, place, kept)
+    earlier = jax.tree.map(lambda x: at_places(x, indices), old)
+    has_earlier = (indices >= 0) & earlier.converged
+    keep = has_earlier & ~new.converged
+    new = earlier_fits.with_earlier(new, earlier, has_earlier, second.population)
+    return earlier_fits.joined(first.keys, old, second.keys, new, indices, keep)
 
 
 def _at_means(fit: Fit, population: Population) -> Fit:

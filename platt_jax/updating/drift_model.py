@@ -56,10 +56,10 @@ def deviations(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> Likelihoods
     """
     population: Any = calibrator.population
     usable = np.asarray(calibrator.fit.converged)
-    place = get_indexer(calibrator.keys[usable], split_columns(keys))
+    indices = get_indexer(calibrator.keys[usable], split_columns(keys))
     precision = population.likelihood_precision[usable]
     pull = population.likelihood_pull[usable] - precision @ population.mean
-    return Likelihoods.from_arrays(*(at_places(x, place) for x in (precision, pull)))
+    return Likelihoods.from_arrays(*(at_places(x, indices) for x in (precision, pull)))
 
 
 def _learnt(likelihoods: Likelihoods, before: NormalMoments) -> NormalMoments:
@@ -86,28 +86,28 @@ def next_population(
     means = np.stack([x.mean for x in populations])
     covariance = np.einsum("t,tij->ij", weight, [x.covariance for x in populations])
     number = len(periods[0].pull)
-    deviation, left = np.zeros((number, 2)), np.broadcast_to(covariance, (number, 2, 2))
+    deviation, remaining = np.zeros((number, 2)), np.broadcast_to(covariance, (number, 2, 2))
     for period in periods:
-        moved = share * deviation, covariance - share**2 * (covariance - left)
-        deviation, left = _learnt(period, NormalMoments(*moved))
-    kept = share**ahead
-    left = covariance - kept**2 * (covariance - left)
+        moved = share * deviation, covariance - share**2 * (covariance - remaining)
+        deviation, remaining = _learnt(period, NormalMoments(*moved))
+    lasting = share**ahead
+    remaining = covariance - lasting**2 * (covariance - remaining)
     pooled = np.stack([_pooled_mean(x, covariance) for x in both])
-    mean = weight @ (kept * means + (1 - kept) * pooled)
+    mean = weight @ (lasting * means + (1 - lasting) * pooled)
     uncertain = uncertainty(weight, means, [x.mean_covariance for x in populations])
     errors = np.stack([x.covariance_errors for x in populations])
-    known, prior_precision = np.linalg.inv(left), np.linalg.inv(covariance)
-    population_share = np.trace(np.linalg.solve(covariance, left), axis1=1, axis2=2) / 2
+    precision, prior_precision = np.linalg.inv(remaining), np.linalg.inv(covariance)
+    population_share = np.trace(np.linalg.solve(covariance, remaining), axis1=1, axis2=2) / 2
     return Population(
         mean=mean,
         covariance=covariance,
         mean_covariance=uncertain,
         covariance_errors=np.sqrt(np.einsum("t,tij->ij", weight**2, errors**2)),
         status=_joined_status([x.status for x in populations]),
-        likelihood_precision=known - prior_precision,
-        likelihood_pull=times(known, mean + kept * deviation) - prior_precision @ mean,
-        posterior_mean=mean + kept * deviation,
-        posterior_covariance=left + uncertain,
+        likelihood_precision=precision - prior_precision,
+        likelihood_pull=times(precision, mean + lasting * deviation) - prior_precision @ mean,
+        posterior_mean=mean + lasting * deviation,
+        posterior_covariance=remaining + uncertain,
         predictive_mean=mean,
         predictive_covariance=covariance + uncertain,
         shrinkage=np.clip(population_share, 0, 1),
@@ -197,20 +197,20 @@ def lasting_share(rows: LaterRows, mean: Floats) -> LastingShare:
     comes from the information if it is larger: a few positives make the sandwich too small (Angrist
     & Pischke 2009, "Mostly Harmless Econometrics", section 8.2).
     """
-    at, found = newton_maximum(
+    best, converged = newton_maximum(
         partial(_point, rows),
         np.append(mean, _START),
         enough=_ENOUGH**2,
         near=_NEAR**2,
         lengths=_LENGTHS,
     )
-    sums: Floats = np.stack([np.bincount(rows.segments, g) for g in at.gradients.T]).astype(float)
-    influence = _solved(at.information, sums)[2]
+    sums: Floats = np.stack([np.bincount(rows.segments, g) for g in best.gradients.T]).astype(float)
+    influence = _solved(best.information, sums)[2]
     number = len(np.unique(rows.segments))
     variance = number / (number - 1) * np.sum(influence**2)
-    by_information = _solved(at.information, np.eye(3)[2])[2]
+    by_information = _solved(best.information, np.eye(3)[2])[2]
     error = float(np.sqrt(max(variance, by_information)))
-    return LastingShare(float(at.parameters[2]), error, found)
+    return LastingShare(float(best.parameters[2]), error, converged)
 
 
 def _solved(information: Floats, right: Floats) -> Floats:
@@ -248,8 +248,8 @@ def _probabilities(logit: Floats, variance: Floats) -> Floats:
     """Mean probabilities over normal log-odds."""
     mean = np.empty_like(logit)
     for start in range(0, len(logit), _AT_ONCE):
-        of = slice(start, start + _AT_ONCE)
-        none = np.zeros(len(logit[of]))
-        normal = np.column_stack([none, -logit[of], none, none, variance[of]])
-        mean[of] = mean_probability(none, normal)
+        block = slice(start, start + _AT_ONCE)
+        none = np.zeros(len(logit[block]))
+        normal = np.column_stack([none, -logit[block], none, none, variance[block]])
+        mean[block] = mean_probability(none, normal)
     return mean

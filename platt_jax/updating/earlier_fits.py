@@ -56,15 +56,15 @@ class Walk(NamedTuple):
         if self.share == 1 and not self.noise.any():
             return likelihoods
         to = likelihoods.coordinates(likelihoods.total).matrix
-        own = likelihoods.transformed(to)
+        transformed = likelihoods.transformed(to)
         m, S, noise = to @ mean, to @ covariance @ to.T, to @ self.noise @ to.T
-        P, c = own.precision.matrices, self.share
+        P, c = transformed.precision.matrices, self.share
         C = np.linalg.inv(np.linalg.inv(S) + P)
         prior_precision, own_precision = (np.linalg.inv(c**2 * X + noise) for X in (S, C))
         # The difference of both inverses, without cancellation: S - C = S P C.
         precision = c**2 * prior_precision @ S @ P @ C @ own_precision
         precision = (precision + np.swapaxes(precision, -1, -2)) / 2
-        pull = c * times(own_precision @ C, own.pull - P @ m) + precision @ m
+        pull = c * times(own_precision @ C, transformed.pull - P @ m) + precision @ m
         return Likelihoods.from_arrays(precision, pull).transformed(np.linalg.inv(to))
 
 
@@ -98,11 +98,11 @@ def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | 
     def flagged(flag: Flag) -> tuple[Any, Any]:
         return earlier.flags & flag != 0, new.flags & flag != 0
 
-    own: Any = new.hessian.astype(float)
+    information: Any = new.hessian.astype(float)
     if population is not None and population.estimated:
-        own = own - population.prior.precision
-    same_score = _is_singular(own, np.sqrt(np.finfo(new.hessian.dtype).eps))
-    far, new_far = flagged(Flag.OUTLIER)
+        information = information - population.prior.precision
+    same_score = _is_singular(information, np.sqrt(np.finfo(new.hessian.dtype).eps))
+    outlier, new_outlier = flagged(Flag.OUTLIER)
     # Few rows outweigh many if they are far out: then they determine the slope.
     outweighed = new.n_pos + new.n_neg >= earlier.n_pos + earlier.n_neg
     outweighed |= 2 * new.covariance[..., 0, 0] <= earlier.covariance[..., 0, 0]
@@ -111,7 +111,7 @@ def with_earlier(new: Fit, earlier: Fit, known: Bools, population: Population | 
         (Flag.ONE_CLASS, one_class),
         (Flag.SEPARABLE, np.all(flagged(Flag.SEPARABLE), axis=0)),
         (Flag.CONSTANT_SCORES, np.all(flagged(Flag.CONSTANT_SCORES), axis=0) & same_score),
-        (Flag.OUTLIER, far | (new_far & outweighed)),
+        (Flag.OUTLIER, outlier | (new_outlier & outweighed)),
     ):
         flags = raised(flags, flag, up)
     had_rows = known & (earlier.n_pos + earlier.n_neg > 0)
@@ -146,31 +146,31 @@ def joined(
     Both are arrays with a leading axis, in one structure. `place` (J,) is the index of each new key
     among the old ones, -1 if it is not there; a segment that is `kept` keeps its old values.
     """
-    seen = place >= 0
-    renewed = seen & ~kept
-    keys, order = ascending(join([old_keys, new_keys[~seen]]))
+    common = place >= 0
+    renewed = common & ~kept
+    keys, order = ascending(join([old_keys, new_keys[~common]]))
 
-    def both(earlier_values: NDArray[Any], new_values: NDArray[Any]) -> NDArray[Any]:
-        together = np.concatenate([earlier_values, new_values[~seen].astype(earlier_values.dtype)])
-        together[place[renewed]] = new_values[renewed]
-        ordered = np.empty_like(together)
-        ordered[order] = together
+    def merged(earlier_values: NDArray[Any], new_values: NDArray[Any]) -> NDArray[Any]:
+        column = np.concatenate([earlier_values, new_values[~common].astype(earlier_values.dtype)])
+        column[place[renewed]] = new_values[renewed]
+        ordered = np.empty_like(column)
+        ordered[order] = column
         return ordered
 
-    made: Made = jax.tree.map(both, old, new)
-    return keys, made
+    values: Made = jax.tree.map(merged, old, new)
+    return keys, values
 
 
 def placed(fits: Fit, at: Integers, some: Fit) -> Fit:
     """The fits with the fits of `some` at these places."""
 
-    def place(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-        together = np.array(old)
-        together[at] = new
-        return together
+    def put(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        column = np.array(old)
+        column[at] = new
+        return column
 
-    made: Fit = jax.tree.map(place, fits, some)
-    return made
+    result: Fit = jax.tree.map(put, fits, some)
+    return result
 
 
 def chosen(condition: Bools, one: Fit, other: Fit) -> Fit:

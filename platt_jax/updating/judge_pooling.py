@@ -88,21 +88,21 @@ def judge_pooling(
         [0.0, 0.03, 0.07, 0.0]
     """
     rows = _ComparisonRows.of(scores, labels, segments, offset)
-    when, starts, given = _times(times, cuts, rows.scores.shape)
-    known = when
+    when, starts, cut_values = _times(times, cuts, rows.scores.shape)
+    label_times = when
     if available is not None:
         dates = [validation.array(x, "times").dtype.kind == "M" for x in (times, available)]
         if dates[0] != dates[1]:
             kinds = [("numbers", "dates")[x] for x in dates]
             raise ValueError(f"available: expected {kinds[0]}, as times are, got {kinds[1]}")
-        known = _times(available, cuts, rows.scores.shape, "available")[0]
+        label_times = _times(available, cuts, rows.scores.shape, "available")[0]
     lines = []
-    for cut, start, end in zip(given, starts, [*starts[1:], np.inf], strict=True):
-        earlier, later = (when < start) & (known < start), (when >= start) & (when < end)
-        before = "before" if available is None else "with labels before"
-        for which, some in ((before, earlier), ("from", later)):
-            if not some.any():
-                raise ValueError(f"cuts: expected rows {which} {cut} on, got none")
+    for cut, start, end in zip(cut_values, starts, [*starts[1:], np.inf], strict=True):
+        earlier, later = (when < start) & (label_times < start), (when >= start) & (when < end)
+        condition = "before" if available is None else "with labels before"
+        for words, mask in ((condition, earlier), ("from", later)):
+            if not mask.any():
+                raise ValueError(f"cuts: expected rows {words} {cut} on, got none")
         calibrators: dict[str, SegmentCalibrator] = {
             pooling: rows.fitted(earlier, pooling, options) for pooling in _POOLINGS
         }
@@ -145,8 +145,8 @@ class _ComparisonRows(NamedTuple):
 
     def only(self, some: Bools) -> "_ComparisonRows":
         """The rows where `some` holds."""
-        made: _ComparisonRows = jax.tree.map(itemgetter(some), self)
-        return made
+        subset: _ComparisonRows = jax.tree.map(itemgetter(some), self)
+        return subset
 
     def grouped(self) -> SegmentRows:
         """The rows by segment."""
@@ -178,9 +178,9 @@ def _drift(
         np.isin(first.keys, second.keys).any() and first.pooling == second.pooling == "partial"
     ):
         return None
-    at = [when[some].mean() for some in (*halves, later)]
+    t = [when[mask].mean() for mask in (*halves, later)]
     second_rows = rows.only(halves[1]).grouped()
-    return drift_between(first, second, second_rows, (at[2] - at[1]) / (at[1] - at[0])).calibrator
+    return drift_between(first, second, second_rows, (t[2] - t[1]) / (t[1] - t[0])).calibrator
 
 
 def _times(
@@ -190,19 +190,19 @@ def _times(
     when = validation.array(times, name)
     if when.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {when.shape}")
-    given = np.atleast_1d(validation.array(cuts, "cuts"))
+    values = np.atleast_1d(validation.array(cuts, "cuts"))
     if when.dtype.kind == "M":
         try:
-            in_unit = given.astype(when.dtype)
-            starts = in_unit if given.dtype.kind in "iu" else given.astype("M8[us]")
+            in_unit = values.astype(when.dtype)
+            starts = in_unit if values.dtype.kind in "iu" else values.astype("M8[us]")
         except (TypeError, ValueError):
             raise ValueError(f"cuts: expected dates, got {cuts!r}") from None
         # A cut within a day lies after a row of that date.
-        given = in_unit if (in_unit == starts).all() else starts
+        values = in_unit if (in_unit == starts).all() else starts
         when, starts = (x.astype("M8[us]") for x in (when, starts))
         when, starts = (np.where(np.isnat(x), np.nan, x.astype("i8")) for x in (when, starts))
     else:
-        when, starts = validation.numbers(when, name), validation.numbers(given, "cuts")
+        when, starts = validation.numbers(when, name), validation.numbers(values, "cuts")
     when, starts = when.astype(np.float64), starts.astype(np.float64)
     if name == "available":
         when = np.where(np.isnan(when), np.inf, when)
@@ -210,7 +210,7 @@ def _times(
         raise ValueError("times: expected finite numbers or dates, got some that are not")
     if starts.ndim != 1 or not len(starts) or not (np.diff(starts) > 0).all():
         raise ValueError(f"cuts: expected one or more times, ascending, got {cuts!r}")
-    return when, starts, given
+    return when, starts, values
 
 
 def _clustered_error(values: Floats, clusters: Ints) -> float:
@@ -218,8 +218,8 @@ def _clustered_error(values: Floats, clusters: Ints) -> float:
 
     The formula is as in `robust_covariance` (Liang & Zeger 1986); NaN with a single cluster.
     """
-    _, which = np.unique(clusters, return_inverse=True)
-    sums = np.bincount(which, values - values.mean())
+    _, index = np.unique(clusters, return_inverse=True)
+    sums = np.bincount(index, values - values.mean())
     number = len(sums)
     if number < 2:
         return float("nan")

@@ -69,10 +69,10 @@ def prior_from(
     fit = calibrator if isinstance(calibrator, Fit) else calibrator.fit
     mean = np.stack([validation.array(x, "calibrator") for x in (fit.A, fit.B)], -1)
     precision = validation.array(fit.hessian, "calibrator")
-    known = validation.array(fit.converged, "calibrator")
-    alone = known
+    converged = validation.array(fit.converged, "calibrator")
+    alone = converged
     if population is not None and population.estimated:
-        alone = known & population.left_out(fit.flags)
+        alone = converged & population.left_out(fit.flags)
     mean = np.where(alone[..., None], mean, 0)
     precision = forgetting * np.where(alone[..., None, None], precision, 0)
     if where is not None:

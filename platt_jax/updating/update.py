@@ -154,13 +154,13 @@ def update(
         (['a', 'b', 'c'], [1.0, 2.0, 0.0])
     """
     if isinstance(calibrator, OneVsRestCalibrator):
-        given: tuple[Any, ...] = [], [], []
+        arguments: tuple[Any, ...] = [], [], []
         if not have_no_rows(scores, labels):
-            given = (rows_of_classes(calibrator, scores, labels, segments, weights, offset),)
+            arguments = (rows_of_classes(calibrator, scores, labels, segments, weights, offset),)
         with inner_fits(not calibrator.multilabel):
             by_class = update(
                 calibrator.by_class,
-                *given,
+                *arguments,
                 forgetting=forgetting,
                 drift=drift,
                 night=night,
@@ -186,9 +186,9 @@ def update(
     caller = Caller()
     rows = segment_rows(scores, labels, segments, weights, offset=offset)
     _require_covariates(calibrator, rows.keys, walk)
-    before = fetched(calibrator)
+    host_calibrator = fetched(calibrator)
     updated = where_rows_are(
-        rows, lambda: _updated(before, rows, forgetting, walk, options, progress, caller)
+        rows, lambda: _updated(host_calibrator, rows, forgetting, walk, options, progress, caller)
     )
     updated = replace(updated, nights=nights)
     if rows.has_offset:
@@ -211,66 +211,66 @@ def _updated(
     stage = Stage.of(progress)
     population = calibrator.population
     remembered = earlier_fits.remembered(calibrator, forgetting, walk)
-    place = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
-    earlier: Fit = jax.tree.map(lambda x: at_places(x, place), remembered)
-    known = (place >= 0) & earlier.converged
+    indices = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
+    earlier: Fit = jax.tree.map(lambda x: at_places(x, indices), remembered)
+    has_earlier = (indices >= 0) & earlier.converged
     pooled = _updated_fallback(calibrator, rows, forgetting, walk, options, caller)
-    found = None
+    fitted = None
     if population is not None and population.estimated:
         memory = remembered, update_pooled.remembered(population, forgetting, walk)
-        found = update_pooled.updated(calibrator, memory, rows, pooled, options, progress, caller)
-        alone = at_places(update_pooled.left_out(calibrator), place)
-        known &= ~alone
+        fitted = update_pooled.updated(calibrator, memory, rows, pooled, options, progress, caller)
+        alone = at_places(update_pooled.left_out(calibrator), indices)
+        has_earlier &= ~alone
         _report_forgotten(rows.keys, alone, caller)
-        new = found.new_fits
+        new = fitted.new_fits
     else:
-        n_pos, n_neg = (np.where(known, n, 0) for n in (earlier.n_pos, earlier.n_neg))
+        n_pos, n_neg = (np.where(has_earlier, n, 0) for n in (earlier.n_pos, earlier.n_neg))
         prior = prior_from(calibrator, rows.keys, forgetting=forgetting)
         moved = walk.moved_precision(np.asarray(prior.precision))
-        told = _representable(moved, rows.dtype)
+        usable = _representable(moved, rows.dtype)
         prior = GaussianPrior(
-            np.where(told[:, None], prior.mean, 0), np.where(told[:, None, None], moved, 0)
+            np.where(usable[:, None], prior.mean, 0), np.where(usable[:, None, None], moved, 0)
         )
         counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
-        before = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
-        new = _fit(rows, prior, before, options, stage, caller)
-        failed = new.converged & ~told
+        earlier_counts = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
+        new = _fit(rows, prior, earlier_counts, options, stage, caller)
+        failed = new.converged & ~usable
         new = replace(new, status=np.where(failed, int(Status.LINE_SEARCH_FAILED), new.status))
-    kept = (place >= 0) & ~new.converged & (known | np.isnan(new.A))
+    keep = (indices >= 0) & ~new.converged & (has_earlier | np.isnan(new.A))
     report_non_finite(new, options, "segment", rows.keys, caller, _NOT_LEARNT)
-    _report_failed(new, kept, rows.keys, caller)
-    if found is not None:
-        report_search(found.population, caller)
-        out = found.population.left_out(found.fit.flags)
-        report_left_out(rows.keys, out[found.at], caller)
+    _report_failed(new, keep, rows.keys, caller)
+    if fitted is not None:
+        report_search(fitted.population, caller)
+        out = fitted.population.left_out(fitted.fit.flags)
+        report_left_out(rows.keys, out[fitted.at], caller)
     levels = None
-    if found is not None:
-        keys, population, levels = found.keys, found.population, found.levels
-        here = found.at[~kept]
-        mine = jax.tree.map(lambda x: x[found.at], found.fit)
-        mine = replace(mine, n_pos=new.n_pos, n_neg=new.n_neg)
-        mine = earlier_fits.with_earlier(mine, earlier, known, population)
-        each = earlier_fits.placed(found.fit, here, jax.tree.map(lambda x: x[~kept], mine))
+    if fitted is not None:
+        keys, population, levels = fitted.keys, fitted.population, fitted.levels
+        positions = fitted.at[~keep]
+        row_fits = jax.tree.map(lambda x: x[fitted.at], fitted.fit)
+        row_fits = replace(row_fits, n_pos=new.n_pos, n_neg=new.n_neg)
+        row_fits = earlier_fits.with_earlier(row_fits, earlier, has_earlier, population)
+        fit = earlier_fits.placed(fitted.fit, positions, jax.tree.map(lambda x: x[~keep], row_fits))
     else:
-        new = earlier_fits.with_earlier(new, earlier, known, None)
-        keys, each = earlier_fits.joined(calibrator.keys, remembered, rows.keys, new, place, kept)
+        new = earlier_fits.with_earlier(new, earlier, has_earlier, None)
+        keys, fit = earlier_fits.joined(calibrator.keys, remembered, rows.keys, new, indices, keep)
         if calibrator.pooling == "none":
-            report_few_rows(smoothing(each), options, caller)
+            report_few_rows(smoothing(fit), options, caller)
         elif calibrator.pooling == "complete":
-            each = with_pooled_curve(each, pooled)
-            far = (calibrator.fit.flags & Flag.OUTLIER).any()
-            each = replace(each, flags=each.flags | np.where(far, Flag.OUTLIER, 0))
+            fit = with_pooled_curve(fit, pooled)
+            has_outlier = (calibrator.fit.flags & Flag.OUTLIER).any()
+            fit = replace(fit, flags=fit.flags | np.where(has_outlier, Flag.OUTLIER, 0))
         if population is not None:
             population = Population.not_estimated(len(keys), population.status)
-    each = replace(each, flags=earlier_fits.raised(each.flags, Flag.REVERSED, each.A > 0))
+    fit = replace(fit, flags=earlier_fits.raised(fit.flags, Flag.REVERSED, fit.A > 0))
     events = [x for x in calibrator.events if x != SIZES]
     if calibrator.pooling == "partial" and population is not None and population.estimated:
-        events += size_dependence(population, each, np.asarray, caller)
+        events += size_dependence(population, fit, np.asarray, caller)
     covariance = np.asarray(pooled.covariance)
     return replace(
         calibrator,
         keys=keys,
-        fit=with_posterior_covariance(each, population),
+        fit=with_posterior_covariance(fit, population),
         fallback=pooled.sigmoid,
         fallback_covariance=covariance,
         population=population,
@@ -284,16 +284,16 @@ def _shift(calibrator: SegmentCalibrator, keys: NDArray[Any]) -> NDArray[Any] | 
     """The shift of the updated segments; of new ones none, unless all have one curve."""
     if calibrator.shift is None:
         return None
-    place = get_indexer(calibrator.keys, split_columns(keys))
+    indices = get_indexer(calibrator.keys, split_columns(keys))
     of_new = calibrator.shift[-1] if calibrator.pooling == "complete" else 0.0
-    shift = np.where(place >= 0, calibrator.shift[place], of_new)
+    shift = np.where(indices >= 0, calibrator.shift[indices], of_new)
     return np.append(shift, calibrator.shift[-1])
 
 
 def _require_shift_can_stay(calibrator: SegmentCalibrator, options: Options) -> None:
     """Refuses shifts that the curves after an update cannot have: with B = 0, or one for all."""
-    shift, one = calibrator.shift, calibrator.pooling == "complete"
-    if shift is not None and (not options.intercept or (one and (shift[:-1] != shift[0]).any())):
+    shift, pooled = calibrator.shift, calibrator.pooling == "complete"
+    if shift is not None and (not options.intercept or (pooled and (shift[:-1] != shift[0]).any())):
         raise ValueError(
             "calibrator: expected curves whose intercepts may differ, got others after "
             "shift_prior; update the calibrator before the shift, with the difference of log-odds "
@@ -303,13 +303,13 @@ def _require_shift_can_stay(calibrator: SegmentCalibrator, options: Options) -> 
 
 def _require_covariates(calibrator: SegmentCalibrator, keys: NDArray[Any], walk: Walk) -> None:
     """With covariates, refuses segments for which they are not known, and a drift."""
-    known = None if calibrator.population is None else calibrator.population.covariates
-    if known is None:
+    covariates = None if calibrator.population is None else calibrator.population.covariates
+    if covariates is None:
         return
     if walk.noise.any():
         raise ValueError("drift: expected 0 for a calibrator with covariates")
     new = keys[get_indexer(calibrator.keys, split_columns(keys)) < 0]
-    if len(new) and not known.are_rows:
+    if len(new) and not covariates.are_rows:
         raise ValueError(
             f"segments: expected segments whose covariates are known, got {len(new):,} others, "
             f"first {tables.name(new, 0)}; add them by calibrator.with_segments"
@@ -340,9 +340,9 @@ def _walk(drift: Column | Drift, calibrator: SegmentCalibrator) -> Walk:
             )
         share = float(np.clip(drift.lasting, 0, 1))
         return Walk((1 - share**2) * drift.covariance, share)
-    given = validation.numbers(drift, "drift").astype(float)
-    sd = float(given) if given.shape == () else -1.0
-    noise = np.diag([0.0, sd * sd]) if sd >= 0 else given
+    values = validation.numbers(drift, "drift").astype(float)
+    sd = float(values) if values.shape == () else -1.0
+    noise = np.diag([0.0, sd * sd]) if sd >= 0 else values
     if noise.shape != (2, 2) or not _is_covariance(noise):
         raise ValueError(
             "drift: expected a standard deviation of at least 0, a covariance (2, 2) or a Drift, "
@@ -402,10 +402,10 @@ def _fit(
     caller: Caller,
 ) -> Fit:
     """The fit of every segment's rows, with priors that stand for the earlier rows."""
-    given = problem_inputs(rows.keys.shape, rows.dtype, prior)
+    inputs = problem_inputs(rows.keys.shape, rows.dtype, prior)
     if options.targets == "platt":
-        given = given._replace(remembered=before)
-    return fit_problems(rows.problems, given, Context(options, caller, stage))
+        inputs = inputs._replace(remembered=before)
+    return fit_problems(rows.problems, inputs, Context(options, caller, stage))
 
 
 def _report_failed(new: Fit, kept: Bools, keys: NDArray[Any], caller: Caller) -> None:
@@ -445,31 +445,31 @@ def _updated_fallback(
     """
     sigmoid, covariance = calibrator.fallback, calibrator.fallback_covariance
     if np.isnan(sigmoid.A):
-        given = problem_inputs((1,), rows.dtype, None)
-        return segments_of(rows, caller).pooled(given, options, SILENT)
+        inputs = problem_inputs((1,), rows.dtype, None)
+        return segments_of(rows, caller).pooled(inputs, options, SILENT)
     prior = None
-    if known := _representable(covariance, rows.dtype).all():
+    if usable := _representable(covariance, rows.dtype).all():
         # The mean of independent moves.
         moved = walk.noise / max(len(calibrator.keys), 1)
         # In standard errors: a pseudoinverse would take one of A and B as undetermined.
         units = np.sqrt(np.diag(covariance).astype(float))
         units = np.outer(*[np.where(units > 0, units, 1)] * 2)
-        told = np.linalg.pinv(covariance / units, hermitian=True) / units
-        precision = walk._replace(noise=moved).moved_precision(forgetting * told)
+        hessian = np.linalg.pinv(covariance / units, hermitian=True) / units
+        precision = walk._replace(noise=moved).moved_precision(forgetting * hessian)
         prior = GaussianPrior(np.array([sigmoid.A, sigmoid.B], float), precision)
         covariance = (covariance / forgetting + moved).astype(covariance.dtype)
-    given = problem_inputs((1,), rows.dtype, prior)
+    inputs = problem_inputs((1,), rows.dtype, prior)
     options = replace(options, targets="none")
-    one = segments_of(rows, caller).pooled(given, options, SILENT)
+    fit = segments_of(rows, caller).pooled(inputs, options, SILENT)
     # After a walk, what is left of the earlier intercepts says nothing of the earlier scores.
-    if prior is not None and one.converged and not walk.noise.any():
-        _report_spread(told, np.asarray(one.hessian) - precision, one.n_pos + one.n_neg, caller)
-    if not (known and one.converged):
-        one = replace(one, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
+    if prior is not None and fit.converged and not walk.noise.any():
+        _report_spread(hessian, np.asarray(fit.hessian) - precision, fit.n_pos + fit.n_neg, caller)
+    if not (usable and fit.converged):
+        fit = replace(fit, A=sigmoid.A, B=sigmoid.B, covariance=covariance)
     # Else status and flags of the new rows alone say nothing of all rows.
-    far = 2 * one.covariance[0, 0] <= covariance[0, 0]
-    flags = np.where(far, one.flags & Flag.OUTLIER, 0).astype(one.flags.dtype)
-    return replace(one, status=np.full_like(one.status, Status.CONVERGED), flags=flags)
+    outweighs = 2 * fit.covariance[0, 0] <= covariance[0, 0]
+    flags = np.where(outweighs, fit.flags & Flag.OUTLIER, 0).astype(fit.flags.dtype)
+    return replace(fit, status=np.full_like(fit.status, Status.CONVERGED), flags=flags)
 
 
 def _report_spread(earlier: Floats, new: Floats, rows: Any, caller: Caller) -> None:

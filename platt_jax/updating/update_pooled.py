@@ -102,16 +102,16 @@ class UpdatedSegments(Segments):
         new_prior = CenteredPrior.of(GaussianPrior(*(x[self._at] for x in prior)), self.dtype)
         pair = tuple(x[self._at] for x in start)
         self.new_fits = self._rows.fit(ProblemInputs(new_prior, pair), options, stage)
-        kept = np.asarray(self._known).copy()
-        kept[self._at] &= ~np.asarray(self.new_fits.converged)
+        keep = np.asarray(self._known).copy()
+        keep[self._at] &= ~np.asarray(self.new_fits.converged)
         together = placed(self._earlier, self._at, self.new_fits)
         together = replace(
             together,
             n_pos=self._counted(together.n_pos, self._earlier.n_pos),
             n_neg=self._counted(together.n_neg, self._earlier.n_neg),
         )
-        if kept.any():
-            together = chosen(kept, _at(prior, self._earlier), together)
+        if keep.any():
+            together = chosen(keep, _at(prior, self._earlier), together)
         self.together = together
         return together
 
@@ -121,8 +121,8 @@ class UpdatedSegments(Segments):
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
-        some: Any = jax.tree.map(lambda x: x[self._at], nodes)
-        new_losses = self._rows.node_losses(grid, some, options, stage)
+        new_nodes: Any = jax.tree.map(lambda x: x[self._at], nodes)
+        new_losses = self._rows.node_losses(grid, new_nodes, options, stage)
         learnt = np.asarray(self.new_fits.converged) & np.isfinite(new_losses).all(1)
         losses = self.memory.losses(grid, jax.tree.map(lambda x: x.astype(float), nodes.posterior))
         losses[self._at] += np.where(learnt[:, None], new_losses, 0)
@@ -130,9 +130,9 @@ class UpdatedSegments(Segments):
 
     def _counted(self, counts: Any, earlier: Any) -> NDArray[Any]:
         """The rows of all, (K,), where new rows have been placed among the earlier ones."""
-        both = np.array(counts)
-        both[self._at] += np.where(self._known, earlier, 0)[self._at]
-        return both
+        total = np.array(counts)
+        total[self._at] += np.where(self._known, earlier, 0)[self._at]
+        return total
 
     def _with_memory(self, given: Any) -> GaussianPrior:
         """The priors (K,) of the new rows, given the earlier ones."""
@@ -165,9 +165,9 @@ def _at(prior: GaussianPrior, fit: Fit) -> Fit:
 
 def remembered(population: Population, forgetting: float, walk: Walk) -> Likelihoods:
     """The likelihoods of the segments' earlier rows, discounted by `forgetting`, after a walk."""
-    own = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
+    memory = Likelihoods.from_arrays(population.likelihood_precision, population.likelihood_pull)
     predictive = population.predictive_mean, population.predictive_covariance
-    return walk.moved_likelihoods(own.times(forgetting), *predictive)
+    return walk.moved_likelihoods(memory.times(forgetting), *predictive)
 
 
 class Updated(NamedTuple):
@@ -198,27 +198,27 @@ def updated(
     new = get_indexer(calibrator.keys, split_columns(rows.keys)) < 0
     keys, _ = ascending(join([calibrator.keys, rows.keys[new]]))
     old = get_indexer(calibrator.keys, split_columns(keys))
-    at = get_indexer(keys, split_columns(rows.keys))
+    indices = get_indexer(keys, split_columns(rows.keys))
     earlier, likelihoods = jax.tree.map(lambda x: at_places(x, old), memory)
     out = at_places(left_out(calibrator), old)
-    known = (old >= 0) & np.asarray(earlier.converged)
-    known[at] &= ~out[at]
-    out[at] = False
+    has_earlier = (old >= 0) & np.asarray(earlier.converged)
+    has_earlier[indices] &= ~out[indices]
+    out[indices] = False
     new_rows = segments_of(rows, caller)
-    segments = UpdatedSegments(keys, new_rows, at, likelihoods, earlier, known)
+    segments = UpdatedSegments(keys, new_rows, indices, likelihoods, earlier, has_earlier)
     levels = None
     if calibrator.by_level is not None:
         kind = calibrator.by_level.kind
         values = levels_of(keys, kind)
-        found, population, levels = fit_levels(segments, values, kind, pooled, options, progress)
-        fit = with_pooled_curve(segments.together, pooled) if found is None else found
+        fitted, population, levels = fit_levels(segments, values, kind, pooled, options, progress)
+        fit = with_pooled_curve(segments.together, pooled) if fitted is None else fitted
     else:
         fit, population = _estimated(
             segments, calibrator.keys, calibrator.population, pooled, options, progress
         )
     if out.any() and population.estimated:
         fit, population = with_left_out(fit, population, earlier, out)
-    return Updated(keys, at, fit, segments.new_fits, population, levels)
+    return Updated(keys, indices, fit, segments.new_fits, population, levels)
 
 
 def _estimated(
@@ -240,25 +240,25 @@ def _estimated(
         to @ before.predictive_mean, to @ before.predictive_covariance @ to.T
     )
 
-    def kept(status: Status) -> tuple[Fit, Population, bool]:
+    def unchanged(status: Status) -> tuple[Fit, Population, bool]:
         fit, likelihoods = alone.learnt(prior_of_segments, Stage.of(progress))
-        own = likelihoods.transformed(np.linalg.inv(to))
-        same = unchanged_population(replace(before, status=status), own)
-        return fit, same, identifies_population(likelihoods)
+        original = likelihoods.transformed(np.linalg.inv(to))
+        previous = unchanged_population(replace(before, status=status), original)
+        return fit, previous, identifies_population(likelihoods)
 
     covariates = None if before.covariates is None else before.covariates.given(keys)
     if covariates is None and not identifies_population(segments.memory):
-        fit, population, identified = kept(before.status)
+        fit, population, identified = unchanged(before.status)
         if not identified:
             return fit, population
-    found, population = estimate_population(
+    fitted, population = estimate_population(
         segments, pooled, options, progress, near=before, covariates=covariates
     )
-    if found is not None:
-        return found, population
+    if fitted is not None:
+        return fitted, population
     if covariates is not None:
         raise ValueError(
             "calibrator: expected one whose population can be estimated with the new rows, got "
             f"{population.status.name}; fit all rows again"
         )
-    return kept(population.status)[:2]
+    return unchanged(population.status)[:2]
