@@ -128,15 +128,15 @@ def known_rows(
     f = validation.numbers(scores, "scores").astype(np.float64)
     validation.require_flat(f, "scores")
     codes, keys = distinct(ids.read_like(calibrator.keys, segments, len(f)))
-    w, some = np.ones(len(f)), np.arange(len(f))
+    w, indices = np.ones(len(f)), np.arange(len(f))
     if weights is not None:
-        given = validation.broadcast(validation.weights(weights, np.float64), f.shape, "weights")
-        require_finite(np.isfinite(given).all())
-        some = np.flatnonzero(given)
-        f, w = f[some], np.asarray(given)[some]
-        present, codes = np.unique(codes[some], return_inverse=True)
+        values = validation.broadcast(validation.weights(weights, np.float64), f.shape, "weights")
+        require_finite(np.isfinite(values).all())
+        indices = np.flatnonzero(values)
+        f, w = f[indices], np.asarray(values)[indices]
+        present, codes = np.unique(codes[indices], return_inverse=True)
         keys = keys[present]
-    return keys, _known(calibrator, _GivenRows(f, w, codes, some), keys, work, at_once)
+    return keys, _known(calibrator, _GivenRows(f, w, codes, indices), keys, work, at_once)
 
 
 class _GivenRows(NamedTuple):
@@ -159,25 +159,25 @@ def _known(
     proba = calibrator.predict_proba(scores, keys[owner]).astype(np.float64)
     finite = np.bincount(owner, ~np.isfinite(scores + proba), len(keys)) == 0
     groups, order = Groups(np.bincount(owner, minlength=len(keys))), order_by(owner)
-    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
-    known = posteriors(calibrator, keys, place) if calibrator.curves is None else None
+    indices = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    posterior = posteriors(calibrator, keys, indices) if calibrator.curves is None else None
 
-    def of(some: slice) -> _Made:
-        own, start = Groups(groups.sizes[some]), groups.starts[some].min(initial=groups.rows)
-        rows = order[start : start + own.rows]
-        f = np.where(own.by_row(finite[some]), scores[rows], 0.0)
-        within = own.order(f)
+    def computed(some: slice) -> _Made:
+        spans, start = Groups(groups.sizes[some]), groups.starts[some].min(initial=groups.rows)
+        rows = order[start : start + spans.rows]
+        f = np.where(spans.by_row(finite[some]), scores[rows], 0.0)
+        within = spans.order(f)
         rows, f = rows[within], f[within]
         p = proba[rows]
-        if known is not None:
-            curves = _sigmoids(known.of(some), own, f)
+        if posterior is not None:
+            curves = _sigmoids(posterior.of(some), spans, f)
         else:
-            curves = _other_curves(calibrator, place[some], own, f, p)
+            curves = _other_curves(calibrator, indices[some], spans, f, p)
         status = status_of(finite[some], curves.usable, curves.wrong)
-        here = given.place[rows], f, given.weights[rows], p
-        return work(KnownRows(own, *here, curves.mode, curves.terms, curves.covariance, status))
+        fields = given.place[rows], f, given.weights[rows], p
+        return work(KnownRows(spans, *fields, curves.mode, curves.terms, curves.covariance, status))
 
-    return list(ordered_map(of, list(groups.slices(at_once)) or [slice(0)]))
+    return list(ordered_map(computed, list(groups.slices(at_once)) or [slice(0)]))
 
 
 def status_of(finite: Any, usable: Any, wrong: Any) -> NDArray[Any]:
@@ -262,12 +262,12 @@ def tails_of_means(
 
     `variance_at` returns the variances of the log-odds where the functions have means (P, N).
     """
-    expected, m, rest, certain, *moments = means
+    expected, m, complement, certain, *moments = means
     variance = xp.maximum(variance_at(xp.stack(moments) / certain[None]), 0)
     # Where all rows are certain, the curve's uncertainty does not matter.
     error = xp.where(certain > 0, certain * xp.sqrt(variance), 0.0)
-    bound = expit(xp.log(m) - xp.log(rest) - quantile * error / (m * rest))
-    lower = xp.minimum(xp.where(rest > 0, bound, 1.0), expected)
+    bound = expit(xp.log(m) - xp.log(complement) - quantile * error / (m * complement))
+    lower = xp.minimum(xp.where(complement > 0, bound, 1.0), expected)
     return Tails(weight, expected, error, lower)
 
 

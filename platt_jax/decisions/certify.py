@@ -139,8 +139,8 @@ def certify(
     if isinstance(scores, kind):
         if clusters is not None:
             raise ValueError(f"clusters: expected None beside {kind.__name__}; give the arrays")
-        given = row_arrays(scores, "weights", "offset", labels=labels, segments=segments)
-        scores, labels, segments = given.scores, given.labels, given.segments
+        arrays = row_arrays(scores, "weights", "offset", labels=labels, segments=segments)
+        scores, labels, segments = arrays.scores, arrays.labels, arrays.segments
     validation.require_each(scores, labels=labels, segments=segments)
     f = validation.numbers(scores, "scores").astype(np.float64)
     validation.require_flat(f, "scores")
@@ -151,11 +151,11 @@ def certify(
     target = np.asarray(gate["target"], float)
     _warn_if_worse(gate, accepted)
     groups = groups_of(gate, names, levels, [*_OWN, *_TESTED, "level", "certified_by"])
-    found = _tested(groups, accepted, target, fdr)
+    tested = _tested(groups, accepted, target, fdr)
     line, level = groups.line, groups.level
     single = level == len(groups.levels) - 1
     status = np.select(
-        [single & (gate["status"][line] != "OK"), found.flagged, found.rows == 0, found.too_few],
+        [single & (gate["status"][line] != "OK"), tested.flagged, tested.rows == 0, tested.too_few],
         [gate["status"][line], "OK", "NO_ROWS", "TOO_FEW"],
         "UNCERTIFIED",
     )
@@ -166,12 +166,12 @@ def certify(
         "side": gate["side"][line],
         "threshold": np.where(single, np.asarray(gate["threshold"], float)[line], np.nan),
         "target": target[line],
-        **{name: x for name, x in zip(_TESTED, found, strict=False) if x is not None},
+        **{name: x for name, x in zip(_TESTED, tested, strict=False) if x is not None},
     }
     if levels is not None:
-        by = nearest(found.flagged, groups)
+        by = nearest(tested.flagged, groups)
         table["certified_by"] = np.where(
-            (by >= 0) & (found.rows > 0), np.array(groups.levels)[by], ""
+            (by >= 0) & (tested.rows > 0), np.array(groups.levels)[by], ""
         )
     table["basis"] = np.full(len(line), "exact")
     table["status"] = status
@@ -196,8 +196,8 @@ class _Accepted(NamedTuple):
         pairs, pair = np.unique(group * number + cluster, return_inverse=True)
         owner, sizes = pairs // number, np.bincount(pair)
         shares = np.bincount(pair, label) / np.maximum(sizes, 1)
-        each = np.bincount(owner, minlength=len(rows))
-        return Evidence(each, np.bincount(owner, shares, len(rows)), each == rows)
+        clusters = np.bincount(owner, minlength=len(rows))
+        return Evidence(clusters, np.bincount(owner, shares, len(rows)), clusters == rows)
 
     def counts(self, lines: int) -> tuple[Integers, Integers]:
         """(lines,) numbers of rows, and how many of them are right."""
@@ -238,10 +238,10 @@ def _tested(groups: NestedGroups, accepted: _Accepted, target: Floats, fdr: floa
     # Numbers of rows say nothing of how many are right: what cannot be rejected is not counted.
     alone = len(groups.levels) == 1
     tested = (n > 0) & (alone | ~too_few)
-    seen = groups.of[by_line[0] > 0]
-    q_value = covering_q_values(np.where(tested, p_value, np.nan), seen)
+    paths = groups.of[by_line[0] > 0]
+    q_value = covering_q_values(np.where(tested, p_value, np.nan), paths)
     flagged = q_value <= fdr
-    doubt = fdr * max(number_covering(flagged, seen), 1) / max(tested.sum(), 1)
+    doubt = fdr * max(number_covering(flagged, paths), 1) / max(tested.sum(), 1)
     with np.errstate(invalid="ignore"):
         precision = evidence.right / np.where(n > 0, n, np.nan)
     clusters = None if accepted.cluster is None else n
@@ -273,23 +273,23 @@ def _accepted(
     cluster = None
     if clusters is not None:
         cluster = distinct(ids.read_rows(clusters, len(f), "clusters"))[0]
-    found = []
+    parts = []
     for side in np.unique(gate["side"]):
         lines = np.flatnonzero((gate["side"] == side) & (gate["status"] == "OK"))
-        own, known = distinct(split_columns(keys[lines]))
-        if len(known) < len(lines):
+        codes, line_keys = distinct(split_columns(keys[lines]))
+        if len(line_keys) < len(lines):
             raise ValueError("gate: expected one line for each segment and side")
-        place = get_indexer(known, split_columns(present), "segments")[owner]
-        here = np.flatnonzero(place >= 0)
-        line = lines[np.argsort(own)][place[here]]
+        indices = get_indexer(line_keys, split_columns(present), "segments")[owner]
+        rows = np.flatnonzero(indices >= 0)
+        line = lines[np.argsort(codes)][indices[rows]]
         threshold = np.asarray(gate["threshold"], float)[line]
         below = side == NEGATIVE
-        accepted = f[here] <= threshold if below else f[here] >= threshold
-        here, line = here[accepted], line[accepted]
-        found.append((line, y[here] != below, here))
+        accepted = f[rows] <= threshold if below else f[rows] >= threshold
+        rows, line = rows[accepted], line[accepted]
+        parts.append((line, y[rows] != below, rows))
     nothing = np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0, np.int64)
-    line, right, here = (np.concatenate(x) for x in zip(nothing, *found, strict=True))
-    return _Accepted(line, right, None if cluster is None else cluster[here])
+    line, right, rows = (np.concatenate(x) for x in zip(nothing, *parts, strict=True))
+    return _Accepted(line, right, None if cluster is None else cluster[rows])
 
 
 def _warn_if_worse(gate: Table, accepted: _Accepted) -> None:
@@ -303,9 +303,9 @@ def _warn_if_worse(gate: Table, accepted: _Accepted) -> None:
     weights = accepted.weights()
     rows = np.bincount(accepted.line, weights, len(gate))
     right = (weights * accepted.right).sum()
-    some = rows > 0
-    n, error = rows[some], gate["standard_error"][some]
-    m = np.minimum(gate["precision"][some], _SUREST)
+    used = rows > 0
+    n, error = rows[used], gate["standard_error"][used]
+    m = np.minimum(gate["precision"][used], _SUREST)
     expected, wrong = (n * (1 - m)).sum(), n.sum() - right
     alone, together = ((n * error) ** 2).sum(), (n * error).sum() ** 2
     variance = (1 - _CORRELATION) * alone + _CORRELATION * together
@@ -314,8 +314,8 @@ def _warn_if_worse(gate: Table, accepted: _Accepted) -> None:
         return
     shape = expected**2 / variance
     if betainc(wrong, shape, expected / (shape + expected)) < _IMPROBABLE:
-        what = "accepted rows" if accepted.cluster is None else "clusters of accepted rows"
+        noun = "accepted rows" if accepted.cluster is None else "clusters of accepted rows"
         Caller().warn(
-            f"of {n.sum():,.0f} {what} {right:,.0f} are right, {n.sum() - expected:,.0f} "
+            f"of {n.sum():,.0f} {noun} {right:,.0f} are right, {n.sum() - expected:,.0f} "
             "were expected: the fitted curves are wrong where gates are. Trust certified gates only"
         )

@@ -49,12 +49,12 @@ def first_certified(
     first_of_score = np.append(True, scores[1:] != scores[:-1])[: groups.rows]
     first_of_score |= groups.place == 0
     least = least_rows(target, level)
-    some = np.flatnonzero(first_of_score & (n >= least))
-    stage = np.floor(np.log(n[some] / least) / np.log(_GROWTH))
-    following = np.append(some[1:], groups.rows)
-    begins = following >= ends[some]
+    candidates = np.flatnonzero(first_of_score & (n >= least))
+    stage = np.floor(np.log(n[candidates] / least) / np.log(_GROWTH))
+    following = np.append(candidates[1:], groups.rows)
+    begins = following >= ends[candidates]
     begins[:-1] |= stage[:-1] > stage[1:]
-    tested = some[begins]
+    tested = candidates[begins]
     fails = np.zeros(groups.rows, np.int64)
     fails[tested] = ~(exact_p_values(n[tested], k[tested], target) <= 1 - level)
     allowed = np.zeros(groups.rows, bool)
@@ -62,8 +62,8 @@ def first_certified(
     if halves:
         predicted = known.proba >= 0.5 if positive else known.proba > 0.5
         allowed &= _from_here_on(~predicted, ends) == 0
-    place = np.where(allowed, groups.place, groups.by_row(groups.sizes))
-    first = groups.minima(place)
+    position = np.where(allowed, groups.place, groups.by_row(groups.sizes))
+    first = groups.minima(position)
     reached = first < groups.sizes
     row = (groups.starts + np.where(reached, first, 0)).astype(np.int64)
     enough = np.where(groups.sizes < least, "TOO_FEW", "OK")
@@ -94,9 +94,9 @@ def exact_p_values(rows: NDArray[Any], right: NDArray[Any], target: Floats | flo
     """(G,) P(so many right or more) if the precision is the target; NaN without rows."""
     from scipy.special import betainc
 
-    some = right > 0
-    a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
-    tail = np.where(some, betainc(a, np.maximum(b, 1), target), 1.0)
+    has_right = right > 0
+    a, b = np.where(has_right, right, 1), rows - np.where(has_right, right, 1) + 1
+    tail = np.where(has_right, betainc(a, np.maximum(b, 1), target), 1.0)
     return np.where(rows > 0, tail, np.nan)
 
 
@@ -104,9 +104,9 @@ def clopper_pearson(rows: NDArray[Any], right: NDArray[Any], doubt: float) -> Fl
     """(G,) the lower bounds that fail with this probability (Clopper & Pearson 1934)."""
     from scipy.special import betaincinv
 
-    some = right > 0
-    a, b = np.where(some, right, 1), rows - np.where(some, right, 1) + 1
-    return np.where(some, betaincinv(a, np.maximum(b, 1), doubt), 0.0)
+    has_right = right > 0
+    a, b = np.where(has_right, right, 1), rows - np.where(has_right, right, 1) + 1
+    return np.where(has_right, betaincinv(a, np.maximum(b, 1), doubt), 0.0)
 
 
 class Evidence(NamedTuple):
@@ -125,8 +125,8 @@ class Evidence(NamedTuple):
         """
         from scipy.special import rel_entr
 
-        whole = np.floor(np.asarray(self.right) + _ROUNDING).astype(np.int64)
-        binomial = exact_p_values(self.number, whole, target)
+        count = np.floor(np.asarray(self.right) + _ROUNDING).astype(np.int64)
+        binomial = exact_p_values(self.number, count, target)
         with np.errstate(invalid="ignore"):
             share = np.minimum(self.right / self.number, 1.0)
             divergence = rel_entr(share, target) + rel_entr(1 - share, 1 - target)
@@ -139,16 +139,16 @@ class Evidence(NamedTuple):
 
         As lower bounds they fail with at most this probability.
         """
-        whole = np.asarray(self.right).astype(np.int64)
-        found = clopper_pearson(self.number, whole, doubt)
+        count = np.asarray(self.right).astype(np.int64)
+        lower = clopper_pearson(self.number, count, doubt)
         if not self.exact.all():
-            low, high = np.zeros(len(found)), self.right / np.maximum(self.number, 1)
+            low, high = np.zeros(len(lower)), self.right / np.maximum(self.number, 1)
             for _ in range(_HALVINGS):
                 middle = (low + high) / 2
                 below = self.p_values(middle) <= doubt
                 low, high = np.where(below, middle, low), np.where(below, high, middle)
-            found = np.where(self.exact, found, low)
-        return np.where(self.number > 0, found, np.nan)
+            lower = np.where(self.exact, lower, low)
+        return np.where(self.number > 0, lower, np.nan)
 
 
 def hard_labels(labels: Column, f: NDArray[Any]) -> NDArray[np.bool_]:
@@ -161,9 +161,9 @@ def hard_labels(labels: Column, f: NDArray[Any]) -> NDArray[np.bool_]:
             raise ValueError("labels: expected a label of each row, got NaN or infinite ones")
         odd = values[~np.isin(values, (-1, 0, 1))]
         if len(odd):
-            what = "counts of several trials" if (odd == np.rint(odd)).all() else "shares"
+            noun = "counts of several trials" if (odd == np.rint(odd)).all() else "shares"
             raise ValueError(
                 f"labels: expected {validation.LABEL_CODINGS}, got {odd[0]}: an exact test needs "
-                f"a label of each row, not {what}"
+                f"a label of each row, not {noun}"
             )
     return validation.labels(values) > 0

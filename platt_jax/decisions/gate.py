@@ -136,37 +136,37 @@ def gate(
         if labels is not None:
             raise ValueError("labels: expected None for a calibrator of classes")
         *pairs, weights = _pairs(calibrator, scores, segments, weights)
-        given: dict[str, Any] = dict(precision=precision, level=level, side=side, weights=weights)
-        return tables.by_class(gate(calibrator.by_class, *pairs, **given))
+        request: dict[str, Any] = dict(precision=precision, level=level, side=side, weights=weights)
+        return tables.by_class(gate(calibrator.by_class, *pairs, **request))
     validation.require_fraction(precision, "precision")
     validation.require_fraction(level, "level")
     validation.require_one_of(side, (POSITIVE, NEGATIVE, BOTH), "side")
     require_curves(calibrator)
-    there = are_there(calibrator, scores)
+    on_device = are_there(calibrator, scores)
     if labels is not None:
-        _require_plain(weights, not (there or isinstance(scores, SegmentRows)))
+        _require_plain(weights, not (on_device or isinstance(scores, SegmentRows)))
     sides = [POSITIVE, NEGATIVE] if side == BOTH else [side]
-    asked = precision, NormalDist().inv_cdf(level), side == BOTH
-    if there:
-        known_there = _KnownThere(calibrator, scores, segments, weights)
-        keys, status = known_there.keys, known_there.status
-        firsts = [known_there.first_accepted(x == POSITIVE, *asked) for x in sides]
+    rule = precision, NormalDist().inv_cdf(level), side == BOTH
+    if on_device:
+        device_rows = _KnownThere(calibrator, scores, segments, weights)
+        keys, status = device_rows.keys, device_rows.status
+        firsts = [device_rows.first_accepted(x == POSITIVE, *rule) for x in sides]
     else:
         y = None if labels is None else hard_labels(labels, validation.numbers(scores, "scores"))
 
         def work(known: KnownRows) -> tuple[Any, ...]:
             if y is None:
-                return known.status, *(_first_accepted(known, x == POSITIVE, *asked) for x in sides)
+                return known.status, *(_first_accepted(known, x == POSITIVE, *rule) for x in sides)
             exact = precision, level, y, side == BOTH
-            made = [first_certified(known, x == POSITIVE, *exact) for x in sides]
-            return made[0][0], *(first for _, first in made)
+            gates = [first_certified(known, x == POSITIVE, *exact) for x in sides]
+            return gates[0][0], *(first for _, first in gates)
 
         keys, pieces = known_rows(calibrator, scores, segments, weights, work)
         status, *firsts = jax.tree.map(lambda *x: np.concatenate(x), *pieces)
-    found = [_side(x, status, first) for x, first in zip(sides, firsts, strict=True)]
+    parts = [_side(x, status, first) for x, first in zip(sides, firsts, strict=True)]
     order = np.argsort(np.tile(np.arange(len(keys)), len(sides)), kind="stable")
     columns: dict[str, Any] = {
-        name: np.concatenate([x[name] for x in found])[order] for name in found[0]
+        name: np.concatenate([x[name] for x in parts])[order] for name in parts[0]
     }
     columns["target"] = np.full(len(order), float(precision))
     columns["basis"] = np.full(len(order), "model" if labels is None else "exact")
@@ -196,18 +196,16 @@ def _pairs(
         return rows.scores, rows.segments, rows.weights
     if segments is not None:
         raise ValueError("segments: expected none for a calibrator of classes")
-    there = accelerators.holds(scores)
-    table = accelerators.taken(scores) if there else validation.numbers(scores, "scores")
+    on_device = accelerators.holds(scores)
+    f = accelerators.taken(scores) if on_device else validation.numbers(scores, "scores")
     number = len(calibrator.classes)
-    if table.ndim != 2 or table.shape[1] != number:
-        raise ValueError(
-            f"scores: expected shape (N, {number}), a column per class, got {table.shape}"
-        )
+    if f.ndim != 2 or f.shape[1] != number:
+        raise ValueError(f"scores: expected shape (N, {number}), a column per class, got {f.shape}")
     if weights is not None:
-        w = validation.broadcast(validation.numbers(weights, "weights"), (len(table),), "weights")
+        w = validation.broadcast(validation.numbers(weights, "weights"), (len(f),), "weights")
         weights = np.tile(w, number)
-    pairs = run_programs(lambda: table.T.reshape(-1), x64=True) if there else table.T.reshape(-1)
-    return pairs, np.repeat(calibrator.classes, len(table)), weights
+    pairs = run_programs(lambda: f.T.reshape(-1), x64=True) if on_device else f.T.reshape(-1)
+    return pairs, np.repeat(calibrator.classes, len(f)), weights
 
 
 def _first_accepted(
@@ -217,21 +215,21 @@ def _first_accepted(
     if not positive:  # class 1 is class 0 of the opposite scores
         known = known.reversed()
     groups, scores, proba = known.groups, known.scores, known.proba
-    found = tails(known, quantile)
-    allowed = found.lower >= target
+    accepted = tails(known, quantile)
+    allowed = accepted.lower >= target
     if halves:
         allowed &= proba >= 0.5 if positive else proba > 0.5
     # Rows of one score are accepted together.
     first_of_score = np.append(True, scores[1:] != scores[:-1])[: groups.rows]
     first_of_score[groups.starts] = True
-    place = np.where(allowed & first_of_score, groups.place, groups.by_row(groups.sizes))
-    first = groups.minima(place)
+    position = np.where(allowed & first_of_score, groups.place, groups.by_row(groups.sizes))
+    first = groups.minima(position)
     reached = first < groups.sizes
     row = (groups.starts + np.where(reached, first, 0)).astype(np.int64)
     score = scores[row] if positive else -scores[row]
-    share = found.weight[row] / found.weight[groups.starts]
-    each = found.precision[row], found.error[row], found.lower[row]
-    return FirstAccepted(groups.sizes, reached, score, share, *each)
+    share = accepted.weight[row] / accepted.weight[groups.starts]
+    estimates = accepted.precision[row], accepted.error[row], accepted.lower[row]
+    return FirstAccepted(groups.sizes, reached, score, share, *estimates)
 
 
 def _side(side: str, status: NDArray[Any], first: FirstAccepted) -> dict[str, NDArray[Any]]:
@@ -271,15 +269,15 @@ class _KnownThere:
             self._rows = with_predictions(rows, calibrator)
             number, bad, odd = self._rows.map(_facts).T
         require_finite(not odd.any())
-        known = posteriors(calibrator, keys, places(rows, calibrator))
-        A, B = np.array(known.curves.mean.T, np.float64)
-        covariance = [known.curves.covariance[:, i, j].astype(np.float64) for i, j in UPPER]
+        posterior = posteriors(calibrator, keys, places(rows, calibrator))
+        A, B = np.array(posterior.curves.mean.T, np.float64)
+        covariance = [posterior.curves.covariance[:, i, j].astype(np.float64) for i, j in UPPER]
         self._numbers, self._device = (A, B, *covariance), rows.device
         ascending = np.argsort(rows.largest_first)
         self._order = ascending[number[ascending] > 0]
         self._number = number[self._order].astype(np.int64)
         self.keys = keys[self._order]
-        status = status_of(bad == 0, known.usable, np.where(A > 0, "REVERSED", "OK"))
+        status = status_of(bad == 0, posterior.usable, np.where(A > 0, "REVERSED", "OK"))
         self.status: NDArray[Any] = status[self._order]
 
     def first_accepted(
@@ -290,20 +288,20 @@ class _KnownThere:
         With `halves` no row is taken as a class whose probability is below one half.
         """
         least = 0.0 if not halves else 0.5 if positive else np.nextafter(0.5, 1)
-        asked = 1.0 if positive else -1.0, target, quantile, least
-        each = (np.full(len(self._numbers[0]), x) for x in asked)
+        arguments = 1.0 if positive else -1.0, target, quantile, least
+        columns = (np.full(len(self._numbers[0]), x) for x in arguments)
         with jax.default_device(self._device):
-            found = self._rows.map(_first_accepted_there, *self._numbers, *each)[self._order].T
-        reached, *others = found
-        return FirstAccepted(self._number, reached > 0, *others)
+            results = self._rows.map(_first_accepted_there, *self._numbers, *columns)[self._order].T
+        reached, *numbers = results
+        return FirstAccepted(self._number, reached > 0, *numbers)
 
 
 def _facts(rows: Columns, inside: jax.Array) -> jax.Array:
     """(k, 3) numbers of rows, of those that are not finite, and of weights that are not."""
     counted, weights = _counted(rows, inside)
     bad = counted & ~jnp.isfinite(rows.scores + rows.offset)
-    each = counted, bad, counted & ~jnp.isfinite(weights)
-    return jnp.stack([jnp.sum(x, -1, dtype=np.float64) for x in each], -1)
+    columns = counted, bad, counted & ~jnp.isfinite(weights)
+    return jnp.stack([jnp.sum(x, -1, dtype=np.float64) for x in columns], -1)
 
 
 def _first_accepted_there(
@@ -330,9 +328,9 @@ def _first_accepted_there(
     center, unit = least_variance(c_AA, c_AB, jnp)
     by_score = jnp.where(counted, sign * f, jnp.inf), w, rows.offset
     score, w, proba = lax.sort(by_score, num_keys=1)
-    place = jnp.arange(score.shape[1])[None]
-    there = place < number
-    f, w = jnp.where(there, sign * score, 0), jnp.where(there, w, 0)
+    position = jnp.arange(score.shape[1])[None]
+    is_row = position < number
+    f, w = jnp.where(is_row, sign * score, 0), jnp.where(is_row, w, 0)
     proba, mode = (jnp.where(sign > 0, x, 1 - x) for x in (proba, expit(-(A * f + B))))
 
     def variance(means: jax.Array) -> jax.Array:
@@ -341,15 +339,15 @@ def _first_accepted_there(
     terms = tail_terms(proba, mode, ((f - center) / unit)[None], jnp)
     weight = lax.cumsum(w, 1, reverse=True)
     means = lax.cumsum(terms * w[None], 2, reverse=True) / weight[None]
-    found = tails_of_means(weight, means, variance, quantile, jnp)
+    accepted = tails_of_means(weight, means, variance, quantile, jnp)
     # Rows of one score are accepted together.
     first_of_score = jnp.pad(f[:, 1:] != f[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    allowed = there & first_of_score & (found.lower >= target) & (proba >= least)
-    first = jnp.min(jnp.where(allowed, place, place.size), -1, keepdims=True)
+    allowed = is_row & first_of_score & (accepted.lower >= target) & (proba >= least)
+    first = jnp.min(jnp.where(allowed, position, position.size), -1, keepdims=True)
     reached = first < number
     row = jnp.where(reached, first, 0)
-    each = f, weight / weight[:, :1], found.precision, found.error, found.lower
-    picked = [jnp.take_along_axis(x, row, 1) for x in each]
+    columns = f, weight / weight[:, :1], accepted.precision, accepted.error, accepted.lower
+    picked = [jnp.take_along_axis(x, row, 1) for x in columns]
     return jnp.concatenate([reached.astype(np.float64), *picked], -1)
 
 

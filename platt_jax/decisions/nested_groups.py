@@ -53,31 +53,31 @@ def groups_of(
 
     Columns of groups have other names than those that are taken.
     """
-    own = "class" if names == ["class"] else "segment"
+    finest = "class" if names == ["class"] else "segment"
     line = np.arange(len(gate))
     columns = {name: gate[name] for name in names}
     if levels is None:
-        return NestedGroups([own], line[:, None], line, np.zeros_like(line), columns)
+        return NestedGroups([finest], line[:, None], line, np.zeros_like(line), columns)
     number: Integers = np.zeros_like(line)
     for column in gate["side"], gate["target"]:
         number = _within(number, np.unique(column, return_inverse=True)[1])
-    of, known_from = [number], {}
-    given = _columns(gate, names, names[:-1] if levels is True else levels, own, taken)
-    for place, (name, column) in enumerate(given.items()):
+    level_groups, known_from = [number], {}
+    by_level = _columns(gate, names, names[:-1] if levels is True else levels, finest, taken)
+    for position, (name, column) in enumerate(by_level.items()):
         codes, values = distinct(ids.read_rows(column, len(gate), f"levels[{name!r}]"))
         number = _within(number, codes)
-        of.append(number)
-        known_from[name], columns[name] = 1 + place, values[codes]
-    of.append(line)
-    first = np.cumsum([0, *(len(np.unique(x)) for x in of[:-1])])
-    numbers = np.stack(of, 1) + first
-    line, level = np.divmod(np.unique(numbers, return_index=True)[1], len(of))
+        level_groups.append(number)
+        known_from[name], columns[name] = 1 + position, values[codes]
+    level_groups.append(line)
+    first = np.cumsum([0, *(len(np.unique(x)) for x in level_groups[:-1])])
+    numbers = np.stack(level_groups, 1) + first
+    line, level = np.divmod(np.unique(numbers, return_index=True)[1], len(level_groups))
     shown = {}
-    for name in [*given, *(x for x in names if x not in given)]:
-        known = level >= known_from.get(name, len(of) - 1)
+    for name in [*by_level, *(x for x in names if x not in by_level)]:
+        has_value = level >= known_from.get(name, len(level_groups) - 1)
         shown[name] = np.full(len(line), None)
-        shown[name][known] = columns[name][line[known]]
-    return NestedGroups([EVERYTHING, *given, own], numbers, line, level, shown)
+        shown[name][has_value] = columns[name][line[has_value]]
+    return NestedGroups([EVERYTHING, *by_level, finest], numbers, line, level, shown)
 
 
 def _columns(
@@ -125,13 +125,13 @@ def covering_q_values(p_value: Floats, of: Integers) -> Floats:
 
 def number_covering(certified: NDArray[np.bool_], of: Integers) -> int:
     """How many groups cover a segment."""
-    found = certified[of]
-    finest = of.shape[1] - 1 - np.argmax(found[:, ::-1], 1)
-    return len(np.unique(of[np.arange(len(of)), finest][np.any(found, 1)]))
+    is_certified = certified[of]
+    position = of.shape[1] - 1 - np.argmax(is_certified[:, ::-1], 1)
+    return len(np.unique(of[np.arange(len(of)), position][np.any(is_certified, 1)]))
 
 
 def nearest(certified: NDArray[np.bool_], groups: NestedGroups) -> Integers:
     """(groups,) the place of the finest level at which each is certified, -1 if at none."""
     path, places = groups.of[groups.line], np.arange(len(groups.levels))
-    known = certified[path] & (places <= groups.level[:, None])
-    return np.where(known, places, -1).max(axis=1, initial=-1)
+    is_certified = certified[path] & (places <= groups.level[:, None])
+    return np.where(is_certified, places, -1).max(axis=1, initial=-1)

@@ -87,8 +87,8 @@ def accepted_in_turn(rows: KnownLabels, some: Bools, level: float) -> RiskCovera
     proba = np.concatenate(
         [np.maximum.accumulate(x) for x in np.split(known.proba, groups.starts[1:])]
     )
-    here = np.flatnonzero(groups.by_row(some))[::-1]
-    order = here[np.argsort(-proba[here], kind="stable")]
+    indices = np.flatnonzero(groups.by_row(some))[::-1]
+    order = indices[np.argsort(-proba[indices], kind="stable")]
     weight = known.weights[order]
     total = np.cumsum(weight)
     expected, m, right = (
