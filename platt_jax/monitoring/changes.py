@@ -44,7 +44,7 @@ def evidence_table(state: EvidenceState) -> Table:
     expected = state.expected * UNIT
     with np.errstate(divide="ignore", invalid="ignore"):  # expected may be rounded to 0
         ratio = state.positives / expected
-    found = changes(state)
+    detected = changes(state)
     columns: dict[str, Any] = {
         "nights": state.nights,
         "rows": state.rows,
@@ -52,10 +52,10 @@ def evidence_table(state: EvidenceState) -> Table:
         "expected": expected,
         "ratio": ratio,
         "q_value": e_q_values(log_e),
-        "change": found.kind,
-        "since": found.since,
-        "intercept": found.intercept,
-        "se_intercept": found.se_intercept,
+        "change": detected.kind,
+        "since": detected.since,
+        "intercept": detected.intercept,
+        "se_intercept": detected.se_intercept,
         "log_e_value": log_e,
         "highest": highest,
         "q_value_ever": e_q_values(lifted(highest)),
@@ -69,18 +69,18 @@ def changes(state: EvidenceState) -> Changes:
     """The changes of K segments, from what is known of them before tonight."""
     best = state.log_sums.argmax(1)
     # The starts' weights add up to less than 1, so ratios of 1 have a weighted sum below 1.
-    found = state.log_sums[np.arange(len(best)), best] > 0
-    some = np.flatnonzero(found)
+    has_evidence = state.log_sums[np.arange(len(best)), best] > 0
+    indices = np.flatnonzero(has_evidence)
     since, shift = np.zeros(len(best), np.int64), np.full((2, len(best)), np.nan)
-    since[some] = state.since[some, best[some]]
-    for part in np.array_split(some, 1 + len(some) // _SEGMENTS_AT_ONCE):
+    since[indices] = state.since[indices, best[indices]]
+    for part in np.array_split(indices, 1 + len(indices) // _SEGMENTS_AT_ONCE):
         shift[:, part] = _shift(state.of(part))
     side = np.where(best < len(SHIFTS), 1, -1)
     with np.errstate(invalid="ignore"):
         beyond_0 = side * shift[0] > _Z * shift[1]
     contradicts = (best < 2 * len(SHIFTS)) & (state.log_e() >= _CERTAIN) & ~beyond_0
     shift[:, contradicts] = np.nan
-    return Changes(np.where(found, _KINDS[best], ""), since, *shift)
+    return Changes(np.where(has_evidence, _KINDS[best], ""), since, *shift)
 
 
 def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
@@ -94,12 +94,12 @@ def _shift(state: EvidenceState) -> tuple[Floats, Floats]:
     """
     sizes = len(SHIFTS)
     sides = state.log_sums[:, : 2 * sizes].reshape(-1, 2, sizes)
-    side, each = sides.max(2).argmax(1), np.arange(len(sides))
-    value, since = sides[each, side], state.since[:, : 2 * sizes].reshape(sides.shape)[each, side]
+    side, index = sides.max(2).argmax(1), np.arange(len(sides))
+    value, since = sides[index, side], state.since[:, : 2 * sizes].reshape(sides.shape)[index, side]
     best = value.argmax(1)
     # Alternatives with one start have the same rows. Three at least are needed.
     beside = np.abs(np.arange(sizes) - np.clip(best, 1, sizes - 2)[:, None]) <= 1
-    start = since[each, best]
+    start = since[index, best]
     weight = (beside | (since == start[:, None])).astype(float)
     at_0 = np.log(start_weights(int(start.max(initial=0)))[0][start])
     value, weight = (
@@ -146,5 +146,5 @@ def _counts(weight: Floats, value: Floats, cost: Floats, rows: Floats) -> tuple[
     number = np.clip((sc * sv - ss * cv) / np.maximum(ss * cc - sc**2, UNIT**2), 1, rows)
     favoured = np.clip((sv + number * sc) / ss, 0, number)
     number = np.clip((favoured * sc - cv) / cc, np.maximum(favoured, 1), rows)
-    left = value - favoured[..., None] * size + number[..., None] * cost
-    return number, favoured, products(left, left)
+    residual = value - favoured[..., None] * size + number[..., None] * cost
+    return number, favoured, products(residual, residual)

@@ -109,11 +109,11 @@ def night_sums(rows: JudgedRows, shared: Shocks | None = None) -> tuple[int, Nig
         return 0, Night.without_rows(0, terms)
     first = int(rows.owner[0])
     starts = np.flatnonzero(np.diff(rows.owner, prepend=-1))
-    here = rows.owner[starts] - first
-    sums = np.zeros((here[-1] + 1, terms + len(Night._fields) - 1), np.int64)
+    positions = rows.owner[starts] - first
+    sums = np.zeros((positions[-1] + 1, terms + len(Night._fields) - 1), np.int64)
     for column, row_terms in enumerate(rounded_terms(rows, shared)):
         # Floats are exact up to 2^53.
-        sums[here, column] = np.add.reduceat(row_terms, starts)
+        sums[positions, column] = np.add.reduceat(row_terms, starts)
     return first, night_of_sums(sums, shared)
 
 
@@ -135,11 +135,11 @@ def log_ratios(night: Night, shared: Shocks | None) -> Floats:
     values = night.log_ratios * np.float64(UNIT)
     if shared is None:
         return values
-    found, sizes = np.zeros((len(night.rows), ALTERNATIVES)), len(SHIFTS)
+    result, sizes = np.zeros((len(night.rows), ALTERNATIVES)), len(SHIFTS)
     for side, at_nodes in enumerate(np.split(values, 2, axis=1)):
         ratios = shared.log_ratios(at_nodes, night.rows)
-        found[:, side * sizes :][:, :sizes] = np.floor(ratios / UNIT) * UNIT
-    return found
+        result[:, side * sizes :][:, :sizes] = np.floor(ratios / UNIT) * UNIT
+    return result
 
 
 def _sizes(shared: Shocks | None) -> Floats:

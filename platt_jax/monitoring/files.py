@@ -64,28 +64,28 @@ def _arrays(state: EvidenceState) -> dict[str, Any]:
 def load(path: str | os.PathLike[str]) -> tuple[Settings, History, int, EvidenceState]:
     """Reads a monitor; see `Monitor.load`."""
     source = str(to_path(path))
-    with read_archive(path, _FORMAT, source, _REFUSAL, _HEADER_BYTES) as (header, _, read):
+    with read_archive(path, _FORMAT, source, _REFUSAL, _HEADER_BYTES) as (header, _, read_array):
         if header["version"] > _VERSION:
             raise NewerVersionError(
                 f"a monitor of version {header['version']}; this platt_jax knows up to {_VERSION}"
             )
-        keys = arrays_to_ids("keys", header["keys"], read)
-        night, known = header["night"], int(header["known"])
+        keys = arrays_to_ids("keys", header["keys"], read_array)
+        night, number_known = header["night"], int(header["known"])
         settings = Settings(header["against"], float(header["margin"]), float(header["night_sd"]))
-        names = tuple(str(x) for x in read("named_nights"))
+        names = tuple(str(x) for x in read_array("named_nights"))
         history = History(night, names, str(header["judged_by"]), str(header.get("last", "")))
         if settings.against not in ("fit", "predictions") or not 0 <= settings.margin < np.inf:
             raise ValueError("header")
-        if not (0 <= settings.night_sd <= LARGEST and 0 <= known <= len(keys)):
+        if not (0 <= settings.night_sd <= LARGEST and 0 <= number_known <= len(keys)):
             raise ValueError("header")
         terms = terms_of(shocks_of(settings.night_sd))
         night_names = [f"tonight_{name}" for name in Night._fields]
-        arrays = {x: _checked(x, read(x), len(keys), terms) for x in (*COLUMNS, *night_names)}
+        arrays = {x: _checked(x, read_array(x), len(keys), terms) for x in (*COLUMNS, *night_names)}
         tonight = Night(*(arrays.pop(name) for name in night_names))
         most_nights = arrays["nights"].max(initial=0)
         if not isinstance(night, int) or not most_nights <= night < np.iinfo(np.int32).max:
             raise ValueError("nights")
-        return settings, history, known, EvidenceState(keys, **arrays, tonight=tonight)
+        return settings, history, number_known, EvidenceState(keys, **arrays, tonight=tonight)
 
 
 def _checked(name: str, values: Any, segments: int, terms: int) -> Any:

@@ -38,9 +38,9 @@ class History(NamedTuple):
     def require_parts(self, other: "History") -> None:
         """Refuses anything but the nights of another part of the last night's rows."""
         for name in ("night", "names"):
-            mine, its = getattr(self, name), getattr(other, name)
-            if mine != its:
-                raise ValueError(f"other: expected a monitor with {name} {mine!r}, got {its!r}")
+            value, second = getattr(self, name), getattr(other, name)
+            if value != second:
+                raise ValueError(f"other: expected a monitor with {name} {value!r}, got {second!r}")
         if self.judged_by and other.judged_by and self.judged_by != other.judged_by:
             raise ValueError(
                 "other: expected a monitor whose last night the same calibrator judged, got one of "
@@ -50,8 +50,8 @@ class History(NamedTuple):
 
 def known(calibrator: SegmentCalibrator, keys: Any) -> int:
     """The number of these segments that a calibrator was fitted on."""
-    place = get_indexer(calibrator.keys, split_columns(keys), "calibrator")
-    return int(np.count_nonzero(place >= 0))
+    indices = get_indexer(calibrator.keys, split_columns(keys), "calibrator")
+    return int(np.count_nonzero(indices >= 0))
 
 
 def require_successor(calibrator: Any, keys: Any, before: int) -> None:
@@ -60,8 +60,8 @@ def require_successor(calibrator: Any, keys: Any, before: int) -> None:
     `keys` are the segments that had rows, and `before` how many the calibrator before it knew.
     """
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
-    if 2 * (now := known(calibrator, keys)) < before:
+    if 2 * (number := known(calibrator, keys)) < before:
         raise ValueError(
-            f"calibrator: expected one of the monitor's segments, got one that knows {now:,} of "
+            f"calibrator: expected one of the monitor's segments, got one that knows {number:,} of "
             f"them, where the one before it knew {before:,}; Monitor.start begins a new monitor"
         )

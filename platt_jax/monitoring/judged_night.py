@@ -66,17 +66,17 @@ def judged_night(
     if none:
         return watched.keys[:0], Night.without_rows(0, terms_of(settings.shocks))
     if isinstance(calibrator, OneVsRestCalibrator):
-        given = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
-        if given.device is not None and reported is None:
-            scores, labels, segments, offset = given, None, None, None
+        class_rows = rows_of_classes(calibrator, scores, labels, segments, offset=offset)
+        if class_rows.device is not None and reported is None:
+            scores, labels, segments, offset = class_rows, None, None, None
         else:
-            pairs = row_arrays(given, "weights")
+            pairs = row_arrays(class_rows, "weights")
             (scores, labels, segments), offset = pairs[:3], pairs.offset
-            reported = given.repeat_rows(reported)
+            reported = class_rows.repeat_rows(reported)
     on_host = fetched(watched)
-    there = _rows_there(on_host, scores, labels, segments, offset, reported)
-    if there is not None:
-        return _judge_night_there(on_host, there, settings, non_finite, caller)
+    device_rows = _rows_there(on_host, scores, labels, segments, offset, reported)
+    if device_rows is not None:
+        return _judge_night_there(on_host, device_rows, settings, non_finite, caller)
     parts = read_night(scores, labels, segments, offset, reported)
     judged = [judge_night(watched, part, settings, non_finite, caller) for part in parts]
     keys, sums = zip(*judged, strict=True)
@@ -88,8 +88,8 @@ def by_segment(calibrator: Any) -> SegmentCalibrator:
     if isinstance(calibrator, OneVsRestCalibrator):
         return calibrator.by_class
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
-    made: SegmentCalibrator = calibrator
-    return made
+    result: SegmentCalibrator = calibrator
+    return result
 
 
 def _rows_there(
@@ -112,8 +112,8 @@ def _rows_there(
     rows: Any = segment_rows(scores, labels, segments, share, offset=offset)
     if reported is None:
         rows.require_without("weights")
-    found: SegmentRows = rows
-    return found
+    result: SegmentRows = rows
+    return result
 
 
 def _judge_night_there(
@@ -126,23 +126,23 @@ def _judge_night_there(
     """`judge_night` for rows on a device."""
     order = rows.largest_first
     averaged = calibrator.predictive() is not None
-    known = before_night(calibrator, rows.keys, settings.against)
-    covariance = np.zeros((3, len(rows.keys))) if known.covariance is None else known.covariance
+    curves = before_night(calibrator, rows.keys, settings.against)
+    covariance = np.zeros((3, len(rows.keys))) if curves.covariance is None else curves.covariance
     numbers = (
-        *curves_at(calibrator, known.place),
+        *curves_at(calibrator, curves.place),
         *covariance,
-        known.pivot,
-        known.usable.astype(float),
+        curves.pivot,
+        curves.usable.astype(float),
         np.full(len(rows.keys), settings.margin),
     )
     terms = _night_terms(settings.night_sd, averaged)
     with jax.default_device(rows.device):
-        given = with_predictions(rows, calibrator) if averaged else rows
-        *sums, left_out = row_sums(given.problems, terms, numbers, caller)
-    tell_left_out(rows.keys[order], left_out[order], known.usable[order], non_finite, caller)
+        predicted = with_predictions(rows, calibrator) if averaged else rows
+        *sums, left_out = row_sums(predicted.problems, terms, numbers, caller)
+    tell_left_out(rows.keys[order], left_out[order], curves.usable[order], non_finite, caller)
     night = night_of_sums(np.stack(sums, 1)[order].astype(np.int64), settings.shocks)
-    some = night.rows > 0
-    return rows.keys[order][some], night.of(some)
+    has_rows = night.rows > 0
+    return rows.keys[order][has_rows], night.of(has_rows)
 
 
 @cache

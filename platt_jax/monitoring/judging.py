@@ -94,8 +94,8 @@ def read_night(
     # The shares take the place of weights, which these rows cannot have.
     rows = segment_rows(scores, labels, segments, share, offset=offset)
     without = ("weights",) if reported is None else ()
-    for some in Groups(rows.sizes).slices(_READ_AT_ONCE if rows.reread else len(rows)):
-        keys, groups, (f, y, w, o) = laid_out(rows, *without, some=some)
+    for block in Groups(rows.sizes).slices(_READ_AT_ONCE if rows.reread else len(rows)):
+        keys, groups, (f, y, w, o) = laid_out(rows, *without, some=block)
         w, o = (x if x is None else x.astype(float) for x in (w, o))
         yield NightRows(keys, groups.owner, f.astype(float), y > 0, w, o)
 
@@ -123,18 +123,18 @@ def judge_night(
     caller: Caller,
 ) -> tuple[NDArray[Any], Night]:
     """The segments (S,) with rows that can be judged, and their sums."""
-    known = _UnlabelledRows.of(calibrator, rows, settings)
+    unlabelled = _UnlabelledRows.of(calibrator, rows, settings)
     shared = settings.shocks
 
     def part_sums(part: slice) -> tuple[Bools, tuple[int, Night]]:
-        part_rows, log_odds = rows.where(part), known.log_odds(rows, part)
+        part_rows, log_odds = rows.where(part), unlabelled.log_odds(rows, part)
         finite = np.isfinite(part_rows.scores) & np.isfinite(log_odds)
         if part_rows.offset is not None:
             finite &= np.isfinite(part_rows.offset)
-        judged = finite & known.segments.usable[part_rows.owner]
+        judged = finite & unlabelled.segments.usable[part_rows.owner]
         if not judged.all():  # else copying would take a fifth of the time
             part_rows, log_odds = part_rows.where(judged), log_odds[judged]
-        return finite, night_sums(known.judged(part_rows, log_odds), shared)
+        return finite, night_sums(unlabelled.judged(part_rows, log_odds), shared)
 
     number = len(rows.owner)
     parts = (slice(x, x + ROWS_AT_ONCE) for x in range(0, number, ROWS_AT_ONCE))
@@ -143,9 +143,9 @@ def judge_night(
         total.add(first, sums)
         finite.append(finite_part)
     left_out = np.bincount(rows.owner[~np.concatenate(finite)], minlength=len(rows.keys))
-    tell_left_out(rows.keys, left_out, known.segments.usable, non_finite, caller)
-    some = total.rows > 0
-    return rows.keys[some], total.of(some)
+    tell_left_out(rows.keys, left_out, unlabelled.segments.usable, non_finite, caller)
+    has_rows = total.rows > 0
+    return rows.keys[has_rows], total.of(has_rows)
 
 
 class BeforeNight(NamedTuple):
@@ -161,18 +161,18 @@ def before_night(
     calibrator: SegmentCalibrator, keys: NDArray[Any], against: Against
 ) -> BeforeNight:
     """What a calibrator knows of these segments."""
-    place = get_indexer(calibrator.keys, split_columns(keys), "segments")
+    indices = get_indexer(calibrator.keys, split_columns(keys), "segments")
     fitted, *_ = inspected(calibrator, any_curve=True)
     n_pos, n_neg = (
-        np.append(x, x.sum())[place]
+        np.append(x, x.sum())[indices]
         for x in (np.asarray(x, float) for x in (fitted.n_pos, fitted.n_neg))
     )
-    pivot = np.log(n_pos + 1) - np.log(n_neg + 1) - shift_of(calibrator, keys, place)
+    pivot = np.log(n_pos + 1) - np.log(n_neg + 1) - shift_of(calibrator, keys, indices)
     if against == "predictions":
-        return BeforeNight(place, np.ones(len(keys), bool), pivot, None)
-    known = posteriors(calibrator, keys, place)
-    covariance = np.stack([known.curves.covariance[:, i, j] for i, j in UPPER])
-    return BeforeNight(place, known.usable, pivot, covariance)
+        return BeforeNight(indices, np.ones(len(keys), bool), pivot, None)
+    posterior = posteriors(calibrator, keys, indices)
+    covariance = np.stack([posterior.curves.covariance[:, i, j] for i, j in UPPER])
+    return BeforeNight(indices, posterior.usable, pivot, covariance)
 
 
 def curves_at(calibrator: SegmentCalibrator, place: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -232,7 +232,7 @@ def tell_left_out(
     """Warns of rows that are not finite, given their numbers (S,), the largest segments first."""
     if left_out.any():
         unusable = np.flatnonzero(left_out)
-        what = (
+        text = (
             f"{tables.counted(left_out.sum(), 'row')} of "
             f"{tables.counted(len(unusable), 'segment')}, the largest "
             f"{tables.name(keys, unusable[0])}"
@@ -240,9 +240,9 @@ def tell_left_out(
         if non_finite == "raise":
             raise ValueError(
                 f"scores, labels, offset: expected finite values and predictions, found others in "
-                f"{what}"
+                f"{text}"
             )
-        caller.warn(f"{what}, not judged: no finite score, label or prediction")
+        caller.warn(f"{text}, not judged: no finite score, label or prediction")
     tell_unusable(keys, usable, caller)
 
 

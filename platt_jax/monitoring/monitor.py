@@ -241,8 +241,8 @@ class Monitor:
         if self.against == "fit":
             tell_wide_margins(keys, sums, Caller())
         history = self.history.next(night, self._segments)
-        state, place = self._before_next.including(keys)
-        state = replace(state, tonight=sums.placed(place, len(state.keys)))
+        state, indices = self._before_next.including(keys)
+        state = replace(state, tonight=sums.placed(indices, len(state.keys)))
         return replace(self, history=history, state=state)
 
     def with_calibrator(self, calibrator: SegmentCalibrator | OneVsRestCalibrator) -> Self:
@@ -257,8 +257,8 @@ class Monitor:
             ValueError: the calibrator is something else, or knows fewer than half of the monitor's
                 segments that the calibrator before it knew.
         """
-        before = known(self._segments, self.state.keys)
-        require_successor(by_segment(calibrator), self.state.keys, before)
+        number_known = known(self._segments, self.state.keys)
+        require_successor(by_segment(calibrator), self.state.keys, number_known)
         return replace(self, calibrator=calibrator)
 
     def restart(self, segments: Column) -> Self:
@@ -271,16 +271,16 @@ class Monitor:
             ValueError: ids have another type than the calibrator's, or are neither the monitor's
                 nor the calibrator's.
         """
-        read = ids.read(segments)
-        place = get_indexer(self.state.keys, read, "segments")
-        unknown = (place < 0) & (get_indexer(self._segments.keys, read, "segments") < 0)
+        segment_ids = ids.read(segments)
+        indices = get_indexer(self.state.keys, segment_ids, "segments")
+        unknown = (indices < 0) & (get_indexer(self._segments.keys, segment_ids, "segments") < 0)
         if unknown.any():
             raise ValueError(
                 "segments: expected segments of the monitor, or of its calibrator, got "
                 f"{np.count_nonzero(unknown):,} others, the first at {unknown.argmax()}"
             )
         keep = np.ones(len(self.state.keys), bool)
-        keep[place[place >= 0]] = False
+        keep[indices[indices >= 0]] = False
         return replace(self, state=self.state.of(keep))
 
     def merge(self, other: "Monitor") -> Self:
@@ -303,9 +303,9 @@ class Monitor:
         if other is self:
             raise ValueError("other: expected a monitor of other rows, got the same monitor")
         for name in ("against", "margin", "night_sd"):
-            mine, its = getattr(self, name), getattr(other, name)
-            if mine != its:
-                raise ValueError(f"other: expected a monitor with {name} {mine!r}, got {its!r}")
+            value, second = getattr(self, name), getattr(other, name)
+            if value != second:
+                raise ValueError(f"other: expected a monitor with {name} {value!r}, got {second!r}")
         self.history.require_parts(other.history)
         return replace(self, state=merged(self.state, other.state))
 
@@ -332,8 +332,8 @@ class Monitor:
         """
         validation.require_fraction(fdr, "fdr")
         table = self.table()
-        some = table["q_value_ever" if ever else "q_value"] <= fdr
-        return Table({name: column[some] for name, column in table.items()})
+        in_alarm = table["q_value_ever" if ever else "q_value"] <= fdr
+        return Table({name: column[in_alarm] for name, column in table.items()})
 
     def table(self) -> Table:
         """All segments that had rows, in the order of their evidence.

@@ -38,8 +38,8 @@ class Shocks(NamedTuple):
 
     def centred(self, log_odds: Floats) -> Floats:
         """The log-odds at a shock of 0, if the mean probability over nights has these."""
-        found: Floats = namespace(log_odds).interp(log_odds, *self.table)
-        return found
+        result: Floats = namespace(log_odds).interp(log_odds, *self.table)
+        return result
 
     def log_ratios(self, values: Floats, rows: Ints) -> Floats:
         """(K, L - 1) log likelihood ratios of the other locations to the first.
@@ -47,22 +47,22 @@ class Shocks(NamedTuple):
         The values (K, N) are log likelihoods at the nodes, up to a constant. A row's information on
         the shock is at most 1/4.
         """
-        found = np.empty((len(values), len(self.locations) - 1))
+        ratios = np.empty((len(values), len(self.locations) - 1))
         # A step is at most a standard deviation of the posterior, and 0.7, because of the pole.
         halvings = np.ceil(np.log2(1 + self.sd**2 * (2 + rows / 4)) / 2).astype(int)
         for number in np.unique(halvings):
             points, log_weights = _rule(int(number))
-            at = (self.locations[:, None] + self.sd * points).ravel()
-            matrix = np.linalg.solve(_vander(self.nodes, self.nodes).T, _vander(self.nodes, at).T)
-            those = np.flatnonzero(halvings == number)
-            for part in np.array_split(those, 1 + matrix.shape[1] * len(those) // _NUMBERS_AT_ONCE):
+            grid = (self.locations[:, None] + self.sd * points).ravel()
+            matrix = np.linalg.solve(_vander(self.nodes, self.nodes).T, _vander(self.nodes, grid).T)
+            group = np.flatnonzero(halvings == number)
+            for part in np.array_split(group, 1 + matrix.shape[1] * len(group) // _NUMBERS_AT_ONCE):
                 # Not @, whose bits depend on the number of segments.
                 value = np.einsum("kn,np->kp", values[part], matrix)
                 value = value.reshape(len(part), len(self.locations), -1) + log_weights
                 most = value.max(2, keepdims=True)
                 mean = np.log(np.exp(value - most).sum(2)) + most[:, :, 0]
-                found[part] = mean[:, 1:] - mean[:, :1]
-        return found
+                ratios[part] = mean[:, 1:] - mean[:, :1]
+        return ratios
 
 
 @lru_cache(maxsize=4)
@@ -101,5 +101,5 @@ def _rule(halvings: int) -> tuple[Floats, Floats]:
 def _vander(nodes: Floats, points: Any) -> Floats:
     """Chebyshev polynomials of the nodes' interval at these points."""
     scaled = 2 * (points - nodes[0]) / (nodes[-1] - nodes[0]) - 1
-    found: Floats = chebvander(scaled, len(nodes) - 1)
-    return found
+    polynomials: Floats = chebvander(scaled, len(nodes) - 1)
+    return polynomials

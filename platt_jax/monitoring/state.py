@@ -65,16 +65,16 @@ class EvidenceState:
 
     def after(self, night: int, shared: Shocks | None) -> "EvidenceState":
         """The state with tonight's rows among the rows before; tonight was this night."""
-        seen = np.flatnonzero(self.tonight.rows)
+        indices = np.flatnonzero(self.tonight.rows)
         log_sums, since, nights = self.log_sums.copy(), self.since.copy(), self.nights.copy()
-        nights[seen] += 1
-        start = np.log(start_weights(int(nights.max(initial=0)))[0][nights[seen]])[:, None]
-        before = log_sums[seen]
-        since[seen] = np.where(start > before, night, since[seen])
-        most = np.maximum(before, start)
-        more = np.log1p(np.exp(np.minimum(before, start) - most))
-        log_sums[seen] = most + more + log_ratios(self.tonight.of(seen), shared)
-        made = replace(
+        nights[indices] += 1
+        start = np.log(start_weights(int(nights.max(initial=0)))[0][nights[indices]])[:, None]
+        earlier = log_sums[indices]
+        since[indices] = np.where(start > earlier, night, since[indices])
+        most = np.maximum(earlier, start)
+        more = np.log1p(np.exp(np.minimum(earlier, start) - most))
+        log_sums[indices] = most + more + log_ratios(self.tonight.of(indices), shared)
+        state = replace(
             self,
             log_sums=log_sums,
             since=since,
@@ -82,24 +82,24 @@ class EvidenceState:
             **{name: getattr(self, name) + getattr(self.tonight, name) for name in _TOTALS},
             tonight=Night.without_rows(len(self.keys), self.terms),
         )
-        return replace(made, highest=np.maximum(self.highest, made.log_e()))
+        return replace(state, highest=np.maximum(self.highest, state.log_e()))
 
     def log_e(self) -> Floats:
         """(K,) logarithms of the e-values before tonight."""
-        _, rest = start_weights(int(self.nights.max(initial=0)))
+        _, remaining = start_weights(int(self.nights.max(initial=0)))
         most = self.log_sums.max(1)
         finite = np.where(np.isfinite(most), most, 0)
         mean = np.exp(self.log_sums - finite[:, None]).mean(1)
         with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log(mean) + finite, np.log(rest[self.nights]))
+            return np.logaddexp(np.log(mean) + finite, np.log(remaining[self.nights]))
 
     def including(self, keys: NDArray[Any]) -> tuple["EvidenceState", Integers]:
         """The state with these segments among its own, and their places in it."""
         new = keys[get_indexer(self.keys, split_columns(keys)) < 0]
         wide = self
         if len(new):
-            every, place = ascending(join([self.keys, new]))
-            wide = self.placed(place[: len(self.keys)], every)
+            all_keys, indices = ascending(join([self.keys, new]))
+            wide = self.placed(indices[: len(self.keys)], all_keys)
         return wide, get_indexer(wide.keys, split_columns(keys))
 
     def placed(self, place: Integers, keys: NDArray[Any]) -> "EvidenceState":
@@ -143,15 +143,15 @@ def merged(first: EvidenceState, second: EvidenceState) -> EvidenceState:
     in_both, in_second = places[shared], places[~shared]
     columns = {}
     for name in COLUMNS:
-        mine, its = getattr(first, name).copy(), getattr(second, name)
-        differs = (mine[in_both] != its[in_both]).any(axis=tuple(range(1, mine.ndim)))
+        values, second_values = getattr(first, name).copy(), getattr(second, name)
+        differs = (values[in_both] != second_values[in_both]).any(axis=tuple(range(1, values.ndim)))
         if differs.any():
             raise ValueError(
                 "other: expected a monitor that was the same before the last night; it has another "
                 f"past of segment {tables.name(first.keys, in_both[differs.argmax()])}"
             )
-        mine[in_second] = its[in_second]
-        columns[name] = mine
+        values[in_second] = second_values[in_second]
+        columns[name] = values
     tonight = Night(*(x + y for x, y in zip(first.tonight, second.tonight, strict=True)))
     return replace(first, **columns, tonight=tonight)
 
@@ -176,5 +176,5 @@ def lifted(highest: Floats) -> Floats:
     L = np.maximum(highest, 0)
     near, safe = L < 1e-3, np.maximum(L, 1e-3)
     # L + log(1 - (1 + L) exp(-L)) - 2 log(L), and its series at 0
-    whole = safe + np.log(-np.expm1(np.log1p(safe) - safe)) - 2 * np.log(safe)
-    return np.where(near, np.log(0.5) + L / 3, whole)
+    exact = safe + np.log(-np.expm1(np.log1p(safe) - safe)) - 2 * np.log(safe)
+    return np.where(near, np.log(0.5) + L / 3, exact)

@@ -51,15 +51,15 @@ def from_table(table: Any, terms: int) -> tuple[NDArray[Any], Night]:
         np.add.at(night.log_ratios[:, i], owner, _integers(table[name], name))
     if ((night.positives < 0) | (night.positives > night.rows)).any():
         raise ValueError("sums: expected positives from 0 to rows, got others")
-    some = np.flatnonzero(night.rows)
-    return segments.named(some), night.of(some)
+    indices = np.flatnonzero(night.rows)
+    return segments.named(indices), night.of(indices)
 
 
 def _names(table: Any) -> list[str]:
     """The columns' names of a pyarrow Table, a frame or a dictionary."""
     for attribute in ("column_names", "columns"):
-        if (found := getattr(table, attribute, None)) is not None:
-            return [str(name) for name in found]
+        if (names := getattr(table, attribute, None)) is not None:
+            return [str(name) for name in names]
     if isinstance(table, dict):
         return list(table)
     raise ValueError(f"sums: expected a table, got a {type(table).__name__}")
@@ -67,10 +67,10 @@ def _names(table: Any) -> list[str]:
 
 def _integers(column: Any, name: str) -> NDArray[np.int64]:
     values = validation.numbers(column, "sums")
-    whole: NDArray[np.int64] = values.astype(np.int64)
+    result: NDArray[np.int64] = values.astype(np.int64)
     inexact = values.dtype.kind not in "iu" and (
-        values.dtype != np.float64 or (np.abs(values) >= _INEXACT).any() or (whole != values).any()
+        values.dtype != np.float64 or (np.abs(values) >= _INEXACT).any() or (result != values).any()
     )
     if inexact:
         raise ValueError(f"sums: expected integers in column {name!r}, got {values.dtype}")
-    return whole
+    return result
