@@ -29,9 +29,9 @@ def log_axis(axis: Axis, limits: tuple[float, float]) -> None:
     """Plain numbers on a logarithmic axis: 1, 3, 10, 30; few round ones if it is short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-    ratio, whole = limits[1] / limits[0], limits[1] - limits[0] >= 3
+    ratio, integer = limits[1] / limits[0], limits[1] - limits[0] >= 3
     subs = (1,) if ratio > 1e4 else (1, 3) if ratio > 20 else (1, 2, 5)
-    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5, integer=whole))
+    axis.set_major_locator(LogLocator(subs=subs) if ratio > 6 else MaxNLocator(5, integer=integer))
     axis.set_minor_locator(no_ticks())
     axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
 
@@ -84,7 +84,7 @@ def framed(
     """
     from matplotlib.collections import PathCollection
 
-    place, window = room_for_legend(ax, x, y, window, labels, marked, lines)
+    corner, window = room_for_legend(ax, x, y, window, labels, marked, lines)
     (left, right), (bottom, top) = window
     ax.set(xlim=(left, right), ylim=(bottom, top))
     yield window
@@ -93,7 +93,7 @@ def framed(
     style.note_undrawn(ax, (x < left) | (x > right) | (y < bottom) | (y > top), left_out)
     if not ax.get_legend_handles_labels()[0]:  # hexagons have a colour bar instead
         return
-    handles: list[Any] = style.legend(ax, loc=place, markerscale=1.5).legend_handles
+    handles: list[Any] = style.legend(ax, loc=corner, markerscale=1.5).legend_handles
     for handle in handles:
         if isinstance(handle, PathCollection):
             handle.set_alpha(1)
@@ -118,26 +118,26 @@ def room_for_legend(
     marked = np.append(np.broadcast_to(marked, np.shape(x)), np.zeros(np.shape(lines[0]), bool))
     x, y = np.append(x, lines[0]), np.append(y, lines[1])
     for room in (0, up / 3, 2 * up / 3, up):
-        made = {}
-        for place in _CORNERS:
-            longer = window[0], _longer(window[1], room, place, ax.get_yscale() == "log")
+        layouts = {}
+        for corner in _CORNERS:
+            longer = window[0], _longer(window[1], room, corner, ax.get_yscale() == "log")
             from_left, from_bottom = places(ax, x, y, longer)
-            beside = from_left if place.endswith("left") else 1 - from_left
-            below = from_bottom if place.startswith("lower") else 1 - from_bottom
+            beside = from_left if corner.endswith("left") else 1 - from_left
+            below = from_bottom if corner.startswith("lower") else 1 - from_bottom
             behind = (beside >= 0) & (beside < across) & (below >= 0) & (below < up)
             hidden = np.count_nonzero(behind) + most * np.count_nonzero(behind & marked)
-            made[place] = hidden, longer
-        place = min(made, key=lambda place: made[place][0])
-        if made[place][0] <= most:
+            layouts[corner] = hidden, longer
+        corner = min(layouts, key=lambda corner: layouts[corner][0])
+        if layouts[corner][0] <= most:
             break
-    return place, made[place][1]
+    return corner, layouts[corner][1]
 
 
 def _longer(ends: tuple[float, float], share: float, place: str, log: bool) -> tuple[float, float]:
     """The ends of an axis of which this share is new, at the top or at the bottom."""
     low, high = np.log(ends) if log else ends
-    more = (high - low) * share / (1 - share)
-    low, high = (low, high + more) if place.startswith("upper") else (low - more, high)
+    added = (high - low) * share / (1 - share)
+    low, high = (low, high + added) if place.startswith("upper") else (low - added, high)
     return (float(np.exp(low)), float(np.exp(high))) if log else (float(low), float(high))
 
 
@@ -163,8 +163,8 @@ def panel_beside(ax: Axes, share: float) -> Axes:
     if spec is None:
         left, bottom, width, height = ax.get_position(original=True).bounds
         ax.set_position((left, bottom, (1 - 1.1 * share) * width, height))
-        place = left + (1 - share) * width, bottom, share * width, height
-        beside = ax.figure.add_axes(place, sharey=ax)
+        bounds = left + (1 - share) * width, bottom, share * width, height
+        beside = ax.figure.add_axes(bounds, sharey=ax)
     else:
         halves: Any = spec.subgridspec(1, 2, width_ratios=(1 - share, share), wspace=0.1)
         first, second = halves

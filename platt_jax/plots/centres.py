@@ -95,30 +95,30 @@ def centre_curves(
         raise ValueError("segments: expected centres that say what a new one may be")
     ax = style.axes_or_new(ax)
     grid = np.linspace(*central(x, share=0.998, pad=0), _CURVE_POINTS)
-    at, average = (
+    grid_proba, average = (
         expit(grid),
         over_centres(population, -np.column_stack([grid, np.ones_like(grid)])),
     )
     blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)
     reach = critical_value(level, simultaneous=False)
-    shown = [at]
+    shown = [grid_proba]
     for deviation, color, alpha, label in (
         (average.new, style.VERMILLION, 0.15, "a new centre"),
         (average.error, blue, 0.35, "the average centre"),
     ):
         shown += [expit(average.value + sign * reach * deviation) for sign in (-1, 1)]
-        ax.fill_between(at, *shown[-2:], color=color, alpha=alpha, linewidth=0, label=label)
+        ax.fill_between(grid_proba, *shown[-2:], color=color, alpha=alpha, linewidth=0, label=label)
     order = np.argsort(pooled.fit.n_pos + pooled.fit.n_neg)[::-1][:_MOST]
-    own = "centres" if len(order) == len(pooled) else f"the {len(order)} largest centres"
+    curves_label = "centres" if len(order) == len(pooled) else f"the {len(order)} largest centres"
     curves = pooled.fit.sigmoid.predict_proba(grid)[order]
     for number, curve in enumerate(curves):
         looks: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6}
-        ax.plot(at, curve, label=own if number == 0 else None, **looks)
-    ax.plot(at, expit(average.value), color=blue, linewidth=1.5)
-    ax.plot(at, at, ":", color=black, linewidth=1, label="right")
+        ax.plot(grid_proba, curve, label=curves_label if number == 0 else None, **looks)
+    ax.plot(grid_proba, expit(average.value), color=blue, linewidth=1.5)
+    ax.plot(grid_proba, grid_proba, ":", color=black, linewidth=1, label="right")
     # The band of a new centre may be much wider than all curves: it is shown where most rows are.
     middle = np.abs(grid - np.median(x)).argmin()
-    shown = [*(end[[middle]] for end in shown[1:3]), at, *shown[3:], *curves]
+    shown = [*(end[[middle]] for end in shown[1:3]), grid_proba, *shown[3:], *curves]
     drawn = np.concatenate(shown)
     ax.set(xlabel="predicted probability", ylabel="P(y = 1)")
     ax.set_ylim(*axes.probability_limits(float(drawn.min()), float(drawn.max())))
@@ -185,10 +185,10 @@ def forest(
     texts = names.distinct([names.text(key) for key in keys], _NAME_WIDTH)
     line = _line(centres.overall, parameter)
     _draw(ax, _Intervals(*(x[drawn] for x in ends)), line, texts, parameter)
-    missing = {"without an estimate": ~usable}
+    left_out = {"without an estimate": ~usable}
     if len(drawn) < np.count_nonzero(usable):
-        missing["with larger errors"] = usable & ~np.isin(np.arange(len(usable)), drawn)
-    style.note_undrawn(ax, np.zeros(1, bool), missing)
+        left_out["with larger errors"] = usable & ~np.isin(np.arange(len(usable)), drawn)
+    style.note_undrawn(ax, np.zeros(1, bool), left_out)
     return style.titled(ax, title)
 
 
@@ -218,22 +218,22 @@ def _draw(
     """The centres from the top down, then the mean and a new centre."""
     blue, black = style.shade(ax, style.BLUE), style.shade(ax, style.BLACK)
     y = np.arange(len(texts)) + 2.0
-    known = np.isfinite(overall["new_lower"])
+    has_interval = np.isfinite(overall["new_lower"])
     log = parameter == "ratio"
     # The typical interval of a centre has room.
     value, lower, upper = map(np.log, np.maximum(ends, 1e-3)) if log else ends
     low, high = value - np.median(value - lower), value + np.median(upper - value)
     shown = [*(np.exp([*low, *high]) if log else [*low, *high]), _RIGHT[parameter]]
-    if known:
+    if has_interval:
         shown += [overall["new_lower"], overall["new_upper"]]
     low, high = _limits(np.array(shown), log)
     ax.axvline(_RIGHT[parameter], color=style.GREY, linewidth=1, label="right")
     clipped = np.clip([ends.lower, ends.upper], low, high)
     ax.hlines(y, *clipped, color=blue, linewidth=1.2)
     ax.scatter(ends.value, y, 18, color=blue, marker="s", label="centres", zorder=2.2)
-    for beyond, place, marker in ((ends.lower < low, low, "<"), (ends.upper > high, high, ">")):
-        ax.scatter(np.full(beyond.sum(), place), y[beyond], 14, color=blue, marker=marker)
-    if known:
+    for beyond, limit, marker in ((ends.lower < low, low, "<"), (ends.upper > high, high, ">")):
+        ax.scatter(np.full(beyond.sum(), limit), y[beyond], 14, color=blue, marker=marker)
+    if has_interval:
         looks: dict[str, Any] = {"color": style.VERMILLION, "zorder": 2.2}
         ax.hlines(1, overall["lower"], overall["upper"], linewidth=4, color=black)
         ax.scatter(overall["value"], 1, 40, color=black, marker="D", label="mean", zorder=2.2)
@@ -246,10 +246,10 @@ def _draw(
     )
     if log:
         axes.log_axis(ax.xaxis, (low, high))
-    ticks = [*y, 1, 0] if known else list(y)
-    written = [*texts, "mean", "a new centre"] if known else texts
-    made = ax.set_yticks(ticks, written, fontsize=style.SMALL)
-    for tick in made:
+    ticks = [*y, 1, 0] if has_interval else list(y)
+    written = [*texts, "mean", "a new centre"] if has_interval else texts
+    axis_ticks = ax.set_yticks(ticks, written, fontsize=style.SMALL)
+    for tick in axis_ticks:
         tick.label1.set_fontfamily(names.families([tick.label1.get_text()]))
         tick.label1.set_parse_math(False)
 

@@ -41,12 +41,12 @@ def decision_curve(
         >>> decision_curve(curve).get_ylabel()
         'net benefit per row'
     """
-    one = isinstance(curve, DecisionCurve) and np.ndim(curve.value) == 1
-    if not one or not np.isfinite(curve.value).all():
+    is_single = isinstance(curve, DecisionCurve) and np.ndim(curve.value) == 1
+    if not is_single or not np.isfinite(curve.value).all():
         raise ValueError("curve: expected a decision curve of one problem without NaN")
     ax = style.axes_or_new(ax)
-    at, blue = curve.threshold, style.shade(ax, style.BLUE)
-    ax.fill_between(at, curve.lower, curve.upper, color=blue, alpha=0.2, linewidth=0)
+    thresholds, blue = curve.threshold, style.shade(ax, style.BLUE)
+    ax.fill_between(thresholds, curve.lower, curve.upper, color=blue, alpha=0.2, linewidth=0)
     lines: tuple[tuple[Any, str, str, str], ...] = (
         (curve.value, "after calibration", blue, "-"),
         (curve.before, "before", style.VERMILLION, "--"),
@@ -54,7 +54,7 @@ def decision_curve(
         (curve.treat_none, "none called positive", style.GREY, "-"),
     )
     for y, label, color, line in lines:
-        ax.plot(at, y, line, color=color, label=label, linewidth=1.5)
+        ax.plot(thresholds, y, line, color=color, label=label, linewidth=1.5)
     top = float(max(curve.upper.max(), curve.treat_all.max(), 0))
     low = min(float(curve.lower.min()), 0.0)
     ax.set_ylim(max(low, -0.3 * top) - _PAD * top, (1 + _PAD) * top)

@@ -23,14 +23,14 @@ def alt_text(ax: Axes | NDArray[Any]) -> str:
         >>> print(alt_text(ax)[:76])
         observed / expected against expected positives of the segment. From 0.333 to
     """
-    panels = [each for each in np.ravel(np.asarray(ax, object)).tolist() if each.get_visible()]
+    panels = [panel for panel in np.ravel(np.asarray(ax, object)).tolist() if panel.get_visible()]
     return " ".join(map(_panel_description, panels))
 
 
 def _panel_description(ax: Axes) -> str:
     # Where a panel below shares the axis, it has the label.
     shared: list[Axes] = ax.get_shared_x_axes().get_siblings(ax)
-    labels = [ax.get_xlabel(), *(other.get_xlabel() for other in shared)]
+    labels = [ax.get_xlabel(), *(panel.get_xlabel() for panel in shared)]
     across, up = _words(next(filter(None, labels), "")), _words(ax.get_ylabel())
     parts = [f"{up} against {across}" if across and up else across or up]
     (left, right), (bottom, top) = sorted(ax.get_xlim()), sorted(ax.get_ylim())

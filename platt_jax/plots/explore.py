@@ -66,9 +66,9 @@ def explore(
         ['a', 'b', 'c']
     """
     if isinstance(calibrator, OneVsRestCalibrator):
-        given = rows_of_classes(calibrator, scores, labels, segments)
+        class_rows = rows_of_classes(calibrator, scores, labels, segments)
         calibrator = calibrator.by_class
-        scores, labels, segments, *_ = row_arrays(given, "weights", "offset")
+        scores, labels, segments, *_ = row_arrays(class_rows, "weights", "offset")
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     widget = _widget()
     rows, judged = explorer.judged_rows(calibrator, scores, labels, segments, funnels.FDR)

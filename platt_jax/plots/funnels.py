@@ -77,17 +77,17 @@ def draw(
     """Draw the funnel on axes whose scales are set; window and left_out as in `axes.framed`."""
     sizes, values, off = funnel.sizes, funnel.values, funnel.off
     marked = f"{np.count_nonzero(off):,} {funnel.marks}"
-    some = tables.counted(np.count_nonzero(~off), f"other {funnel.kind}")
+    unmarked = tables.counted(np.count_nonzero(~off), f"other {funnel.kind}")
     if not off.any():
-        some = f"{tables.counted(len(off), funnel.kind)}, none {funnel.marks}"
+        unmarked = f"{tables.counted(len(off), funnel.kind)}, none {funnel.marks}"
     beyond = [_beyond(funnel.p_value, level) for level in LEVELS]
-    texts = [*beyond, limits.label, some, *([marked] if off.any() else [])]
+    texts = [*beyond, limits.label, unmarked, *([marked] if off.any() else [])]
     ax.set_xlabel(funnel.about)
     ends = np.concatenate([end for pair in limits.ends for end in pair])
     lines = np.tile(limits.sizes, len(ends) // len(limits.sizes)), ends
     with axes.framed(ax, sizes, values, window, texts, left_out, off, lines) as window:
         _draw_limits(ax, limits, beyond)
-        points(ax, sizes[~off], values[~off], window, some, color=style.shade(ax, style.BLUE))
+        points(ax, sizes[~off], values[~off], window, unmarked, color=style.shade(ax, style.BLUE))
         if off.any():
             looks: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 14, "alpha": 1}
             points(ax, sizes[off], values[off], window, marked, marked=True, **looks)
@@ -124,7 +124,7 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
     looks["zorder"] = _ABOVE_LEGENDS
     figure: Any = ax.figure
     frame = Bbox(np.reshape(ax.get_window_extent().extents, (2, 2)) * 72 / figure.dpi)
-    taken: list[Bbox] = []
+    boxes: list[Bbox] = []
     for i, text in zip(urgent.tolist(), texts, strict=True):
         x, y = ax.transData.transform((sizes[i], values[i])) * 72 / figure.dpi
         wide = names.width(text) * 0.6 * _NAME_SIZE
@@ -132,7 +132,7 @@ def _name(ax: Axes, funnel: Funnel, window: Window) -> None:
             left = x + right - wide * {"left": 0, "center": 0.5, "right": 1}[ha]
             bottom = y + up - _NAME_SIZE * {"bottom": 0, "center": 0.5, "top": 1}[va]
             box = Bbox.from_bounds(left, bottom, wide, _NAME_SIZE)
-            if frame.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
-                taken.append(box)
+            if frame.count_contains(box.corners()) == 4 and not box.count_overlaps(boxes):
+                boxes.append(box)
                 ax.annotate(text, (sizes[i], values[i]), (right, up), ha=ha, va=va, **looks)
                 break

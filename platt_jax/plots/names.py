@@ -40,12 +40,12 @@ def drawable(whole: str) -> str:
     It is not printable, or no installed font has it. So different ids stay different.
     """
     lacking = _fonts(whole)[1] | {ord(x) for x in whole if not x.isprintable() and x != "\n"}
-    return "".join(ascii(each)[1:-1] if ord(each) in lacking else each for each in whole)
+    return "".join(ascii(letter)[1:-1] if ord(letter) in lacking else letter for letter in whole)
 
 
 def width(characters: str) -> int:
     """The width of a text in letters; Chinese, Japanese and Korean characters are two wide."""
-    return sum(2 if unicodedata.east_asian_width(each) in _WIDE else 1 for each in characters)
+    return sum(2 if unicodedata.east_asian_width(letter) in _WIDE else 1 for letter in characters)
 
 
 def wrapped(whole: str, columns: int, lines: int) -> str:
@@ -58,16 +58,16 @@ def wrapped(whole: str, columns: int, lines: int) -> str:
     room = columns * lines
     if width(whole) > room:
         whole = _ends(whole, room - (lines - 1) * (columns // 4))
-    made: list[str] = []
-    while whole and len(made) < lines - 1:
+    split_lines: list[str] = []
+    while whole and len(split_lines) < lines - 1:
         first = _fitting(whole, columns)
         at_space = whole.rfind(" ", len(first) // 2, len(first) + 1)
         cut = at_space if at_space > 0 and len(first) < len(whole) else len(first)
-        made.append(whole[:cut].strip())
+        split_lines.append(whole[:cut].strip())
         whole = whole[cut:].strip()
     if width(whole) > columns:
         whole = _ends(whole, columns)
-    return "\n".join([*made, whole] if whole else made)
+    return "\n".join([*split_lines, whole] if whole else split_lines)
 
 
 def distinct(wholes: Sequence[str], columns: int) -> list[str]:
@@ -75,22 +75,22 @@ def distinct(wholes: Sequence[str], columns: int) -> list[str]:
 
     Where that makes different texts equal, they are without most of what all start and end with.
     """
-    wholes = [printable(each) for each in wholes]
-    made = [wrapped(each, columns, 1) for each in wholes]
-    if len(set(made)) == len(set(wholes)):
-        return made
+    wholes = [printable(whole) for whole in wholes]
+    shortened = [wrapped(whole, columns, 1) for whole in wholes]
+    if len(set(shortened)) == len(set(wholes)):
+        return shortened
     start = _shared(wholes)
-    end = _shared([each[start:][::-1] for each in wholes])
-    own = [each[start : len(each) - end] for each in wholes]
-    more = max(columns - 2 - max(map(width, own)), 0)  # of the shared start
-    context = wholes[0][max(start - more, 0) : start]
-    return [wrapped(f"…{context}{each}…", columns, 1) for each in own]
+    end = _shared([whole[start:][::-1] for whole in wholes])
+    middles = [whole[start : len(whole) - end] for whole in wholes]
+    extra = max(columns - 2 - max(map(width, middles)), 0)  # of the shared start
+    context = wholes[0][max(start - extra, 0) : start]
+    return [wrapped(f"…{context}{whole}…", columns, 1) for whole in middles]
 
 
 def _shared(texts: Sequence[str]) -> int:
     """The number of characters that all texts start with."""
-    each_place = enumerate(zip(*texts, strict=False))
-    return next((i for i, each in each_place if len(set(each)) > 1), min(map(len, texts)))
+    positions = enumerate(zip(*texts, strict=False))
+    return next((i for i, letters in positions if len(set(letters)) > 1), min(map(len, texts)))
 
 
 def in_legend(whole: str) -> str:
@@ -109,8 +109,8 @@ def _ends(whole: str, room: int) -> str:
 def _fitting(whole: str, columns: int) -> str:
     """As much of the start of a text as has this width."""
     used = 0
-    for i, each in enumerate(whole):
-        used += width(each)
+    for i, letter in enumerate(whole):
+        used += width(letter)
         if used > columns:
             return whole[:i]
     return whole
@@ -126,13 +126,13 @@ def _fonts(whole: str) -> tuple[list[str], set[int]]:
     from matplotlib import font_manager, rcParams
 
     chosen = list(rcParams["font.family"])
-    own = font_manager.findfont(font_manager.FontProperties(family=chosen))
-    lacking = {ord(each) for each in set(whole) - {"\n"}} - _characters(own)
-    installed = [each for each in font_manager.fontManager.ttflist if _BOXES not in each.name]
+    font = font_manager.findfont(font_manager.FontProperties(family=chosen))
+    lacking = {ord(letter) for letter in set(whole) - {"\n"}} - _characters(font)
+    installed = [entry for entry in font_manager.fontManager.ttflist if _BOXES not in entry.name]
     for entry in sorted(installed, key=_by_plainness) if lacking else ():
-        if found := lacking & _characters(entry.fname):
+        if covered := lacking & _characters(entry.fname):
             chosen.append(entry.name)
-            lacking -= found
+            lacking -= covered
         if not lacking:
             break
     return chosen, lacking

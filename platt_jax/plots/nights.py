@@ -95,10 +95,10 @@ def _history(tables: Sequence[Table], fdr: float) -> _SegmentHistories:
     evidence = np.full((len(keys), len(tables)), np.nan)
     alarms = np.zeros(evidence.shape, bool)
     for night, table in enumerate(tables):
-        place = get_indexer(keys, split_columns(_segments(table)))
-        here = place >= 0  # segments that were restarted may be missing from the last table
-        evidence[place[here], night] = table["log_e_value"][here] / np.log(10)
-        alarms[place[here], night] = table["q_value"][here] <= fdr
+        positions = get_indexer(keys, split_columns(_segments(table)))
+        present = positions >= 0  # segments that were restarted may be missing from the last table
+        evidence[positions[present], night] = table["log_e_value"][present] / np.log(10)
+        alarms[positions[present], night] = table["q_value"][present] <= fdr
     return _SegmentHistories(keys, evidence, alarms)
 
 
@@ -109,29 +109,29 @@ def _segments(table: Table) -> NDArray[Any]:
 
 def _chosen(history: _SegmentHistories, segments: Any) -> _SegmentHistories:
     wanted = [segments] if isinstance(segments, str) else segments
-    place = get_indexer(history.keys, ids.read(wanted))
-    if len(place) > len(style.CYCLE):
-        raise ValueError(f"segments: expected at most {len(style.CYCLE)}, got {len(place)}")
-    if (place < 0).any():
+    positions = get_indexer(history.keys, ids.read(wanted))
+    if len(positions) > len(style.CYCLE):
+        raise ValueError(f"segments: expected at most {len(style.CYCLE)}, got {len(positions)}")
+    if (positions < 0).any():
         raise ValueError(
             "segments: expected segments of the last table, which does not have the one at "
-            f"position {np.argmax(place < 0)}"
+            f"position {np.argmax(positions < 0)}"
         )
-    return history.of(place)
+    return history.of(positions)
 
 
 def _lines(ax: Axes, history: _SegmentHistories) -> None:
-    at = np.arange(1, history.evidence.shape[1] + 1)
+    numbers = np.arange(1, history.evidence.shape[1] + 1)
     ax.axhline(0, color=style.GREY, linewidth=0.8, zorder=0)
     texts = _texts(history.keys)
     for i, (evidence, alarms) in enumerate(zip(history.evidence, history.alarms, strict=True)):
         looks: dict[str, Any] = {"color": style.cycle(ax, i), "label": names.in_legend(texts[i])}
         alone = np.isfinite(evidence).sum() == 1  # no line would be seen
-        ax.plot(at, evidence, "." if alone else "-", linewidth=1.3, **looks)
+        ax.plot(numbers, evidence, "." if alone else "-", linewidth=1.3, **looks)
         marks: dict[str, Any] = {"linestyle": "none", "marker": style.MARKERS[i], "markersize": 5}
-        ax.plot(at[alarms], evidence[alarms], color=style.cycle(ax, i), **marks)
+        ax.plot(numbers[alarms], evidence[alarms], color=style.cycle(ax, i), **marks)
     ax.set_ylabel(_EVIDENCE)
-    _count_nights(ax, len(at))
+    _count_nights(ax, len(numbers))
     style.legend(ax, title="marked: with an alarm", title_fontsize=style.SMALL)
 
 
@@ -143,10 +143,10 @@ def _count_nights(ax: Axes, number: int) -> None:
 
 def _image(ax: Axes, history: _SegmentHistories) -> None:
     most = np.nan_to_num(history.evidence, nan=-np.inf).max(1)
-    some = np.argsort(-most, kind="stable")[:_MOST_SEGMENTS]
+    chosen = np.argsort(-most, kind="stable")[:_MOST_SEGMENTS]
     number = history.evidence.shape[1]
-    first = np.where(history.alarms.any(1), history.alarms.argmax(1), number)[some]
-    shown = history.of(some[np.lexsort((-most[some], first))])
+    first = np.where(history.alarms.any(1), history.alarms.argmax(1), number)[chosen]
+    shown = history.of(chosen[np.lexsort((-most[chosen], first))])
     drawn = ax.imshow(
         np.maximum(shown.evidence, _LEAST),
         aspect="auto",
@@ -154,7 +154,7 @@ def _image(ax: Axes, history: _SegmentHistories) -> None:
         cmap="magma_r",  # transparent before a segment's first rows
         vmin=_LEAST,
         vmax=_MOST,
-        extent=(0.5, number + 0.5, len(some) - 0.5, -0.5),
+        extent=(0.5, number + 0.5, len(chosen) - 0.5, -0.5),
     )
     line, night = np.nonzero(shown.alarms)
     begins = np.unique(line, return_index=True)[1]
@@ -168,7 +168,7 @@ def _image(ax: Axes, history: _SegmentHistories) -> None:
 
 
 def _name_lines(ax: Axes, keys: NDArray[Any], of: int) -> None:
-    which = "segments" if len(keys) == of else f"{len(keys)} of {counted(of, 'segment')}"
+    label = "segments" if len(keys) == of else f"{len(keys)} of {counted(of, 'segment')}"
     if len(keys) > _MOST_NAMES:
         ax.set_yticks([])
     else:
@@ -176,7 +176,7 @@ def _name_lines(ax: Axes, keys: NDArray[Any], of: int) -> None:
         looks: dict[str, Any] = {"fontfamily": names.families(texts), "parse_math": False}
         ax.set_yticks(range(len(keys)), texts, **looks)
         ax.tick_params(axis="y", labelsize=style.SMALL, length=0)
-    ax.set_ylabel(which)
+    ax.set_ylabel(label)
 
 
 def _texts(keys: NDArray[Any]) -> list[str]:

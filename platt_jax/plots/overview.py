@@ -65,9 +65,9 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
     A, B, flags, status = (np.ravel(x) for x in (fit.A, fit.B, fit.flags, fit.status))
     finite = np.isfinite(A) & np.isfinite(B)
     if not finite.any():
-        what = "but all are NaN" if len(finite) else "got none"
-        raise ValueError(f"fits: expected problems with parameters, {what}")
-    left_out = {each.name: ~finite & (status == each) for each in Status}
+        reason = "but all are NaN" if len(finite) else "got none"
+        raise ValueError(f"fits: expected problems with parameters, {reason}")
+    left_out = {code.name: ~finite & (status == code) for code in Status}
     A, B, flags = A[finite].astype(float), B[finite].astype(float), flags[finite]
     plain = flags == 0
     usual = (flags & _ODD) == 0
@@ -81,11 +81,11 @@ def parameter_map(fits: Inspectable, *, title: str | None = None, ax: Axes | Non
         ax.locator_params(nbins=6)
         ax.set(xlabel="A", ylabel="B")
         ax.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":")
-        some = f"{tables.counted(np.count_nonzero(plain), kind)}, no flag"
-        points(ax, A[plain], B[plain], window, some, color=style.shade(ax, style.BLUE))
-        for text, mine, (color, marker) in flagged:
+        plain_text = f"{tables.counted(np.count_nonzero(plain), kind)}, no flag"
+        points(ax, A[plain], B[plain], window, plain_text, color=style.shade(ax, style.BLUE))
+        for text, drawn, (color, marker) in flagged:
             looks: dict[str, Any] = {"color": style.shade(ax, color), "marker": marker, "s": 14}
-            points(ax, A[mine], B[mine], window, text, marked=True, **looks)
+            points(ax, A[drawn], B[drawn], window, text, marked=True, **looks)
     return style.titled(ax, title)
 
 
@@ -95,17 +95,17 @@ def _flagged(flags: Ints) -> list[tuple[str, Bools, tuple[str, str]]]:
     The label has the number of all problems with the flag. Those with an earlier flag are drawn for
     that.
     """
-    left = np.ones(len(flags), bool)
-    made = []
+    undrawn = np.ones(len(flags), bool)
+    flagged = []
     for flag, look in _LOOKS.items():
         raised = (flags & flag) != 0
-        mine = left & raised
+        drawn = undrawn & raised
         if raised.any():
-            elsewhere = np.count_nonzero(raised & ~left)
+            elsewhere = np.count_nonzero(raised & ~undrawn)
             also = f", {elsewhere:,} of them above" if elsewhere else ""
-            made.append((f"{np.count_nonzero(raised):,} {flag.name}{also}", mine, look))
-        left &= ~raised
-    return made
+            flagged.append((f"{np.count_nonzero(raised):,} {flag.name}{also}", drawn, look))
+        undrawn &= ~raised
+    return flagged
 
 
 @takes_columns
@@ -160,10 +160,10 @@ def summary(
     slope_funnel(calibrator, label=label, ax=panels[1, 0])
     parameter_map(calibrator, ax=panels[1, 1])
     titles = ["Reliability"]
-    titles += [f"{what} of {tables.plural(label)}" for what in ("Rates", "Slopes", "Parameters")]
+    titles += [f"{part} of {tables.plural(label)}" for part in ("Rates", "Slopes", "Parameters")]
     for ax, text in zip(panels.flat, titles, strict=True):
         style.titled(ax, text)
     if title is not None:
         figure.suptitle(title)
-    made: NDArray[Any] = np.asarray(panels)
-    return made
+    grid: NDArray[Any] = np.asarray(panels)
+    return grid

@@ -64,8 +64,8 @@ def points(
         return _hexagons(ax, x, y, window, label)
     if len(x) > MOST_POINTS:
         cells = (np.minimum((inside * _CELLS).astype(int), _CELLS - 1) * [[_CELLS], [1]]).sum(0)
-        _, one = np.unique(cells, return_index=True)
-        x, y = x[one], y[one]
+        _, firsts = np.unique(cells, return_index=True)
+        x, y = x[firsts], y[firsts]
         dots |= {"s": 5, "alpha": 1}
     return ax.scatter(x, y, **dots)
 
@@ -78,19 +78,19 @@ def places(ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window) -> Floats
             x, across = np.log(x), np.log(across)
         if ax.get_yscale() == "log":
             y, up = np.log(y), np.log(up)
-        both = (x, across), (y, up)
-        return np.array([(values - low) / (high - low) for values, (low, high) in both])
+        coordinates = (x, across), (y, up)
+        return np.array([(values - low) / (high - low) for values, (low, high) in coordinates])
 
 
 def _hexagons(
     ax: Axes, x: NDArray[Any], y: NDArray[Any], window: Window, label: str
 ) -> PolyCollection:
     scales: Any = ax.get_xscale(), ax.get_yscale()
-    both = zip(window, scales, strict=True)
+    scaled_ends = zip(window, scales, strict=True)
     left, right, bottom, top = (
-        end for ends, scale in both for end in (np.log10(ends) if scale == "log" else ends)
+        end for ends, scale in scaled_ends for end in (np.log10(ends) if scale == "log" else ends)
     )
-    made = ax.hexbin(
+    hexagons = ax.hexbin(
         x,
         y,
         gridsize=60,
@@ -103,9 +103,9 @@ def _hexagons(
         linewidths=0.2,
         zorder=0,
     )
-    made.set_clim(0.3, None)  # so that single points are visible
-    ax.figure.colorbar(made, ax=ax, label=label)
-    return made
+    hexagons.set_clim(0.3, None)  # so that single points are visible
+    ax.figure.colorbar(hexagons, ax=ax, label=label)
+    return hexagons
 
 
 def central(values: NDArray[Any], share: float = 0.98, pad: float = 0.15) -> tuple[float, float]:

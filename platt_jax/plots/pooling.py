@@ -91,11 +91,11 @@ def shrinkage(
     if unpooled is None:
         all_shares: Any = calibrator.shrinkage  # not None with a population
         rows, share = rows[rows > 0], all_shares[rows > 0]
-        some = tables.counted(len(rows), label)
+        total = tables.counted(len(rows), label)
         ax.set_ylabel("shrinkage")
-        with axes.framed(ax, rows, share, (across, (-0.02, 1.02)), [some], left_out) as window:
+        with axes.framed(ax, rows, share, (across, (-0.02, 1.02)), [total], left_out) as window:
             looks: dict[str, Any] = {"color": style.shade(ax, style.BLUE), "alpha": 0.4}
-            points(ax, rows, share, window, some, **looks)
+            points(ax, rows, share, window, total, **looks)
     else:
         mean = -float(calibrator.population.mean[0])
         ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label="mean of the population")
@@ -117,11 +117,11 @@ def _draw_moves(
     """Lines from the slopes before to the slopes after, evenly by rank of rows."""
     usable = np.flatnonzero(~np.any(list(left_out.values()), axis=0))
     by_rows = usable[np.argsort(rows[usable], kind="stable")]
-    some = by_rows[_evenly(len(by_rows), _MOST_MOVES)]
-    x, start, end = rows[some], before[some].astype(float), after[some].astype(float)
+    chosen = by_rows[_evenly(len(by_rows), _MOST_MOVES)]
+    x, start, end = rows[chosen], before[chosen].astype(float), after[chosen].astype(float)
     total = tables.counted(len(by_rows), label)
-    which = "" if len(some) == len(by_rows) else f", {len(some)} of {total}"
-    texts = ["mean of the population", "unpooled", f"partially pooled{which}"]
+    suffix = "" if len(chosen) == len(by_rows) else f", {len(chosen)} of {total}"
+    texts = ["mean of the population", "unpooled", f"partially pooled{suffix}"]
     ax.set_ylabel("slope, $-A$")
     window: style.Window = across, central(np.append(start, end), share=0.96, pad=0.1)
     with axes.framed(ax, x, start, window, texts, left_out):
@@ -170,7 +170,7 @@ def pooling_losses(
     if missing := [name for name in _COLUMNS if name not in judged]:
         raise ValueError(f"judged: expected the table of judge_pooling, without {missing}")
     critical = critical_value(level, False)
-    cuts, place = np.unique(judged["cut"], return_inverse=True)
+    cuts, cut_index = np.unique(judged["cut"], return_inverse=True)
     pooling = np.asarray(judged["pooling"])
     difference = np.asarray(judged["difference"], float)
     reach = critical * np.nan_to_num(np.asarray(judged["standard_error"], float))
@@ -178,8 +178,8 @@ def pooling_losses(
     ax.axhline(0, color=style.ORANGE, linewidth=1.5, label="one curve for all")
     shown = {name: looks for name, looks in _LOOKS.items() if (pooling == name).any()}
     for column, (name, (color, marker, label)) in enumerate(shown.items()):
-        of = pooling == name
-        x = place[of] + _BETWEEN * (column - (len(shown) - 1) / 2)
+        selected = pooling == name
+        x = cut_index[selected] + _BETWEEN * (column - (len(shown) - 1) / 2)
         looks: dict[str, Any] = {"linestyle": "none", "capsize": 2.5, "linewidth": 1}
         looks |= {
             "color": style.shade(ax, color),
@@ -187,7 +187,7 @@ def pooling_losses(
             "markersize": 4,
             "label": label,
         }
-        ax.errorbar(x, difference[of], reach[of], **looks)
+        ax.errorbar(x, difference[selected], reach[selected], **looks)
     deciding = np.isin(pooling, _DECIDED_BY)
     ends = np.concatenate([[0.0], (difference - reach)[deciding], (difference + reach)[deciding]])
     low, high = ends.min(), ends.max()
@@ -234,20 +234,20 @@ def levels(
     """
     by_level = getattr(calibrator, "by_level", None)
     if by_level is None:
-        got = getattr(calibrator, "pooling", None)
+        pooling = getattr(calibrator, "pooling", None)
         raise ValueError(
             'calibrator: expected one with pooling="nested" or "crossed", got '
-            + (type(calibrator).__name__ if got is None else f"one with pooling={got!r}")
+            + (type(calibrator).__name__ if pooling is None else f"one with pooling={pooling!r}")
         )
-    each = range(len(by_level.each))
-    effects, spreads = [_level_effects(by_level, number) for number in each], by_level.table()
-    ax = style.axes_or_new(ax, (6.4, 1.6 + 0.6 * len(each)))
+    lines = range(len(by_level.each))
+    effects, spreads = [_level_effects(by_level, number) for number in lines], by_level.table()
+    ax = style.axes_or_new(ax, (6.4, 1.6 + 0.6 * len(lines)))
     right = axes.panel_beside(ax, 0.5)
     drawn = (ax, "intercept", "$-B$", 1, _DOTS), (right, "slope", "$-A$", 0, _BARS)
     for panel, name, symbol, parameter, in_legend in drawn:
         panel.axvline(0, color=style.GREY, linewidth=0.8, zorder=0)
         deviations, errors = spreads[f"{name}_sd"], spreads[f"se_{name}_sd"]
-        for line in each:
+        for line in lines:
             _draw_level(panel, line, effects[line][:, parameter], deviations[line], errors[line])
         panel.set_xlabel(f"effect on the {name}, {symbol}")
         panel.locator_params(axis="x", nbins=5)
@@ -255,10 +255,10 @@ def levels(
         above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
         above |= {"borderaxespad": 0.2, "markerscale": 1.5}
         style.legend(panel, handles=[handles[labels.index(in_legend)]], **above)
-    bottom, top = len(each) - 0.5, -0.5
+    bottom, top = len(lines) - 0.5, -0.5
     ax.set_ylim(bottom, top)
     texts = [_level_text(level) for level in by_level.each]
-    ax.set_yticks(each, texts, parse_math=False)
+    ax.set_yticks(lines, texts, parse_math=False)
     ax.tick_params(axis="y", labelsize=style.SMALL, length=0)
     right.tick_params(axis="y", length=0)
     return style.titled(ax, title)

@@ -166,9 +166,9 @@ class ReliabilityDisplay:
         the colour of the curve.
         """
         text = f"{style.percent(self.level)} if calibrated"
-        once = text not in ax.get_legend_handles_labels()[1]
+        is_first = text not in ax.get_legend_handles_labels()[1]
         looks: dict[str, Any] = {"facecolor": style.GREY, "alpha": 0.3, "zorder": 0}
-        looks |= {"label": text} if once else {}
+        looks |= {"label": text} if is_first else {}
         if self.name is not None and color is not None:
             looks |= {"edgecolor": color, "linewidth": 1, "alpha": 0.5}
         return self._fill(ax, **looks)
@@ -211,7 +211,7 @@ def _limits(
     drawn = np.concatenate([x for curve in curves for x in (*curve[:2], curve[3])])
     drawn = drawn[np.isfinite(drawn)]
     least = float(drawn[drawn > 0].min())
-    low = min([least, *(float(np.quantile(each.values, 0.01)) for each in rows)])
+    low = min([least, *(float(np.quantile(model_rows.values, 0.01)) for model_rows in rows)])
     return max(low, least / 10) / 1.3, min(1.3 * float(drawn.max()), 1.0)
 
 
@@ -277,18 +277,18 @@ def reliability_diagram(
     models = proba if isinstance(proba, Mapping) else {None: proba}
     if not models:
         raise ValueError("proba: expected predictions, got an empty mapping")
-    rows = [_read(name, labels, each, weights, from_logits) for name, each in models.items()]
+    rows = [_read(name, labels, values, weights, from_logits) for name, values in models.items()]
     if strategy is None:
-        rare = is_rare(rows[0].labels, [each.values for each in rows], rows[0].weights)
+        rare = is_rare(rows[0].labels, [model_rows.values for model_rows in rows], rows[0].weights)
         strategy = "positives" if rare and method == "binned" else "quantile"
     rare = method == "binned" and strategy == "positives"
-    if rare and any(not each.values.any() for each in rows):
+    if rare and any(not model_rows.values.any() for model_rows in rows):
         raise ValueError('proba: expected some above 0 with strategy="positives", got none')
     ax = style.axes_or_new(ax, _SIZE)
     if rare:
         ax.set(xscale="log", yscale="log")
     curves = []
-    for i, (name, each) in enumerate(zip(models, rows, strict=True)):
+    for i, (name, model_rows) in enumerate(zip(models, rows, strict=True)):
         color = style.cycle(ax, i)
         looks: dict[str, Any] = {"color": color}
         if name is None:
@@ -296,9 +296,9 @@ def reliability_diagram(
         if method == "binned":
             looks["marker"] = style.MARKERS[i % len(style.MARKERS)]
         display = ReliabilityDisplay.from_predictions(
-            each.labels,
-            each.values,
-            weights=each.weights,
+            model_rows.labels,
+            model_rows.values,
+            weights=model_rows.weights,
             method=method,
             n_bins=n_bins,
             strategy=strategy,

@@ -31,8 +31,8 @@ def draw_histograms(ax: Axes, rows: list[PlottedRows], limits: tuple[float, floa
     panel.set_anchor("N")
     spaced = np.geomspace if ax.get_xscale() == "log" else np.linspace
     edges = spaced(max(limits[0], 0), min(limits[1], 1), _HISTOGRAM_BINS + 1)
-    for i, each in enumerate(rows):
-        heights, _ = np.histogram(each.values, edges, weights=each.weights)
+    for i, model_rows in enumerate(rows):
+        heights, _ = np.histogram(model_rows.values, edges, weights=model_rows.weights)
         panel.stairs(heights, edges, color=style.cycle(ax, i), fill=len(rows) == 1)
     panel.set(xlabel=ax.get_xlabel(), ylabel="rows")
     panel.set_ylim(0, None)
@@ -45,12 +45,12 @@ def mark_zeros(ax: Axes, curves: Sequence[Any]) -> None:
     """Mark bins without positives at the lower edge of logarithmic axes."""
     bottom = ax.get_ylim()[0]
     for i, curve in enumerate(curves):
-        none = curve.prob_pred[(curve.prob_true == 0) & (curve.prob_pred > 0)]
+        zero_bins = curve.prob_pred[(curve.prob_true == 0) & (curve.prob_pred > 0)]
         looks: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": _ABOVE_DATA}
         looks |= {"marker": style.MARKERS[i % len(style.MARKERS)], "markersize": 4}
-        if len(none):
+        if len(zero_bins):
             looks |= {"color": style.cycle(ax, i), "label": "_without positives"}
-            ax.plot(none, np.full(len(none), bottom), **looks)
+            ax.plot(zero_bins, np.full(len(zero_bins), bottom), **looks)
 
 
 def note_beyond(ax: Axes, rows: list[PlottedRows], limits: tuple[float, float]) -> None:
@@ -72,30 +72,30 @@ def write_numbers(
     """
     percent = style.percent(level)
     lines = [f"log loss, ECE ({percent} interval)"] if len(rows) > 1 else []
-    for name, each in rows.items():
-        shared: dict[str, Any] = {"weights": each.weights}
+    for name, model_rows in rows.items():
+        shared: dict[str, Any] = {"weights": model_rows.weights}
         bins = shared | {"strategy": strategy, "n_bins": n_bins, "level": level}
-        loss = f"{metrics.log_loss(each.labels, each.values, **shared):.4g}"
-        interval = metrics.ece_interval(each.labels, each.values, **bins)
+        loss = f"{metrics.log_loss(model_rows.labels, model_rows.values, **shared):.4g}"
+        interval = metrics.ece_interval(model_rows.labels, model_rows.values, **bins)
         error, low, high = (_short(float(x)) for x in interval)
         if len(rows) > 1:
             model = names.wrapped(str(name), _NAME_WIDTH, 1)
             lines.append(f"{model}: {loss}, {error} ({low} to {high})")
             continue
-        smooth = metrics.smooth_ece(each.labels, each.values, **shared)
+        smooth = metrics.smooth_ece(model_rows.labels, model_rows.values, **shared)
         lines += [f"log loss {loss}", f"ECE {error} ({percent}: {low} to {high})"]
         lines.append(f"smECE {_short(smooth)}")
     points = np.concatenate([line.get_xydata() for line in ax.lines[1:]])  # without the diagonal
     x, y = ax.transAxes.inverted().transform(ax.transData.transform(points)).T
     above = ((x > _BESIDE) & (y < _BELOW)).any()
-    at, ha, va = (0.98, 0.02), "right", "bottom"
+    position, ha, va = (0.98, 0.02), "right", "bottom"
     if above:
-        at, ha, va = (0.02, 0.96 - _LEGEND_LINE * (len(rows) + 1)), "left", "top"
+        position, ha, va = (0.02, 0.96 - _LEGEND_LINE * (len(rows) + 1)), "left", "top"
     looks: dict[str, Any] = {"ha": ha, "va": va, "fontsize": style.SMALL}
     looks |= {"color": style.muted(ax), "parse_math": False, "transform": ax.transAxes}
     looks |= {"fontfamily": names.families(lines), "zorder": _ABOVE_DATA}
     background = {"facecolor": ax.get_facecolor(), "edgecolor": "none", "alpha": 0.7, "pad": 1}
-    ax.text(*at, "\n".join(lines), bbox=background, **looks)
+    ax.text(*position, "\n".join(lines), bbox=background, **looks)
 
 
 def _short(number: float) -> str:

@@ -96,13 +96,13 @@ def risk_coverage(
     rows = read_rows(calibrator, scores, labels, segments, weights)
     lines = _lines(rows, chosen)
     left_out = np.zeros(len(rows.keys), bool)
-    for _, some in lines:
-        left_out |= some & ~rows.usable
-    drawn = [(text, some & rows.usable) for text, some in lines if (some & rows.usable).any()]
+    for _, mask in lines:
+        left_out |= mask & ~rows.usable
+    drawn = [(text, mask & rows.usable) for text, mask in lines if (mask & rows.usable).any()]
     if not drawn:
         raise ValueError("segments: expected some whose curves accept rows, see gate, got none")
     ax = style.axes_or_new(ax)
-    curves = [accepted_in_turn(rows, some, level) for _, some in drawn]
+    curves = [accepted_in_turn(rows, mask, level) for _, mask in drawn]
     shown: list[tuple[float, float]] = []
     for number, ((text, _), curve) in enumerate(zip(drawn, curves, strict=True)):
         shown += _draw(ax, curve, text, number - (len(drawn) - 1) / 2, number)
@@ -121,13 +121,13 @@ def risk_coverage(
     labels = ax.get_legend_handles_labels()[1]
     across = 0.0, 1.02
     x, y = np.array(shown).T
-    place, window = room_for_legend(ax, x, y, (across, (low, high)), labels)
+    corner, window = room_for_legend(ax, x, y, (across, (low, high)), labels)
     ax.set(xlim=across, ylim=window[1])
     ax.set(xlabel="share of rows accepted", ylabel="share of them that is right")
     status = rows.known.status
     reasons = {str(x): left_out & (status == x) for x in np.unique(status[left_out])}
     style.note_undrawn(ax, np.zeros(1, bool), reasons)
-    style.legend(ax, loc=place)
+    style.legend(ax, loc=corner)
     return style.titled(ax, title)
 
 
@@ -136,34 +136,34 @@ def _lines(rows: KnownLabels, chosen: Any) -> list[tuple[str, NDArray[np.bool_]]
     number = len(rows.keys)
     if chosen is None:
         return [("", np.ones(number, bool))]
-    place = get_indexer(rows.keys, ids.read([chosen] if isinstance(chosen, str) else chosen))
-    if len(place) > len(style.CYCLE):
-        raise ValueError(f"chosen: expected at most {len(style.CYCLE)}, got {len(place)}")
-    if (place < 0).any():
+    positions = get_indexer(rows.keys, ids.read([chosen] if isinstance(chosen, str) else chosen))
+    if len(positions) > len(style.CYCLE):
+        raise ValueError(f"chosen: expected at most {len(style.CYCLE)}, got {len(positions)}")
+    if (positions < 0).any():
         raise ValueError(
-            f"chosen: expected segments of the rows, the one at {np.argmax(place < 0)} is none"
+            f"chosen: expected segments of the rows, the one at {np.argmax(positions < 0)} is none"
         )
-    texts = names.distinct([names.text(key) for key in rows.keys[place]], _NAME_LENGTH)
-    return [(text, np.arange(number) == i) for text, i in zip(texts, place, strict=True)]
+    texts = names.distinct([names.text(key) for key in rows.keys[positions]], _NAME_LENGTH)
+    return [(text, np.arange(number) == i) for text, i in zip(texts, positions, strict=True)]
 
 
 def _draw(
     ax: Axes, curve: RiskCoverage, text: str, offset: float, number: int
 ) -> list[tuple[float, float]]:
     """Draw a curve with its bound and what labels say; some of the points drawn."""
-    color, before = style.cycle(ax, number), f"{names.in_legend(text)}, " if text else ""
+    color, prefix = style.cycle(ax, number), f"{names.in_legend(text)}, " if text else ""
     rows = len(curve.share)
     first = min(_LEAST, rows) - 1
-    some = np.unique(np.linspace(first, rows - 1, _POINTS).astype(int))
-    share, expected, lower = (x[some] for x in (curve.share, curve.precision, curve.lower))
+    indices = np.unique(np.linspace(first, rows - 1, _POINTS).astype(int))
+    share, expected, lower = (x[indices] for x in (curve.share, curve.precision, curve.lower))
     ax.fill_between(share, lower, expected, color=color, alpha=0.2, linewidth=0)
-    ax.plot(share, expected, color=color, linewidth=1.5, label=f"{before}expected, and its bound")
+    ax.plot(share, expected, color=color, linewidth=1.5, label=f"{prefix}expected, and its bound")
     ends = np.unique(np.maximum(np.searchsorted(curve.share, _SEEN), first)).clip(None, rows - 1)
-    right, worth = curve.right[ends], curve.worth[ends]
-    low, high = wilson(right, worth, critical_value(0.95, False))
-    seen = ReliabilityCurve(curve.share[ends] + _APART * offset, right, low, high, worth)
-    looks: dict[str, Any] = {"marker": style.MARKERS[number], "label": f"{before}seen"}
-    intervals(ax, seen, color=style.shade(ax, style.BLACK) if not text else color, **looks)
-    ends_of_bars = (zip(seen.prob_pred, y, strict=True) for y in (low, right, high))
+    observed, worth = curve.right[ends], curve.worth[ends]
+    low, high = wilson(observed, worth, critical_value(0.95, False))
+    rates = ReliabilityCurve(curve.share[ends] + _APART * offset, observed, low, high, worth)
+    looks: dict[str, Any] = {"marker": style.MARKERS[number], "label": f"{prefix}seen"}
+    intervals(ax, rates, color=style.shade(ax, style.BLACK) if not text else color, **looks)
+    ends_of_bars = (zip(rates.prob_pred, y, strict=True) for y in (low, observed, high))
     ends_of_band = (zip(share, y, strict=True) for y in (lower, expected))
     return [point for points in (*ends_of_bars, *ends_of_band) for point in points]

@@ -65,10 +65,10 @@ def _read(values: NDArray[Any], labels: Column, weights: Column, name: str) -> P
         "labels": labels == validation.BAD_LABEL,
         "weights": ~np.isfinite(weights),
     }
-    for which, rows in bad.items():
+    for argument, rows in bad.items():
         if number := np.count_nonzero(rows):
             raise ValueError(
-                f"{which}: expected finite numbers, got {number:,} that are NaN or infinite; "
+                f"{argument}: expected finite numbers, got {number:,} that are NaN or infinite; "
                 "leave these rows out, or give them weight 0"
             )
     return PlottedRows(values.astype(float), labels, weights.astype(float))

@@ -97,10 +97,10 @@ def sigmoid(
     panel = panel_below(ax, 0.3)
     edges = np.linspace(grid[0], grid[-1], 61)
     for y, color, line in ((0, style.shade(ax, style.BLUE), "-"), (1, style.VERMILLION, "--")):
-        mine = rows.labels == y
-        if rows.weights[mine].sum() > 0:
-            counts, _ = np.histogram(rows.values[mine], edges, weights=rows.weights[mine])
-            density = counts / (rows.weights[mine].sum() * (edges[1] - edges[0]))
+        in_class = rows.labels == y
+        if rows.weights[in_class].sum() > 0:
+            counts, _ = np.histogram(rows.values[in_class], edges, weights=rows.weights[in_class])
+            density = counts / (rows.weights[in_class].sum() * (edges[1] - edges[0]))
             panel.stairs(density, edges, fill=True, color=color, alpha=0.25)
             panel.stairs(density, edges, color=color, linestyle=line, label=f"class {y}")
     panel.set(xlabel="score", ylabel="density")
@@ -156,8 +156,8 @@ def _draw_sigmoid(
     ink = style.shade(ax, style.BLACK)
     intervals(ax, rates, color=ink, label=f"observed, {percent} interval")
     ax.set_xlim(*grid[[0, -1]])
-    at = rates.prob_pred[rates.rows > 0]
-    beside = (grid >= at.min()) & (grid <= at.max())
+    bin_scores = rates.prob_pred[rates.rows > 0]
+    beside = (grid >= bin_scores.min()) & (grid <= bin_scores.max())
     drawn = np.concatenate([p, lower[beside], upper[beside], rates.lower, rates.upper])
     return float(np.nanmin(drawn)), float(np.nanmax(drawn))
 
@@ -211,32 +211,32 @@ def segment_sigmoids(
         'b, 2 rows'
     """
     chosen_ids, notes = _chosen(chosen, most)
-    places = [int(calibrator._places([name], "chosen")[0]) for name in chosen_ids]
-    if -1 in places:
+    positions = [int(calibrator._places([name], "chosen")[0]) for name in chosen_ids]
+    if -1 in positions:
         raise ValueError(
-            f"chosen: {chosen_ids[places.index(-1)]!r} was not among the segments fitted"
+            f"chosen: {chosen_ids[positions.index(-1)]!r} was not among the segments fitted"
         )
-    rows = _rows_at_places(calibrator, scores, labels, segments, weights, places)
+    rows = _rows_at_places(calibrator, scores, labels, segments, weights, positions)
     own_axes = axes is None
-    axes = _grid_of_axes(axes, len(places))
-    low, high = np.array([_scores_to_draw(each)[[0, -1]] for each in rows]).T
+    axes = _grid_of_axes(axes, len(positions))
+    low, high = np.array([_scores_to_draw(segment_rows)[[0, -1]] for segment_rows in rows]).T
     grid = np.linspace(low.min(), high.max(), _POINTS)
     pooled = pooled_proba(calibrator, grid)
     drawn = []
-    for ax, name, note, each in zip(axes.flat, chosen_ids, notes, rows, strict=False):
-        bins = int(np.clip(len(each.values) // _ROWS_PER_BIN, 1, n_bins))
+    for ax, name, note, segment_rows in zip(axes.flat, chosen_ids, notes, rows, strict=False):
+        bins = int(np.clip(len(segment_rows.values) // _ROWS_PER_BIN, 1, n_bins))
         curve, label = _curve_of(calibrator, name)
-        drawn.append(_draw_sigmoid(ax, curve, each, grid, bins, "quantile", level, label))
+        drawn.append(_draw_sigmoid(ax, curve, segment_rows, grid, bins, "quantile", level, label))
         looks: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "zorder": 1}
         if np.isfinite(pooled).any():
             ax.plot(grid, pooled, label="all rows pooled", **looks)
-        _set_title(ax, names.text(name), float(each.weights.sum()), note)
+        _set_title(ax, names.text(name), float(segment_rows.weights.sum()), note)
         ax.tick_params(labelsize=style.SMALL)
     lows, highs = zip(*drawn, strict=True)
     for ax in axes.flat[: len(drawn)]:
         ax.set_ylim(*probability_limits(min(lows), max(highs)))
     if own_axes:
-        _finish(axes, len(places))
+        _finish(axes, len(positions))
     return axes
 
 
@@ -250,17 +250,17 @@ def _chosen(chosen: Any, most: int) -> tuple[list[Any], list[str]]:
     """The ids of the first segments chosen, and a text for each from the table's other columns."""
     columns = _column_names(chosen)
     if columns is None:
-        found = list(chosen)[:most]
+        segments = list(chosen)[:most]
     elif "segment" in columns:
-        found = list(np.asarray(chosen["segment"])[:most])
+        segments = list(np.asarray(chosen["segment"])[:most])
     else:
         raise ValueError(f"chosen: expected a column 'segment', got {columns}")
-    if not found:
+    if not segments:
         raise ValueError("chosen: expected at least one segment, got none")
     test = next((name for name in ("q_value", "p_value") if name in (columns or ())), None)
     if test is None:
-        return found, [""] * len(found)
-    return found, [f"\n{test[0]} = {value:.2g}" for value in np.asarray(chosen[test])[:most]]
+        return segments, [""] * len(segments)
+    return segments, [f"\n{test[0]} = {value:.2g}" for value in np.asarray(chosen[test])[:most]]
 
 
 def _column_names(chosen: Any) -> list[Any] | None:
@@ -282,17 +282,17 @@ def _rows_at_places(
     """The rows of each of the segments at these places among the keys."""
     scores = validation.floating(scores, "scores")
     validation.require_flat(scores, "scores")
-    found = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
+    codes = get_indexer(calibrator.keys, ids.read_rows(segments, len(scores)))
     weights = validation.weights(1.0 if weights is None else weights, np.float64)
-    weights = validation.broadcast(weights, found.shape, "weights")
+    weights = validation.broadcast(weights, codes.shape, "weights")
     # Rows of other segments need not be valid.
-    weights = np.where(np.isin(found, places), weights, 0)
-    found = found[weights != 0]
-    for place in places:
-        if not (found == place).any():
-            raise ValueError(f"chosen: {calibrator.keys[place]!r} has none of the rows given")
+    weights = np.where(np.isin(codes, places), weights, 0)
+    codes = codes[weights != 0]
+    for position in places:
+        if not (codes == position).any():
+            raise ValueError(f"chosen: {calibrator.keys[position]!r} has none of the rows given")
     rows = scored(scores, labels, weights)
-    return [PlottedRows(*(x[found == place] for x in rows)) for place in places]
+    return [PlottedRows(*(x[codes == position] for x in rows)) for position in places]
 
 
 def _grid_of_axes(axes: NDArray[Any] | None, number: int) -> NDArray[Any]:

@@ -72,8 +72,8 @@ def slope_funnel(
         left_out["without rows"] = np.ravel(fit.n_pos + fit.n_neg) == 0
     usable = ~np.any(list(left_out.values()), axis=0)
     if not usable.any():
-        what = "but all are flagged or failed" if len(usable) else "got none"
-        raise ValueError(f"fits: expected problems with a slope, {what}")
+        reason = "but all are flagged or failed" if len(usable) else "got none"
+        raise ValueError(f"fits: expected problems with a slope, {reason}")
     ax = style.axes_or_new(ax)
     ax.set_xscale("log")
     if isinstance(fits, SegmentCalibrator) and fits.pooling != "none":
@@ -94,7 +94,7 @@ def slope_funnel(
 def _without_slope(fit: Fit) -> dict[str, Bools]:
     """Which problems (K,) have no meaningful slope, by reason."""
     status, flags = np.ravel(fit.status), np.ravel(fit.flags)
-    failed = {each.name: status == each for each in Status if each != Status.CONVERGED}
+    failed = {code.name: status == code for code in Status if code != Status.CONVERGED}
     flagged = {str(flag.name): (flags & flag) != 0 for flag in _NO_SLOPE}
     error = np.ravel(fit.standard_errors[..., 0])
     return failed | flagged | {"without a standard error": ~(error > 0)}
@@ -104,13 +104,13 @@ def _distances(fits: Inspectable, fit: Fit, usable: Bools) -> Floats:
     """Distances of the usable problems' slopes from the expected ones, in standard errors."""
     slope = -np.ravel(fit.A)[usable].astype(float)
     error = np.ravel(fit.standard_errors[..., 0])[usable].astype(float)
-    left = _left_by_targets(fit)[usable]
+    slope_share = _left_by_targets(fit)[usable]
     pooled = getattr(fits, "fallback", None)
     if pooled is None:
-        common = np.sum(slope * left / error**2) / np.sum((left / error) ** 2)
+        common = np.sum(slope * slope_share / error**2) / np.sum((slope_share / error) ** 2)
     else:
         common = float(pooled.slope)
-    return (slope - common * left) / error
+    return (slope - common * slope_share) / error
 
 
 def _left_by_targets(fit: Fit) -> Floats:
@@ -128,8 +128,8 @@ def _left_by_targets(fit: Fit) -> Floats:
         q = p * t1 + (1 - p) * t0
         flat = (t1 - t0) * p * (1 - p) / (q * (1 - q))
         steepness = q * (1 - q) * rows / np.ravel(fit.hessian[..., 1, 1]).astype(float)
-        left: Floats = flat ** np.maximum(steepness, 1) ** 2
-    return left
+        slope_share: Floats = flat ** np.maximum(steepness, 1) ** 2
+    return slope_share
 
 
 def _ends(z: Floats, marked: Bools) -> tuple[float, float]:
@@ -159,12 +159,12 @@ def _draw_pooled(
         if population.covariates is not None:
             variance = variance + population.covariates.spread[0, 0]
         reach = critical_value(0.95, False) * float(np.sqrt(variance))
-    some, band = tables.counted(len(rows), kind), "95 % of the population"
+    total, band = tables.counted(len(rows), kind), "95 % of the population"
     window = funnels.across(rows), central(np.append(slope, [mean - reach, mean + reach]), 1.0)
     ax.set(xlabel=f"rows of the {kind}", ylabel="slope, $-A$")
-    with axes.framed(ax, rows, slope, window, [label, some, band], left_out) as window:
+    with axes.framed(ax, rows, slope, window, [label, total, band], left_out) as window:
         looks: dict[str, Any] = {"color": style.ORANGE, "linewidth": 0, "alpha": 0.2, "zorder": 0}
         if reach:
             ax.axhspan(mean - reach, mean + reach, label=band, **looks)
         ax.axhline(mean, color=style.ORANGE, linewidth=1.5, label=label)
-        points(ax, rows, slope, window, some, color=style.shade(ax, style.BLUE))
+        points(ax, rows, slope, window, total, color=style.shade(ax, style.BLUE))

@@ -89,13 +89,13 @@ def note_undrawn(ax: Axes, beyond: Bools, left_out: Mapping[str, Bools]) -> None
     the reason.
     """
     counts = {}
-    earlier: Any = False
-    for why, held in left_out.items():
-        first = held & ~np.asarray(earlier)
-        more = "" if np.array_equal(first, held) else "more "
-        if number := np.count_nonzero(first):
-            counts[more + why] = number
-        earlier = earlier | held
+    counted: Any = False
+    for why, problems in left_out.items():
+        uncounted = problems & ~np.asarray(counted)
+        prefix = "" if np.array_equal(uncounted, problems) else "more "
+        if number := np.count_nonzero(uncounted):
+            counts[prefix + why] = number
+        counted = counted | problems
     lines = []
     if counts:
         # No line break between a number and its reason.
@@ -125,7 +125,7 @@ def legend(ax: Axes, **options: Any) -> Legend:
         "framealpha": 0.85,
         "handlelength": 1.5,
     }
-    made = ax.legend(**looks | options)
-    for text in made.get_texts():
+    legend_box = ax.legend(**looks | options)
+    for text in legend_box.get_texts():
         text.set_fontfamily(names.families([text.get_text()]))
-    return made
+    return legend_box

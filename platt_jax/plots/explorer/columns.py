@@ -74,13 +74,13 @@ def ordered(calibrator: SegmentCalibrator, judged: JudgedSegments) -> Order:
     """All segments in their order."""
     fit, number = inspected(calibrator, any_curve=True)[0], len(judged.keys)
     without = np.setdiff1d(np.arange(len(calibrator.keys)), judged.place)
-    place = np.concatenate([judged.place, without])
-    seen = place >= 0
-    failed = seen & (np.append(fit.status, Status.CONVERGED)[place] != Status.CONVERGED)
-    rank = np.minimum(np.arange(len(place)), number)
-    flags = np.where(seen, np.append(fit.flags, 0)[place], 0)
+    fit_index = np.concatenate([judged.place, without])
+    is_fitted = fit_index >= 0
+    failed = is_fitted & (np.append(fit.status, Status.CONVERGED)[fit_index] != Status.CONVERGED)
+    rank = np.minimum(np.arange(len(fit_index)), number)
+    flags = np.where(is_fitted, np.append(fit.flags, 0)[fit_index], 0)
     order = np.lexsort((-flags, rank, ~failed))
-    return Order(np.where(order < number, order, -1), place[order])
+    return Order(np.where(order < number, order, -1), fit_index[order])
 
 
 def row_columns(judged: JudgedSegments, order: Order) -> NamedColumns:
@@ -108,7 +108,7 @@ def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]
     fit, *_ = inspected(calibrator, any_curve=True)
     fitted = np.asarray(fit.n_pos, float) + np.asarray(fit.n_neg, float)
     curve = _sampled if calibrator.curves is not None else _sigmoids
-    made = {
+    columns = {
         **curve(calibrator, order, window),
         "fitted": Column(order.values_of_fits(fitted, np.nan), "f4"),
         "status": Column(order.values_of_fits(fit.status, _UNSEEN), "u1"),
@@ -116,8 +116,8 @@ def fit_columns(calibrator: SegmentCalibrator, order: Order, window: list[float]
     }
     if calibrator.population is not None:
         shrinkage = calibrator.population.shrinkage
-        made["shrinkage"] = Column(order.values_of_fits(shrinkage, np.nan), "f4", 11)
-    return made
+        columns["shrinkage"] = Column(order.values_of_fits(shrinkage, np.nan), "f4", 11)
+    return columns
 
 
 def _sigmoids(calibrator: SegmentCalibrator, order: Order, window: list[float]) -> NamedColumns:
@@ -170,26 +170,26 @@ class Ids(NamedTuple):
 
     def at(self, i: int) -> Any:
         """The id of one segment."""
-        judged, place = self.order.judged[i], self.order.place[i]
-        return self.judged[judged] if judged >= 0 else self.fitted[place]
+        judged, fit_index = self.order.judged[i], self.order.place[i]
+        return self.judged[judged] if judged >= 0 else self.fitted[fit_index]
 
     def place(self, id_: Any, name: str) -> int:
         """The number of a segment, -1 if there is none of this id."""
         for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
-            known, order_of_keys = ascending(keys)
-            (found,) = get_indexer(known, ids.read([id_], name), name)
-            if found >= 0:
-                return int(np.flatnonzero(number == np.flatnonzero(order_of_keys == found)[0])[0])
+            sorted_keys, order_of_keys = ascending(keys)
+            (index,) = get_indexer(sorted_keys, ids.read([id_], name), name)
+            if index >= 0:
+                return int(np.flatnonzero(number == np.flatnonzero(order_of_keys == index)[0])[0])
         return -1
 
     def texts(self) -> list[str]:
         """The ids as texts."""
-        made = [""] * len(self.order.place)
+        id_texts = [""] * len(self.order.place)
         for keys, number in ((self.judged, self.order.judged), (self.fitted, self.order.place)):
-            which = np.flatnonzero(number >= 0)
-            for i, each in zip(which.tolist(), keys[number[which]], strict=True):
-                made[i] = shortened(names.text(each))
-        return made
+            indices = np.flatnonzero(number >= 0)
+            for i, key in zip(indices.tolist(), keys[number[indices]], strict=True):
+                id_texts[i] = shortened(names.text(key))
+        return id_texts
 
 
 def shortened(text: str) -> str:

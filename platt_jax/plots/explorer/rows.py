@@ -92,17 +92,17 @@ def bins(rows: ExploredRows, judged: int) -> ScoreBins:
     sizes = np.bincount(segment, minlength=judged)
     number = np.where(sizes, np.clip(sizes // _ROWS_PER_BIN, 1, _BINS), 0)
     chosen = _chosen(sizes, number)
-    mine = chosen[segment]
-    segment = segment[mine]
-    f, y = (x[rows.usable][mine] for x in (rows.scores, rows.labels))
+    in_chosen = chosen[segment]
+    segment = segment[in_chosen]
+    f, y = (x[rows.usable][in_chosen] for x in (rows.scores, rows.labels))
     order = np.lexsort((f, segment))
     chosen_rows = Groups(np.where(chosen, sizes, 0))
-    owner, place = chosen_rows.owner, chosen_rows.place
-    in_cell = np.bincount(_BINS * owner + place * number[owner] // sizes[owner])
+    owner, position = chosen_rows.owner, chosen_rows.place
+    in_cell = np.bincount(_BINS * owner + position * number[owner] // sizes[owner])
     cells = Groups(in_cell[in_cell > 0])
-    which = np.flatnonzero(chosen)
+    chosen_segments = np.flatnonzero(chosen)
     means, positives = cells.means(f[order]), cells.sums(y[order].astype(int))
-    return ScoreBins(which, number[which], means, cells.sizes, positives)
+    return ScoreBins(chosen_segments, number[chosen_segments], means, cells.sizes, positives)
 
 
 def _chosen(sizes: Ints, number: Ints) -> Bools:
