@@ -36,10 +36,10 @@ def checked_rows(
     check_columns(columns, names)
     booleans = [name for name in columns if pa.types.is_boolean(columns[name])]
     names = names._replace(booleans=booleans)
-    with engine.held(names.used, snapshot) as held:
-        found = held.run(queries.summary(names))
-        _check_values(found, names)
-        yield CheckedRows(held, names, *_ascending(found, names))
+    with engine.held(names.used, snapshot) as held_engine:
+        summary = held_engine.run(queries.summary(names))
+        _check_values(summary, names)
+        yield CheckedRows(held_engine, names, *_ascending(summary, names))
 
 
 def check_columns(there: dict[str, pa.DataType], names: RelationColumns) -> None:
@@ -73,9 +73,9 @@ def _ascending(found: pa.Table, names: RelationColumns) -> tuple[NDArray[Any], p
         return np.empty(0, np.int64), found
     columns = found.select(names.keys).rename_columns(names.segment)
     numbered = factorize(ids.read(columns, "segment"))
-    place = numbered.of(slice(None))
-    order = np.argsort(place, kind="stable")
-    used = place[order]
+    codes = numbered.of(slice(None))
+    order = np.argsort(codes, kind="stable")
+    used = codes[order]
     if (used[1:] == used[:-1]).any():
         raise ValueError(
             "segment: expected ids that are equal where the engine calls them equal, got "

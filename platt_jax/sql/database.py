@@ -95,9 +95,9 @@ class Database:
         with (
             closing(self._connection.cursor()) as cursor,
             _restored_transaction(self._connection, self._dialect),
-            self._sent(cursor, query, points) as sent,
+            self._sent(cursor, query, points) as statement,
         ):
-            _execute(cursor, sent)
+            _execute(cursor, statement)
             names = [column[0] for column in cursor.description]
             kinds = [column[1] for column in cursor.description]
             rows = cursor.fetchall()
@@ -111,24 +111,24 @@ class Database:
             return schema(self.run(f"SELECT * FROM {ROWS} LIMIT {_SAMPLED_ROWS}"))
         # SQLite's columns have no types, but each value has one.
         names = self.run(f"SELECT * FROM {ROWS} LIMIT 0").column_names
-        found = ", ".join(
+        expressions = ", ".join(
             f"GROUP_CONCAT(DISTINCT TYPEOF({quoted(name)})) AS kinds_{i}"
             for i, name in enumerate(names)
         )
-        there = self.run(f"SELECT {found} FROM {ROWS}").to_pylist()[0].values()
-        return dict(zip(names, map(_common, there), strict=True))
+        kinds = self.run(f"SELECT {expressions} FROM {ROWS}").to_pylist()[0].values()
+        return dict(zip(names, map(_common, kinds), strict=True))
 
     def extended(self, query: str, points: pa.Table) -> Any:
         """See `QueryEngine`: a cursor over the result."""
         cursor = self._connection.cursor()
         with _restored_transaction(self._connection, self._dialect):
-            sent = self._as_parameters(query, points)
-            if sent is None:  # the table has to stay as long as the cursor
+            statement = self._as_parameters(query, points)
+            if statement is None:  # the table has to stay as long as the cursor
                 table = f"{POINTS}_{secrets.token_hex(8)}"
                 self._upload(cursor, points, table)
-                sent = ParameterizedQuery(self._text(query, table, points), [])
+                statement = ParameterizedQuery(self._text(query, table, points), [])
         with _restored_transaction(self._connection, self._dialect):
-            _execute(cursor, sent)
+            _execute(cursor, statement)
         return cursor
 
     @contextmanager
@@ -167,9 +167,9 @@ class Database:
         if points is None:
             yield ParameterizedQuery(self._text(query), [])
             return
-        sent = self._as_parameters(query, points) if self._dialect == "postgres" else None
-        if sent is not None:
-            yield sent
+        statement = self._as_parameters(query, points) if self._dialect == "postgres" else None
+        if statement is not None:
+            yield statement
             return
         table = f"{POINTS}_{secrets.token_hex(8)}"
         try:
@@ -180,20 +180,20 @@ class Database:
 
     def _as_parameters(self, query: str, points: pa.Table) -> ParameterizedQuery | None:
         """The query with its points as parameters; None where they need a table."""
-        sent = None
+        source = None
         if self._dialect == "postgres" and self._style in ("format", "pyformat"):
-            sent = _as_arrays(points)
+            source = _as_arrays(points)
         elif self._dialect == "sqlite" and self._style == "qmark":
-            sent = as_json(points)
-        if sent is None:
+            source = as_json(points)
+        if source is None:
             return None
         table = f"{POINTS}_{secrets.token_hex(8)}"
         text = self._text(query, table, points)
         if self._style != "qmark":
             text = text.replace("%", "%%")  # in names of columns
         names = ", ".join(points.column_names)
-        return sent._replace(
-            query=f"WITH {table}({names}) AS ({sent.query}) SELECT * FROM ({text}) AS platt_found"
+        return source._replace(
+            query=f"WITH {table}({names}) AS ({source.query}) SELECT * FROM ({text}) AS platt_found"
         )
 
     def _text(self, query: str, table: str | None = None, points: pa.Table | None = None) -> str:
@@ -211,11 +211,11 @@ class Database:
         )
         create = f"CREATE TEMPORARY TABLE {table} ({kinds})"
         cursor.execute(sqlglot.transpile(create, read="duckdb", write=self._dialect)[0])
-        places = ", ".join(_PLACEHOLDERS[self._style](i) for i in range(points.num_columns))
+        placeholders = ", ".join(_PLACEHOLDERS[self._style](i) for i in range(points.num_columns))
         rows: Any = zip(*(column.to_pylist() for column in points.columns), strict=True)
         if self._style in ("named", "pyformat"):
             rows = ({f"p{i}": x for i, x in enumerate(row)} for row in rows)
-        cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(rows))
+        cursor.executemany(f"INSERT INTO {table} VALUES ({placeholders})", list(rows))
 
 
 def _execute(cursor: Any, sent: ParameterizedQuery) -> None:
@@ -237,8 +237,8 @@ def _adapt_to_postgres(parsed: Any, points: pa.Table | None) -> None:
 
 def _array(values: Sequence[Any], padded: bool) -> pa.Array:
     """A column of a result; ids without the blanks of char(n), and ids of type uuid as text."""
-    made: list[Any] = [str(x) if isinstance(x, uuid.UUID) else x for x in values]
-    return pa.array([x and x.rstrip(" ") for x in made] if padded else made)
+    plain_values: list[Any] = [str(x) if isinstance(x, uuid.UUID) else x for x in values]
+    return pa.array([x and x.rstrip(" ") for x in plain_values] if padded else plain_values)
 
 
 def _common(there: str | None) -> pa.DataType:
@@ -253,8 +253,8 @@ def _common(there: str | None) -> pa.DataType:
 
 
 def _dialect_name(name: str) -> str:
-    known = {"sqlite3": "sqlite", "postgresql": "postgres", "psycopg": "postgres"}
-    name = {**known, "psycopg2": "postgres", "pymysql": "mysql"}.get(name, name)
+    aliases = {"sqlite3": "sqlite", "postgresql": "postgres", "psycopg": "postgres"}
+    name = {**aliases, "psycopg2": "postgres", "pymysql": "mysql"}.get(name, name)
     if name not in sqlglot.Dialect.classes:
         raise ValueError(
             "dialect: expected one that sqlglot knows, such as 'sqlite' or 'postgres', got "
@@ -286,9 +286,9 @@ def as_json(points: pa.Table) -> ParameterizedQuery | None:
     if any(isinstance(x, float) and math.isinf(x) for values in columns for x in values):
         return None
     rows = json.dumps([[_in_json(x) for x in row] for row in zip(*columns, strict=True)])
-    each = ", ".join(f"JSON_EXTRACT(value, '$[{i}]')" for i in range(points.num_columns))
+    fields = ", ".join(f"JSON_EXTRACT(value, '$[{i}]')" for i in range(points.num_columns))
     # Without LIMIT, SQLite would read the text again for every row that is joined.
-    return ParameterizedQuery(f"SELECT {each} FROM JSON_EACH(?) LIMIT -1", [rows])
+    return ParameterizedQuery(f"SELECT {fields} FROM JSON_EACH(?) LIMIT -1", [rows])
 
 
 def _in_json(x: Any) -> Any:
@@ -317,9 +317,9 @@ def _repeatable(connection: Any) -> Iterator[bool]:
 
     They do not in a transaction that was begun with a lower isolation.
     """
-    before = _in_transaction(connection)
+    was_open = _in_transaction(connection)
     with _restored_transaction(connection, "postgres"), closing(connection.cursor()) as cursor:
-        if before is False:
+        if was_open is False:
             if _autocommits(connection):
                 cursor.execute("BEGIN")
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -330,19 +330,19 @@ def _repeatable(connection: Any) -> Iterator[bool]:
 @contextmanager
 def _restored_transaction(connection: Any, dialect: str) -> Iterator[None]:
     """End a transaction that begins within; in one that was there, undo only what failed."""
-    before = _in_transaction(connection)
-    if before and dialect == "postgres":
+    was_open = _in_transaction(connection)
+    if was_open and dialect == "postgres":
         with _savepoint(connection):
             yield
         return
     try:
         yield
     except BaseException:
-        if before is False:
+        if was_open is False:
             with suppress(Exception):  # the first error tells more
                 _end(connection, "ROLLBACK")
         raise
-    if before is False:
+    if was_open is False:
         _end(connection, "COMMIT")
 
 

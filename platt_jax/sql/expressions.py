@@ -74,14 +74,14 @@ def mean_probability(
     `s` is its standard deviation; the rule is the step and number of pairs of the nodes, as in
     `results/averages.py`. Where `far` holds, `s` is not computed.
     """
-    at = nodes(*rule)
+    points = nodes(*rule)
     terms = " + ".join(
-        f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in at
+        f"{literal(weight)} / (1 + EXP({z} + ({literal(node)}) * {s}))" for node, weight in points
     )
     # Otherwise the exponential of a term could overflow.
-    first = "" if far is None else f"WHEN {far} THEN {probability(z)}"
-    return f"""CASE {first}
-        WHEN ABS({z}) + {literal(at[-1][0])} * {s} <= {FAR} THEN {terms}
+    far_case = "" if far is None else f"WHEN {far} THEN {probability(z)}"
+    return f"""CASE {far_case}
+        WHEN ABS({z}) + {literal(points[-1][0])} * {s} <= {FAR} THEN {terms}
         ELSE {probability(z)} END"""
 
 
@@ -99,13 +99,13 @@ def parameter(segment: Joined, root: str, levels: Sequence[Joined]) -> str:
 
     The root is the parameter of a segment that was not fitted, without any level.
     """
-    others = root
+    expression = root
     for level in levels:
         if level.unseen is None:
-            others = _either(level, others)
+            expression = _either(level, expression)
         else:
-            others = f"{others} + {_either(level, level.unseen)}"
-    return _either(segment, others)
+            expression = f"{expression} + {_either(level, level.unseen)}"
+    return _either(segment, expression)
 
 
 def _either(joined: Joined, otherwise: str) -> str:

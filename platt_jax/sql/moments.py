@@ -68,9 +68,9 @@ def lost_digits(
     total, first, second, _ = _both_classes(*standardized(plain, ranges, standardization))
     with np.errstate(all="ignore"):
         about_mean = second - first * (first / total)
-        kept = rows * (scale * (scale * squares)) <= _MOST_CANCELLED * about_mean
-    kept |= _constant_at_center(ranges, standardization)
-    return ~(kept & (rows == good))
+        exact = rows * (scale * (scale * squares)) <= _MOST_CANCELLED * about_mean
+    exact |= _constant_at_center(ranges, standardization)
+    return ~(exact & (rows == good))
 
 
 def _both_classes(pos: Moments, neg: Moments) -> Any:
@@ -97,6 +97,6 @@ def with_all(segments: Moments, center: NDArray[np.float64], scale: NDArray[np.f
     )
     if offset is not None:
         pooled += (offset, stretch * offset_first + shift * offset)
-    each: Any = segments
-    both: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(each, pooled, strict=False))
-    return Moments(*both)
+    arrays: Any = segments
+    joined: Iterator[Any] = (np.append(x, np.sum(y)) for x, y in zip(arrays, pooled, strict=False))
+    return Moments(*joined)

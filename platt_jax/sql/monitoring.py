@@ -85,8 +85,8 @@ def monitor_sums(rows: RelationRows, monitor: Monitor) -> Table:
         tell_unusable(checked.keys, before.usable, caller)
         names = ["A", "B"] if curves.shape[1] == 2 else list(_CURVE)
         points = dict(zip(names, curves.T, strict=True)) | _margin_points(before)
-        found = _run(checked, monitor, points, usable)
-    return to_table(*found)
+        judged = _run(checked, monitor, points, usable)
+    return to_table(*judged)
 
 
 def _margin_points(before: BeforeNight) -> dict[str, Any]:
@@ -101,12 +101,12 @@ def _run(rows: CheckedRows, monitor: Monitor, points: dict[str, Any], usable: An
     ids = {f"p_{key}": keys[key] for key in rows.names.keys}
     number = pa.array(np.arange(len(rows.keys)))
     table = pa.table({**ids, "number": number, **points}).filter(pa.array(usable))
-    found = rows.engine.run(_query(rows.names, list(points), monitor.margin), table)
-    place = numbers(found["number"]).astype(np.int64)
+    sums = rows.engine.run(_query(rows.names, list(points), monitor.margin), table)
+    indices = numbers(sums["number"]).astype(np.int64)
 
     def column(name: str) -> Ints:
-        whole: Ints = np.rint(numbers(found[name])).astype(np.int64)
-        return whole
+        values: Ints = np.rint(numbers(sums[name])).astype(np.int64)
+        return values
 
     count, positives = column("n"), column("positives")
     ratios = np.stack([column(f"r{i}") for i in range(ALTERNATIVES)], -1)
@@ -114,7 +114,7 @@ def _run(rows: CheckedRows, monitor: Monitor, points: dict[str, Any], usable: An
     favoured = positives[:, None], (count - positives)[:, None]
     ratios[:, : 2 * len(SHIFTS)] += np.hstack([sizes * x for x in favoured])
     night = Night(ratios, count, positives, column("expected"), column("margin"))
-    return rows.keys[place], night
+    return rows.keys[indices], night
 
 
 def _query(names: RelationColumns, points: list[str], margin: float) -> str:

@@ -16,18 +16,18 @@ _FARTHEST = "1e300"
 
 def cases(pieces: Pieces, curve: int, score: str) -> str:
     """The probability by one curve, as a CASE over its pieces; NULL where the score is NaN."""
-    mine = pieces.only(pieces.curve == curve)
-    known = finite(score)
+    selected = pieces.only(pieces.curve == curve)
+    valid = finite(score)
     whens = []
-    for place in range(len(mine)):
-        piece = mine.only(np.array([place]))
+    for index in range(len(selected)):
+        piece = selected.only(np.array([index]))
         numbers = {name: number(getattr(piece, name)[0]) for name in numbers_used(piece)}
-        last = place == len(mine) - 1
-        at = known if last or not place else score
+        last = index == len(selected) - 1
+        argument = valid if last or not index else score
         odds = None if piece.odds[0] == 1 else number(piece.odds[0])
-        p = probability(_value(numbers, at), str(int(piece.is_log_odds[0])), odds)
-        until = f"{known} IS NOT NULL" if last else f"{score} < {number(mine.start[place + 1])}"
-        whens.append(f" WHEN {until} THEN {p}")
+        p = probability(_value(numbers, argument), str(int(piece.is_log_odds[0])), odds)
+        test = f"{valid} IS NOT NULL" if last else f"{score} < {number(selected.start[index + 1])}"
+        whens.append(f" WHEN {test} THEN {p}")
     return f"CASE{''.join(whens)} END"
 
 
@@ -36,13 +36,13 @@ def columns(pieces: Pieces) -> dict[str, NDArray[Any]]:
     largest = np.finfo(float).max
     last = np.append(np.diff(pieces.curve) != 0, True)[: len(pieces)]
     ends = np.where(last, np.inf, np.roll(pieces.start, -1))
-    made: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         "piece": pieces.curve,
         "start": np.clip(pieces.start, -largest, largest),
         "end": np.clip(ends, -largest, largest),
     }
-    made |= {name: getattr(pieces, name) for name in _columns(pieces)}
-    return {f"platt_{name}": np.asarray(x, float) for name, x in made.items()}
+    arrays |= {name: getattr(pieces, name) for name in _columns(pieces)}
+    return {f"platt_{name}": np.asarray(x, float) for name, x in arrays.items()}
 
 
 def join(table: str, curve: str, score: str, prefix: str = "platt_") -> str:
@@ -50,8 +50,8 @@ def join(table: str, curve: str, score: str, prefix: str = "platt_") -> str:
 
     The names of the columns of the table have a prefix.
     """
-    at = finite(score)
-    on = f"{prefix}piece = {curve} AND {at} >= {prefix}start AND {at} < {prefix}end"
+    valid = finite(score)
+    on = f"{prefix}piece = {curve} AND {valid} >= {prefix}start AND {valid} < {prefix}end"
     return f"LEFT JOIN {table} ON {on}"
 
 

@@ -95,29 +95,29 @@ def predict(rows: RelationRows, calibrator: SegmentCalibrator, name: str = "prob
             f"segment: expected {number} columns, as the calibrator's, got {names.segment}"
         )
     if calibrator.curves is not None:
-        places: Any = np.arange(len(calibrator.keys))[:, None]
-        known = [Part(range(number), calibrator.keys, places, None)]
+        indices: Any = np.arange(len(calibrator.keys))[:, None]
+        all_parts = [Part(range(number), calibrator.keys, indices, None)]
         query, points = _by_pieces(names, list(columns), calibrator, calibrator.curves, name)
     else:
-        each, by_level = parameters(calibrator), calibrator.by_level
-        root, parts = (each[-1], []) if by_level is None else by_level.parts()
-        known = [Part(range(number), calibrator.keys, each[:-1], None), *parts]
-        query = _query(names, list(columns), root, known, name)
-        points = _points(names, known)
+        curves, by_level = parameters(calibrator), calibrator.by_level
+        root, parts = (curves[-1], []) if by_level is None else by_level.parts()
+        all_parts = [Part(range(number), calibrator.keys, curves[:-1], None), *parts]
+        query = _query(names, list(columns), root, all_parts, name)
+        points = _points(names, all_parts)
     _check_kinds(columns, points, names)
-    _require_one_match(rows, columns, points, known)
+    _require_one_match(rows, columns, points, all_parts)
     return rows.engine.extended(query, points)
 
 
 def _check_kinds(columns: dict[str, pa.DataType], points: pa.Table, names: RelationColumns) -> None:
     """Refuses ids of another kind than the keys: engines would convert, each in its own way."""
-    for place, name in enumerate(names.segment):
-        there, fitted = columns[name], points.schema.field(f"p_{place}").type
-        kinds = _kind(there), _kind(fitted)
+    for index, name in enumerate(names.segment):
+        column_type, fitted = columns[name], points.schema.field(f"p_{index}").type
+        kinds = _kind(column_type), _kind(fitted)
         if None not in kinds and kinds[0] != kinds[1]:
             raise ValueError(
                 f"segment, column {name!r}: expected ids of the kind that was fitted, {fitted}, "
-                f"got {there}"
+                f"got {column_type}"
             )
 
 
@@ -144,19 +144,19 @@ def _require_one_match(
     segment = rows.names.segment
     owner = points["level"].to_numpy()
     for number, part in enumerate(known):
-        mine = points.filter(pa.array(owner == number))
-        keys = [_forms(mine[f"p_{i}"], columns[segment[i]]) for i in part.columns]
+        part_points = points.filter(pa.array(owner == number))
+        keys = [_forms(part_points[f"p_{i}"], columns[segment[i]]) for i in part.columns]
         if len(set(zip(*keys, strict=True))) == len(part.keys):
             continue
         chosen = [quoted(segment[i]) for i in part.columns]
         on = [
             f"platt_rows.{x} = platt_keys.p_{i}" for x, i in zip(chosen, part.columns, strict=True)
         ]
-        each = ", ".join(f"platt_rows.{x}" for x in chosen)
+        id_columns = ", ".join(f"platt_rows.{x}" for x in chosen)
         query = f"""
             SELECT COUNT(*) AS n FROM (SELECT DISTINCT {", ".join(chosen)} FROM {ROWS}) platt_rows
             JOIN {POINTS} AS platt_keys ON {" AND ".join(on)} AND platt_keys.level = {number}
-            GROUP BY {each} HAVING COUNT(*) > 1
+            GROUP BY {id_columns} HAVING COUNT(*) > 1
         """
         if rows.engine.run(query, points).num_rows:
             raise ValueError(
@@ -204,16 +204,16 @@ def _by_pieces(
     offset = None if names.offset is None else _double(names.offset)
     # Each is many times in the expression of the probability.
     inner = {"value": value, "link": link, "odds": odds, "offset": offset, "score": score}
-    known = {of: f"platt_rows.{_INNER}{of}" for of, x in inner.items() if x is not None}
-    link = known["link"] if link.startswith(prefix) else link
-    p = sql_pieces.probability(known["value"], link, known.get("odds"), known.get("offset"))
+    aliases = {term: f"platt_rows.{_INNER}{term}" for term, x in inner.items() if x is not None}
+    link = aliases["link"] if link.startswith(prefix) else link
+    p = sql_pieces.probability(aliases["value"], link, aliases.get("odds"), aliases.get("offset"))
     row_columns = ", ".join(f"platt_rows.{quoted(column)}" for column in columns)
-    made = ", ".join(f"{inner[of]} AS {_INNER}{of}" for of in known)
+    inner_columns = ", ".join(f"{inner[term]} AS {_INNER}{term}" for term in aliases)
     # Of NaN, as of NULL, there is no piece.
     query = f"""
-        SELECT {row_columns}, CASE WHEN {sql_pieces.finite(known["score"])} IS NULL
-            THEN {known["score"]} ELSE {p} END AS {quoted(name)} FROM (
-            SELECT {ROWS}.*, {made} {_joined(names, [part])} {join}
+        SELECT {row_columns}, CASE WHEN {sql_pieces.finite(aliases["score"])} IS NULL
+            THEN {aliases["score"]} ELSE {p} END AS {quoted(name)} FROM (
+            SELECT {ROWS}.*, {inner_columns} {_joined(names, [part])} {join}
         ) platt_rows
     """
     return query, pa.concat_tables(points, promote_options="default")
@@ -234,7 +234,7 @@ def _query(
     score = _double(names.score)
     # Without a population there are A and B only.
     A, B, *covariance = (
-        _parameter(i, of, root[i], known) for i, of in enumerate(_PARAMETERS[: len(root)])
+        _parameter(i, symbol, root[i], known) for i, symbol in enumerate(_PARAMETERS[: len(root)])
     )
     joined = _joined(names, known)
     z = f"{A} * {score} + {B}"
@@ -289,9 +289,9 @@ def _points(
     """The segments with their parameters, then the values of each level with their own."""
     rows = Groups([len(part.keys) for part in known])
     columns: dict[str, Any] = {}
-    for place in range(len(names.segment)):
+    for index in range(len(names.segment)):
         try:
-            columns[f"p_{place}"] = _keys(place, known)
+            columns[f"p_{index}"] = _keys(index, known)
         except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
             raise ValueError(
                 "calibrator: expected segments of one type, as in a column of a table, got "
@@ -304,15 +304,15 @@ def _points(
 
 def _keys(place: int, known: list[Part]) -> Any:
     """A column of the ids of the segments and of the levels; NULL if these lack it."""
-    values, places, end = [], [], 0
+    values, indices, end = [], [], 0
     for part in known:
         if place in part.columns:
             values.append(ids.fields(part.keys)[part.columns.index(place)])
-            places.append(end + np.arange(len(part.keys)))
+            indices.append(end + np.arange(len(part.keys)))
             end += len(part.keys)
         else:
-            places.append(np.full(len(part.keys), -1))
-    whole, row_places = np.concatenate(values), np.concatenate(places)
+            indices.append(np.full(len(part.keys), -1))
+    all_values, row_indices = np.concatenate(values), np.concatenate(indices)
     # Arrow ends an array's bytes at the first that is 0, but not Python's bytes.
-    made = arrow_array(whole.tolist() if whole.dtype.kind in "OS" else whole)
-    return made.take(pa.array(row_places, mask=row_places < 0)) if len(known) > 1 else made
+    array = arrow_array(all_values.tolist() if all_values.dtype.kind in "OS" else all_values)
+    return array.take(pa.array(row_indices, mask=row_indices < 0)) if len(known) > 1 else array

@@ -72,11 +72,11 @@ def summary(names: RelationColumns) -> str:
             ("MAX", "<> 1", "high_neg"),
         )
     )
-    keys, others = ", ".join(names.keys), ""
+    keys, extras = ", ".join(names.keys), ""
     if names.offset is not None:
-        others = "MAX(CASE WHEN kind = 1 THEN ABS(o) END) AS widest_offset,"
+        extras = "MAX(CASE WHEN kind = 1 THEN ABS(o) END) AS widest_offset,"
     if names.pos_label is not None:
-        others += ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
+        extras += ", ".join(f"{end}(other) AS {end.lower()}_other" for end in ("MIN", "MAX")) + ","
     return f"""
         {with_rows(names)},
         summarized AS (SELECT * FROM checked)
@@ -88,7 +88,7 @@ def summary(names: RelationColumns) -> str:
             MAX(CASE WHEN y = -1 THEN 1 ELSE 0 END) AS minus,
             MAX(CASE WHEN y = 0 THEN 1 ELSE 0 END) AS zero,
             MAX(CASE WHEN y NOT IN (-1, 0, 1) AND {_finite("y")} THEN y END) AS bad_label,
-            {others}
+            {extras}
             {_moments(names, "f", f"kind = 1 AND {_in_range(names)}")}
         FROM summarized GROUP BY {keys}
     """
@@ -116,28 +116,28 @@ def derivatives(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     problems = _problems(pooled)
     exponentials = ", ".join(
         # CASE, because DuckDB is slower with LEAST and GREATEST.
-        f"""EXP(CASE WHEN u{of} BETWEEN -{FAR} AND {FAR} THEN -u{of}
-                WHEN u{of} > 0 THEN -{FAR} ELSE {FAR} END) AS e{of}"""
-        for of in problems
+        f"""EXP(CASE WHEN u{tag} BETWEEN -{FAR} AND {FAR} THEN -u{tag}
+                WHEN u{tag} > 0 THEN -{FAR} ELSE {FAR} END) AS e{tag}"""
+        for tag in problems
     )
-    probabilities = ", ".join(f"1 / (1 + e{of}) AS p{of}" for of in problems)
+    probabilities = ", ".join(f"1 / (1 + e{tag}) AS p{tag}" for tag in problems)
     terms = ", ".join(
-        f"""g{of}, w * side * (p{of} - gap{of}) AS by_z{of},
-                w * (p{of} * e{of}) * p{of} AS by_zz{of}"""
-        for of in problems
+        f"""g{tag}, w * side * (p{tag} - gap{tag}) AS by_z{tag},
+                w * (p{tag} * e{tag}) * p{tag} AS by_zz{tag}"""
+        for tag in problems
     )
     offset = "" if names.offset is None else ", o"
     sums = ", ".join(
-        f"SUM({term}) AS {name.lower()}{of}"
-        for of in problems
+        f"SUM({term}) AS {name.lower()}{tag}"
+        for tag in problems
         for name, term in zip(
             Derivatives._fields,
             (
-                f"g{of} * by_z{of}",
-                f"by_z{of}",
-                f"g{of} * (g{of} * by_zz{of})",
-                f"g{of} * by_zz{of}",
-                f"by_zz{of}",
+                f"g{tag} * by_z{tag}",
+                f"by_z{tag}",
+                f"g{tag} * (g{tag} * by_zz{tag})",
+                f"g{tag} * by_zz{tag}",
+                f"by_zz{tag}",
             ),
             strict=True,
         )
@@ -153,7 +153,7 @@ def derivatives(names: RelationColumns, pooled: PooledNumbers | None) -> str:
 
 def loss(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of `objective.loss`."""
-    sums = ", ".join(f"SUM(w * ({_loss(of, '')})) AS loss{of}" for of in _problems(pooled))
+    sums = ", ".join(f"SUM(w * ({_loss(tag, '')})) AS loss{tag}" for tag in _problems(pooled))
     return f"""
         {_at_points(names, pooled, "")}
         SELECT j, {_same_rows(names)}, {sums} FROM at_points GROUP BY j
@@ -163,8 +163,8 @@ def loss(names: RelationColumns, pooled: PooledNumbers | None) -> str:
 def loss_change(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The sums of the loss at (A, B) minus that at (A_before, B_before), row by row."""
     sums = ", ".join(
-        f"SUM(w * ({_loss(of, '')} - ({_loss(of, '_before')}))) AS loss_change{of}"
-        for of in _problems(pooled)
+        f"SUM(w * ({_loss(tag, '')} - ({_loss(tag, '_before')}))) AS loss_change{tag}"
+        for tag in _problems(pooled)
     )
     return f"""
         {_at_points(names, pooled, "", "_before")}
@@ -255,12 +255,12 @@ def _number(names: RelationColumns, name: str | None) -> str:
 def _with_scores(names: RelationColumns, pooled: PooledNumbers | None) -> str:
     """The good rows with their problems' numbers and their standardized scores."""
     on = " AND ".join(f"checked.{key} = {POINTS}.p_{key}" for key in names.keys)
-    known = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (pooled or {}).items())
-    g = ", ".join(f"(f - center{of}) * scale{of} AS g{of}" for of in _problems(pooled))
+    constants = "".join(f", {literal(x)} AS {name}{ALL}" for name, x in (pooled or {}).items())
+    g = ", ".join(f"(f - center{tag}) * scale{tag} AS g{tag}" for tag in _problems(pooled))
     return f"""
         {with_rows(names)},
         joined AS (
-            SELECT *{known} FROM checked JOIN {POINTS} ON {on} WHERE kind = 1
+            SELECT *{constants} FROM checked JOIN {POINTS} ON {on} WHERE kind = 1
         ),
         scores AS (SELECT *, {g} FROM joined)
     """
@@ -270,12 +270,12 @@ def _at_points(names: RelationColumns, pooled: PooledNumbers | None, *which: str
     """The rows with u at the given points, gap, and side, which is 1 for label 1 and -1 for 0."""
     problems = _problems(pooled)
     gaps = ", ".join(
-        f"CASE WHEN y = 1 THEN gap_pos{of} ELSE gap_neg{of} END AS gap{of}" for of in problems
+        f"CASE WHEN y = 1 THEN gap_pos{tag} ELSE gap_neg{tag} END AS gap{tag}" for tag in problems
     )
     offset = "" if names.offset is None else " - o"
     u = ", ".join(
-        f"side * (A{x}{of} * g{of} + B{x}{of}{offset}) AS u{x}{of}"
-        for of in problems
+        f"side * (A{x}{tag} * g{tag} + B{x}{tag}{offset}) AS u{x}{tag}"
+        for tag in problems
         for x in which
     )
     return f"""

@@ -61,19 +61,19 @@ class QueryRows:
         segments, number = self.without_all(), self.keys.num_rows
         coordinates: Any = (np.asarray(x, float) for x in standardization)
         center, scale = coordinates
-        own = Standardization(center[:number], scale[:number])
-        found = moments.standardized(self.plain_moments, segments.ranges, own)
-        lost = moments.lost_digits(self.plain_moments, segments.ranges, own, segments.good)
+        scaling = Standardization(center[:number], scale[:number])
+        class_moments = moments.standardized(self.plain_moments, segments.ranges, scaling)
+        lost = moments.lost_digits(self.plain_moments, segments.ranges, scaling, segments.good)
         if lost.any():
-            sums = segments._sums(queries.moments, zip(STANDARDIZATION, own, strict=True), lost)
-            found = jax.tree.map(
+            sums = segments._sums(queries.moments, zip(STANDARDIZATION, scaling, strict=True), lost)
+            class_moments = jax.tree.map(
                 partial(np.where, lost),
                 moments.from_columns(sums.__getitem__, self.names.offset is not None),
-                found,
+                class_moments,
             )
         if number == len(self.good):
-            return found
-        pos, neg = (moments.with_all(one_class, center, scale) for one_class in found)
+            return class_moments
+        pos, neg = (moments.with_all(one_class, center, scale) for one_class in class_moments)
         return pos, neg
 
     def standardized(self, standardization: Standardization) -> "QueryRows":
@@ -103,8 +103,8 @@ class QueryRows:
 
     def scores(self) -> NDArray[np.float64]:
         """(N, 2), scores and weights of all rows that are fitted, in any order."""
-        found = self.engine.run(queries.scores(self.names))
-        return np.stack([numbers(found[name]) for name in ("f", "w")], -1)
+        table = self.engine.run(queries.scores(self.names))
+        return np.stack([numbers(table[name]) for name in ("f", "w")], -1)
 
     def without_all(self) -> "QueryRows":
         """The rows of the segments alone."""
@@ -123,26 +123,26 @@ class QueryRows:
         active = np.ones(shape, bool) if active is None else np.array(active)
         has_all = active[segments:].any()
         active[:segments] |= has_all  # the sums over all rows come by segment
-        which = np.flatnonzero(active[:segments])
-        points = self.keys.take(pa.array(which)).append_column("j", pa.array(which))
+        indices = np.flatnonzero(active[:segments])
+        points = self.keys.take(pa.array(indices)).append_column("j", pa.array(indices))
         pooled: dict[str, float] | None = {} if has_all else None
         for name, values in named_values:
             values = np.broadcast_to(np.asarray(values, float), shape)
-            points = points.append_column(name, pa.array(values[which]))
+            points = points.append_column(name, pa.array(values[indices]))
             if pooled is not None:
                 pooled[name] = values[-1]
-        found = self.engine.run(query(self.names, pooled), points)
-        _check_same_rows(found, which, self.good, self.plain_moments, self.ranges.widest_offset)
-        return self._placed(found, has_all)
+        result = self.engine.run(query(self.names, pooled), points)
+        _check_same_rows(result, indices, self.good, self.plain_moments, self.ranges.widest_offset)
+        return self._placed(result, has_all)
 
     def _placed(self, found: pa.Table, has_all: np.bool_) -> dict[str, Any]:
         """The columns of a result, and sums over the segments for all rows."""
-        place, sums = numbers(found["j"]).astype(int), {}
+        indices, sums = numbers(found["j"]).astype(int), {}
         for name in found.column_names:
             if name in ("j", *SAME) or name.endswith(ALL):
                 continue
             sums[name] = np.zeros(self.good.shape)
-            sums[name][place] = numbers(found[name])
+            sums[name][indices] = numbers(found[name])
             if has_all and name + ALL in found.column_names:
                 sums[name][-1] = numbers(found[name + ALL]).sum()
         return sums
@@ -164,9 +164,9 @@ def _check_same_rows(
     of good rows, and the largest absolute offsets, or None; `plain` are moments of the original
     scores.
     """
-    place = numbers(found["j"]).astype(int)
+    indices = numbers(found["j"]).astype(int)
     number = np.zeros(len(good))
-    number[place] = numbers(found["good"])
+    number[indices] = numbers(found["good"])
     if (changed := number[which] != good[which]).any():
         first = which[np.argmax(changed)]
         raise ValueError(
@@ -175,10 +175,10 @@ def _check_same_rows(
             f"{_ADVICE}"
         )
     for name, (expected, size) in zip(SAME, _first_sums(plain, widest_offset), strict=False):
-        off = np.abs(numbers(found[name]) - expected[place])
+        off = np.abs(numbers(found[name]) - expected[indices])
         # A sum of n terms errs by up to n units in the last place of the sum of their sizes, in
         # each of the two passes; a term itself by one.
-        if (off > 2 * (good[place] + 2) * _EPS * size[place]).any():
+        if (off > 2 * (good[indices] + 2) * _EPS * size[indices]).any():
             raise ValueError(
                 "relation: expected the same rows in every pass, but rows changed: a segment's "
                 f"sums of {_name_in_words(name)} differ from the first pass's; {_ADVICE}"

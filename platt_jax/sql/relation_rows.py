@@ -54,10 +54,10 @@ class RelationRows(HeldRows):
         """The segments of the rows, as long as the context lasts; reads the rows once."""
         arguments.check_without_mesh(self)
         with checked_rows(self.engine, self.names, self.snapshot) as checked:
-            held, names, keys, found = checked
+            held_engine, names, keys, summary = checked
             if not len(keys):
                 raise ValueError("relation: expected rows to fit, got none")
-            yield QuerySegments(keys, _rows(held, names, found))
+            yield QuerySegments(keys, _rows(held_engine, names, summary))
 
     def __repr__(self) -> str:
         score, label, segment, *_ = self.names
@@ -151,9 +151,9 @@ def engine_of(relation: Any, connection: Any = None, dialect: str | None = None)
     if package in _ENGINES:
         engine: QueryEngine = _ENGINES[package](relation)
         return engine
-    known = " or ".join(dict.fromkeys(engine.__name__ for engine in _ENGINES.values()))
+    kinds = " or ".join(dict.fromkeys(engine.__name__ for engine in _ENGINES.values()))
     raise ValueError(
-        f"relation: expected a relation of {known}, a Parquet path, or the name of a table and its "
+        f"relation: expected a relation of {kinds}, a Parquet path, or the name of a table and its "
         f"connection, got a {type(relation).__name__}"
     )
 
@@ -200,8 +200,8 @@ class QuerySegments(SummedSegments):
 
     def pooled(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
-        each = ProblemInputs()
-        return self.both(each, given, options, stage)[1]
+        segment_inputs = ProblemInputs()
+        return self.both(segment_inputs, given, options, stage)[1]
 
     def both(
         self, given: ProblemInputs, shared: ProblemInputs, options: Options, stage: Stage
@@ -209,8 +209,8 @@ class QuerySegments(SummedSegments):
         """See `Segments`."""
         together, sizes = _together(given, shared, len(self.keys)), self._with_all.good
         fit = self.fit_rows(self._with_all, sizes, together, options, stage)
-        each, pooled = (jax.tree.map(itemgetter(at), fit) for at in (slice(-1), -1))
-        return each, pooled
+        by_segment, pooled = (jax.tree.map(itemgetter(index), fit) for index in (slice(-1), -1))
+        return by_segment, pooled
 
 
 def _together(each: ProblemInputs, shared: ProblemInputs, segments: int) -> ProblemInputs:
@@ -252,12 +252,12 @@ def _rows(engine: QueryEngine, names: RelationColumns, found: pa.Table) -> Query
         if name != "bad" and x is not None:
             largest = name.startswith(("high", "widest"))
             ends[name] = np.max(x) if largest else np.min(x)
-    both: ScoreRanges = jax.tree.map(np.append, ranges, ScoreRanges(**ends))
+    all_ranges: ScoreRanges = jax.tree.map(np.append, ranges, ScoreRanges(**ends))
     return QueryRows(
         engine,
         names,
         keys,
-        both,
+        all_ranges,
         moments.from_columns(partial(column, missing=0), names.offset is not None),
         np.append(good, good.sum()),
     )
