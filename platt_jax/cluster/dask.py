@@ -54,10 +54,10 @@ class Dask:
 
     def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        some = rows[columns]
+        chosen = rows[columns]
         share = 1.0 if most is None else most / max(len(rows), 1)
-        some = (some.sample(frac=share, random_state=0) if share < 1 else some).compute()
-        return pa.Table.from_pandas(some, preserve_index=False)
+        chosen = (chosen.sample(frac=share, random_state=0) if share < 1 else chosen).compute()
+        return pa.Table.from_pandas(chosen, preserve_index=False)
 
     def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> list[Any]:
         """See `Engine`."""
@@ -78,8 +78,8 @@ class Dask:
 
     def map(self, fitted: list[Any], task: MapPart, schema: pa.Schema) -> Any:
         """See `Engine`."""
-        made = [delayed(_table)(task, part) for part in fitted]
-        return dd.from_delayed(made, meta=schema.empty_table().to_pandas())
+        tables = [delayed(_table)(task, part) for part in fitted]
+        return dd.from_delayed(tables, meta=schema.empty_table().to_pandas())
 
     def join(
         self,
@@ -94,13 +94,13 @@ class Dask:
         if adds_columns(self.schema(rows), schema):
             new = pa.schema([field for field in schema if field.name not in rows.columns])
             tables = self._together(rows, None, names)
-            both = partial(_joined, task=task, used_schema=used_schema, new=new, meta=rows._meta)
+            combine = partial(_joined, task=task, used_schema=used_schema, new=new, meta=rows._meta)
             meta = rows._meta.assign(**new.empty_table().to_pandas())
         else:
             tables = self._together(rows[names.used], used_schema, names)
-            both, meta = partial(_made, task=task), schema.empty_table().to_pandas()
-        made = [delayed(both)(*each) for each in zip(fitted, tables, strict=True)]
-        return dd.from_delayed(made, meta=meta)
+            combine, meta = partial(_made, task=task), schema.empty_table().to_pandas()
+        results = [delayed(combine)(*pair) for pair in zip(fitted, tables, strict=True)]
+        return dd.from_delayed(results, meta=meta)
 
     def kept(self, table: Any) -> Any:
         """See `Engine`."""
@@ -108,8 +108,8 @@ class Dask:
 
     def with_column(self, table: Any, task: MapTable, schema: pa.Schema) -> Any:
         """See `Engine`."""
-        meta, before = schema.empty_table().to_pandas(), self.schema(table)
-        return table.map_partitions(_mapped, task, before, meta=meta)
+        meta, table_schema = schema.empty_table().to_pandas(), self.schema(table)
+        return table.map_partitions(_mapped, task, table_schema, meta=meta)
 
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""
@@ -163,7 +163,7 @@ def _joined(
 ) -> pd.DataFrame:
     """The rows with the new columns of what the task makes; the others stay as they are."""
     table = whole(rows[_PIECE])
-    made = task(fitted.calibrator, table.select(used_schema.names).cast(used_schema))
-    columns = made.select(new.names).to_pandas()
+    result = task(fitted.calibrator, table.select(used_schema.names).cast(used_schema))
+    columns = result.select(new.names).to_pandas()
     frame = from_pyarrow_table_dispatch(meta, table)
     return frame.assign(**{name: columns[name].to_numpy() for name in new.names})

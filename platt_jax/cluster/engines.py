@@ -130,10 +130,10 @@ def pieces(rows: pa.Table, names: EngineColumns, parts: int, first: int = 0) -> 
     streams = [pa.BufferOutputStream() for _ in range(parts)]
     writers = [pa.ipc.new_stream(stream, rows.schema) for stream in streams]
     for start in range(0, rows.num_rows, _DIVIDED_AT_ONCE):
-        some = rows.slice(start, _DIVIDED_AT_ONCE)
-        part = parts_of_rows(some, names, parts, first)
+        block = rows.slice(start, _DIVIDED_AT_ONCE)
+        part = parts_of_rows(block, names, parts, first)
         part = part.astype(np.min_scalar_type(parts))  # NumPy sorts short integers in linear time
-        together = some.take(pa.array(np.argsort(part, kind="stable")))
+        together = block.take(pa.array(np.argsort(part, kind="stable")))
         ends = np.cumsum(np.bincount(part, minlength=parts))
         for writer, begin, end in zip(writers, [0, *ends[:-1]], ends, strict=True):
             writer.write_table(together.slice(begin, end - begin))

@@ -105,11 +105,11 @@ def fit_segments(
     validation.pooling(pooling, prior, None, options)
     if prior is not None and np.ndim(prior.mean) > 1:
         raise ValueError("prior: expected one for all segments, got one for each")
-    other = None
+    curve_kind = None
     if curve != "sigmoid":
-        other, options = read(curve, pooling, options, prior=prior)
-        if other is not None:
-            require_no_offset(other, offset is not None)
+        curve_kind, options = read(curve, pooling, options, prior=prior)
+        if curve_kind is not None:
+            require_no_offset(curve_kind, offset is not None)
     engine, rows = _engine_of(rows, partitions)
     segments = (segment,) if isinstance(segment, str) else tuple(segment)
     names = EngineColumns(score, segments, label, weight, offset)
@@ -117,26 +117,26 @@ def fit_segments(
     check_columns(schema, names)
     rows = engine.select(rows, names.used)
     one_curve = None
-    if other is not None:
+    if curve_kind is not None:
         drawn = segment_rows_of(engine.collect(rows, names.used, _POOLED_ROWS), names, pos_label)
         if drawn is None:
             raise ValueError(_NO_ROWS)
-        one_curve = other.fit(drawn.pooled, pooled(Context(options, Caller())))
+        one_curve = curve_kind.fit(drawn.pooled, pooled(Context(options, Caller())))
     else:
         sample = engine.collect(rows, list(segments), _SAMPLED)
         names = names._replace(large=_large(sample, segments, engine.partitions))
-    call = Call(names, pos_label, prior, pooling, options, other, one_curve)
+    call = Call(names, pos_label, prior, pooling, options, curve_kind, one_curve)
     fitted = engine.fit(rows, names, partial(fit_part, call))
-    found = [pickle.loads(summary) for summary in engine.results(fitted, "summary")]
-    for each in found:
-        if isinstance(each, ValueError):
-            raise each
-    if pooling == "none" and (other is None or isinstance(other, LogOddsCurve)):
-        report_few_rows(np.sum([each.smoothing for each in found], axis=0), options, Caller())
-    if SIZES in found[0].large.events:
+    summaries = [pickle.loads(summary) for summary in engine.results(fitted, "summary")]
+    for part in summaries:
+        if isinstance(part, ValueError):
+            raise part
+    if pooling == "none" and (curve_kind is None or isinstance(curve_kind, LogOddsCurve)):
+        report_few_rows(np.sum([part.smoothing for part in summaries], axis=0), options, Caller())
+    if SIZES in summaries[0].large.events:
         report_dependence(Caller())
     ids = [schema.field(name) for name in segments]
-    return ClusterCalibrator(engine, fitted, names, ids, found)
+    return ClusterCalibrator(engine, fitted, names, ids, summaries)
 
 
 def _engine_of(rows: Any, partitions: int | None) -> tuple[Engine, Any]:

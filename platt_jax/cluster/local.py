@@ -31,8 +31,8 @@ _TRIES = 3  # how often parts run whose process dies
 def as_table(rows: Any) -> pa.Table:
     """A frame in memory as an Arrow table; pyarrow cannot take rows of polars' type of text."""
     table = pa.table(rows)
-    known = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
-    fields = [x.with_type(known.get(str(x.type), x.type)) for x in table.schema]
+    plain_types = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+    fields = [x.with_type(plain_types.get(str(x.type), x.type)) for x in table.schema]
     return table.cast(pa.schema(fields))
 
 
@@ -55,16 +55,16 @@ class Local:
 
     def collect(self, rows: pa.Table, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        some = rows.select(columns)
+        chosen = rows.select(columns)
         if most is None or rows.num_rows <= most:
-            return some
-        return some.take(pa.array(np.random.default_rng(0).integers(0, rows.num_rows, most)))
+            return chosen
+        return chosen.take(pa.array(np.random.default_rng(0).integers(0, rows.num_rows, most)))
 
     def fit(self, rows: pa.Table, names: EngineColumns, task: FitPart) -> list[FittedPart]:
         """See `Engine`."""
         if self.partitions == 1:
             return [task(rows, Alone(), 0)]
-        tables = [rows.take(pa.array(some)) for some in self._split(rows, names)]
+        tables = [rows.take(pa.array(indices)) for indices in self._split(rows, names)]
         for tries in range(1, _TRIES + 1):
             with (
                 closing(Server(self.partitions, _HOST)) as server,
@@ -105,8 +105,8 @@ class Local:
         rows = as_table(rows)
         split = self._split(rows, names)
         table = pa.concat_tables(
-            task(part.calibrator, rows.take(pa.array(some)))
-            for part, some in zip(fitted, split, strict=True)
+            task(part.calibrator, rows.take(pa.array(indices)))
+            for part, indices in zip(fitted, split, strict=True)
         )
         if not adds_columns(rows.schema, schema):
             return table

@@ -73,17 +73,17 @@ class Coordinator:
         with self._said:
             while len(self._rounds) <= number:
                 self._rounds.append(_Round())
-            this = self._rounds[number]
-            if this.answers is None:
-                this.said[part] = mine
-            if len(this.said) == self._parts:
-                this.answers = _MERGES[merge]([this.said[part] for part in range(self._parts)])
-                this.said.clear()
+            state = self._rounds[number]
+            if state.answers is None:
+                state.said[part] = mine
+            if len(state.said) == self._parts:
+                state.answers = _MERGES[merge]([state.said[part] for part in range(self._parts)])
+                state.said.clear()
             self._said.notify_all()
-            self._said.wait_for(lambda: self._stopped or this.answers is not None)
-            if self._stopped or this.answers is None:
+            self._said.wait_for(lambda: self._stopped or state.answers is not None)
+            if self._stopped or state.answers is None:
                 raise RuntimeError("the fit was stopped, because another part failed")
-            return this.answers
+            return state.answers
 
     def stop(self) -> None:
         """Lets all parts that wait fail."""

@@ -30,11 +30,11 @@ class Ray:
 
     def schema(self, rows: Any) -> pa.Schema:
         """See `Engine`."""
-        found = rows.schema()
-        if found is None:
+        row_schema = rows.schema()
+        if row_schema is None:
             raise ValueError("rows: expected rows, got none")
-        if isinstance(found.base_schema, pa.Schema):
-            return found.base_schema
+        if isinstance(row_schema.base_schema, pa.Schema):
+            return row_schema.base_schema
         return _arrow(rows.limit(1)).schema
 
     def select(self, rows: Any, columns: list[str]) -> Any:
@@ -47,27 +47,27 @@ class Ray:
 
     def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        some = rows.select_columns(columns)
+        chosen = rows.select_columns(columns)
         share = 1.0 if most is None else most / max(rows.count(), 1)
-        return _arrow(some.random_sample(share, seed=0) if share < 1 else some)
+        return _arrow(chosen.random_sample(share, seed=0) if share < 1 else chosen)
 
     def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> list[FittedPart]:
         """See `Engine`. A part whose worker dies runs again, as Ray does by itself."""
         tables = self._together(rows, names)
-        places = placement_group([{"CPU": 1}] * self.partitions)  # all at once, or none
+        group = placement_group([{"CPU": 1}] * self.partitions)  # all at once, or none
         try:
             with closing(Server(self.partitions, get_node_ip_address())) as server:
                 running = []
-                for part, sent in enumerate(tables):
-                    place = PlacementGroupSchedulingStrategy(places, part)
-                    fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=place)
-                    running.append(FittedPart(*fit.remote(task, server.invitation, part, *sent)))
+                for part, blocks in enumerate(tables):
+                    strategy = PlacementGroupSchedulingStrategy(group, part)
+                    fit = ray.remote(_fit).options(num_returns=2, scheduling_strategy=strategy)
+                    running.append(FittedPart(*fit.remote(task, server.invitation, part, *blocks)))
                 waiting = [part.summary for part in running]
                 while waiting:
-                    done, waiting = ray.wait(waiting)
-                    ray.get(done)  # the first error ends the others
+                    finished, waiting = ray.wait(waiting)
+                    ray.get(finished)  # the first error ends the others
         finally:
-            remove_placement_group(places)
+            remove_placement_group(group)
         return running
 
     def results(self, fitted: list[FittedPart], field: str) -> list[bytes]:
@@ -76,8 +76,8 @@ class Ray:
 
     def map(self, fitted: list[FittedPart], task: MapPart, schema: pa.Schema) -> Any:
         """See `Engine`."""
-        each = ray.remote(_table)
-        return ray.data.from_arrow_refs([each.remote(task, part.calibrator) for part in fitted])
+        map_part = ray.remote(_table)
+        return ray.data.from_arrow_refs([map_part.remote(task, part.calibrator) for part in fitted])
 
     def join(
         self,
@@ -89,11 +89,11 @@ class Ray:
     ) -> Any:
         """See `Engine`."""
         rows = self.select(rows, self.schema(rows).names)
-        tables, both = self._together(rows, names), ray.remote(_joined)
+        tables, combine = self._together(rows, names), ray.remote(_joined)
         return ray.data.from_arrow_refs(
             [
-                both.remote(task, part.calibrator, *sent)
-                for part, sent in zip(fitted, tables, strict=True)
+                combine.remote(task, part.calibrator, *blocks)
+                for part, blocks in zip(fitted, tables, strict=True)
             ]
         )
 
@@ -117,8 +117,8 @@ class Ray:
         divided = [
             divide.remote(block, schema, names, self.partitions) for block in rows.to_arrow_refs()
         ]
-        places = ray.get([place for place, *_ in divided])  # blocks come in any order
-        in_order = [divided[i][1:] for i in np.argsort(places, kind="stable")]
+        positions = ray.get([position for position, *_ in divided])  # blocks come in any order
+        in_order = [divided[i][1:] for i in np.argsort(positions, kind="stable")]
         return list(zip(*in_order, strict=True))
 
 

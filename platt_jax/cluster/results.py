@@ -64,17 +64,17 @@ class ClusterCalibrator:
         self._large = first = loaded(pickle.dumps(summaries[0].large), shifts)
         self.fallback: Sigmoid | None = getattr(first, "fallback", None)
         self.fallback_covariance: NDArray[Any] | None = getattr(first, "fallback_covariance", None)
-        each = [part.shares for part in summaries if part.shares is not None]
-        self._shares = np.sum(each, axis=0) if each else None
-        none = first.only(np.zeros(len(first), bool))
-        self.population: Population | None = among_all(none, self._shares).population
+        shares = [part.shares for part in summaries if part.shares is not None]
+        self._shares = np.sum(shares, axis=0) if shares else None
+        empty = first.only(np.zeros(len(first), bool))
+        self.population: Population | None = among_all(empty, self._shares).population
 
     def __len__(self) -> int:
         return int(self._counts[0])
 
     def __repr__(self) -> str:
-        found = self.summary()
-        kinds = (found["statuses"], found["flags"])
+        summary = self.summary()
+        kinds = (summary["statuses"], summary["flags"])
         counts = "; ".join(
             ", ".join(f"{n:,} {name}" for name, n in sorted(kind.items(), key=lambda x: -x[1]))
             for kind in kinds
@@ -89,13 +89,13 @@ class ClusterCalibrator:
             `segments`, `n_pos` and `n_neg` (weighted rows of each class), and `statuses` and
             `flags`: the number of segments with each, by name.
         """
-        each = self._summaries
+        summaries = self._summaries
         return {
             "segments": len(self),
             "n_pos": float(self._counts[1]),
             "n_neg": float(self._counts[2]),
-            "statuses": dict(sum((Counter(part.statuses) for part in each), Counter())),
-            "flags": dict(sum((Counter(part.flags) for part in each), Counter())),
+            "statuses": dict(sum((Counter(part.statuses) for part in summaries), Counter())),
+            "flags": dict(sum((Counter(part.flags) for part in summaries), Counter())),
         }
 
     def table(self) -> Any:
@@ -107,8 +107,8 @@ class ClusterCalibrator:
             and B, and `shrinkage` with a population.
         """
         task = partial(table_part, shifts=self._shifts, segment=self._names.segment)
-        made = task(pickle.dumps(self._summaries[0].large)).schema
-        schema = pa.schema([*self._ids, *(made.field(x) for x in made.names[len(self._ids) :])])
+        fields = task(pickle.dumps(self._summaries[0].large)).schema
+        schema = pa.schema([*self._ids, *(fields.field(x) for x in fields.names[len(self._ids) :])])
         return self._engine.map(self._fitted, partial(typed, schema, task), schema)
 
     def predict(self, rows: Any, out: str = "probability") -> Any:
@@ -127,8 +127,8 @@ class ClusterCalibrator:
         if out in schema.names:
             raise ValueError(f"out: expected the name of a new column, got {out!r}")
         task = partial(predict_part, shifts=self._shifts, names=names, large=self._large, out=out)
-        made = schema.append(pa.field(out, pa.float64()))
-        return self._engine.join(self._fitted, rows, names, task, made)
+        result_schema = schema.append(pa.field(out, pa.float64()))
+        return self._engine.join(self._fitted, rows, names, task, result_schema)
 
     def triage(
         self,
@@ -163,9 +163,9 @@ class ClusterCalibrator:
         names = self._names._replace(label=label, weight=None, large=self._names.large[:0])
         check_columns(self._engine.schema(rows), names)
         schema = pa.schema([*self._ids, *TESTED])
-        given: dict[str, Any] = {"shifts": self._shifts, "names": names, "large": self._large}
-        given["shares"] = self._shares
-        task = partial(typed, schema, triage_part, **given, against=against)
+        arguments: dict[str, Any] = {"shifts": self._shifts, "names": names, "large": self._large}
+        arguments["shares"] = self._shares
+        task = partial(typed, schema, triage_part, **arguments, against=against)
         tested = self._engine.kept(self._engine.join(self._fitted, rows, names, task, schema))
         p = np.sort(self._engine.collect(tested, ["p_value"])["p_value"].to_numpy())
         q = partial(with_q_values, p_values=p, q_values=q_values(p), fdr=fdr)
@@ -183,8 +183,8 @@ class ClusterCalibrator:
         """
         change_of_B(from_rate, to_rate, ())
         shifts = (*self._shifts, (from_rate, to_rate))
-        given = self._engine, self._fitted, self._names, self._ids, self._summaries
-        return ClusterCalibrator(*given, shifts)
+        arguments = self._engine, self._fitted, self._names, self._ids, self._summaries
+        return ClusterCalibrator(*arguments, shifts)
 
     def write_parquet(self, path: str) -> None:
         """Writes `table` to a folder of Parquet files, by the engine."""
@@ -214,7 +214,7 @@ def _joined(parts: list[SegmentCalibrator]) -> SegmentCalibrator:
         population = replace(population, **fields)
     curves = parts[0].curves
     if curves is not None:
-        own: list[Any] = [x.curves and x.curves.only(np.arange(len(x.keys))) for x in parts]
+        fitted: list[Any] = [x.curves and x.curves.only(np.arange(len(x.keys))) for x in parts]
         one_curve = curves.only([len(parts[0].keys)])
-        curves = own[0].joined(*own[1:], one_curve).only(np.append(order, len(keys)))
+        curves = fitted[0].joined(*fitted[1:], one_curve).only(np.append(order, len(keys)))
     return parts[0]._replaced(keys=keys, fit=fit, population=population, curves=curves)

@@ -43,8 +43,8 @@ class PartSegments(ProcessSegments):
         super().__init__(large, dtype, share, meeting, caller, has_offset, without_fit=own)
         self._own = None if own is None else ChunkedSegments(own, caller)
         self._number_large, self._is_owner = len(large), part == 0
-        mine = [] if own is None else [own.keys]
-        self._keys, self._order = ascending_order([*mine, large] if self._is_owner else mine, large)
+        keys = [] if own is None else [own.keys]
+        self._keys, self._order = ascending_order([*keys, large] if self._is_owner else keys, large)
 
     def total(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Segments`."""
@@ -53,24 +53,24 @@ class PartSegments(ProcessSegments):
     def fit(self, given: ProblemInputs, options: Options, stage: Stage) -> Fit:
         """See `Segments`."""
         own_inputs, large_inputs = self._split(given)
-        found = [self._own.fit(own_inputs, options, stage)] if self._own else []
+        fits = [self._own.fit(own_inputs, options, stage)] if self._own else []
         if self._number_large:
-            found.append(super().fit(large_inputs, options, stage))
-        return self._merged(found or [_no_fits(self._dtype)])
+            fits.append(super().fit(large_inputs, options, stage))
+        return self._merged(fits or [_no_fits(self._dtype)])
 
     def node_losses(self, grid: Grid, nodes: Nodes, options: Options, stage: Stage) -> NDArray[Any]:
         """See `Segments`."""
         own_inputs, large_inputs = self._split(nodes)
-        found = [np.empty((0, len(grid.z)), self._dtype)]
+        losses = [np.empty((0, len(grid.z)), self._dtype)]
         if self._own:
-            found.append(self._own.node_losses(grid, own_inputs, options, stage))
+            losses.append(self._own.node_losses(grid, own_inputs, options, stage))
         if self._number_large:
-            found.append(super().node_losses(grid, large_inputs, options, stage))
-        return self._merged(found)
+            losses.append(super().node_losses(grid, large_inputs, options, stage))
+        return self._merged(losses)
 
     def _split(self, given: Any) -> tuple[Any, Any]:
         """Arrays for this part's own segments, and for the large ones as part 0 has them."""
-        own, large = len(self._own.keys) if self._own else 0, self._number_large
+        own_count, large = len(self._own.keys) if self._own else 0, self._number_large
 
         def placed(x: Any) -> Any:
             by_place = np.empty_like(x)
@@ -78,13 +78,13 @@ class PartSegments(ProcessSegments):
             return by_place
 
         placed_all = jax.tree.map(placed, given)
-        own_inputs = jax.tree.map(lambda x: x[:own], placed_all)
+        own_inputs = jax.tree.map(lambda x: x[:own_count], placed_all)
         if not large:
             return own_inputs, None
 
         def entries_of_owner(x: Any) -> Any:
-            mine = x[own:] if self._is_owner else np.zeros((large, *x.shape[1:]))
-            return self._meeting.merged(mine.astype(float), "sum").astype(x.dtype)
+            entries = x[own_count:] if self._is_owner else np.zeros((large, *x.shape[1:]))
+            return self._meeting.merged(entries.astype(float), "sum").astype(x.dtype)
 
         return own_inputs, jax.tree.map(entries_of_owner, placed_all)
 
@@ -98,9 +98,9 @@ class PartSegments(ProcessSegments):
 
 
 def _no_fits(dtype: np.dtype[Any]) -> Fit:
-    one = fit(np.zeros((1, 1), dtype), np.zeros((1, 1)))
-    none: Fit = jax.tree.map(lambda x: np.asarray(x)[:0], one)
-    return none
+    fitted = fit(np.zeros((1, 1), dtype), np.zeros((1, 1)))
+    empty: Fit = jax.tree.map(lambda x: np.asarray(x)[:0], fitted)
+    return empty
 
 
 def ascending_order(

@@ -47,9 +47,9 @@ class Spark:
         numbers = self._session.range(_TRIED * parts).select(
             "id", F.pmod(F.hash("id"), F.lit(parts)).alias("part")
         )
-        found = numbers.groupBy("part").agg(F.min("id").alias("id")).collect()
+        rows = numbers.groupBy("part").agg(F.min("id").alias("id")).collect()
         keys = np.full(parts, -1)
-        keys[[row.part for row in found]] = [row.id for row in found]
+        keys[[row.part for row in rows]] = [row.id for row in rows]
         return keys
 
     def schema(self, rows: Any) -> pa.Schema:
@@ -64,9 +64,9 @@ class Spark:
 
     def collect(self, rows: Any, columns: list[str], most: int | None = None) -> pa.Table:
         """See `Engine`."""
-        some = rows.select(columns)
+        chosen = rows.select(columns)
         share = 1.0 if most is None else most / max(rows.count(), 1)
-        return (some.sample(share, seed=0) if share < 1 else some).toArrow()
+        return (chosen.sample(share, seed=0) if share < 1 else chosen).toArrow()
 
     def fit(self, rows: Any, names: EngineColumns, task: FitPart) -> Any:
         """See `Engine`. The rows are shuffled once, and read once by the tasks."""
@@ -77,12 +77,12 @@ class Spark:
             from pyspark import BarrierTaskContext
 
             context = BarrierTaskContext.get()
-            found = list(batches)
-            table = pa.Table.from_batches(found, None if found else schema).cast(schema)
+            blocks = list(batches)
+            table = pa.Table.from_batches(blocks, None if blocks else schema).cast(schema)
             part = context.partitionId()
             with _meeting(context) as meeting:
-                made = task(table, meeting, part)
-            yield from _pieces(made, int(keys[part]))
+                fitted_part = task(table, meeting, part)
+            yield from _pieces(fitted_part, int(keys[part]))
 
         fitted = together.mapInArrow(fit, _SCHEMA, barrier=True)
         # A barrier stage runs again after a failure only if a shuffle follows. Without its lineage,
@@ -98,13 +98,13 @@ class Spark:
     def map(self, fitted: Any, task: MapPart, schema: pa.Schema) -> Any:
         """See `Engine`."""
 
-        def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def map_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pieces = list(batches)  # a partition has the batches of one part
             if pieces:
-                made = task(_whole(pa.Table.from_batches(pieces), "calibrator"))
-                yield from made.to_batches()
+                table = task(_whole(pa.Table.from_batches(pieces), "calibrator"))
+                yield from table.to_batches()
 
-        return fitted.select("piece", "calibrator").mapInArrow(each, _spark_schema(schema))
+        return fitted.select("piece", "calibrator").mapInArrow(map_part, _spark_schema(schema))
 
     def join(
         self, fitted: Any, rows: Any, names: EngineColumns, task: JoinPart, schema: pa.Schema
@@ -112,12 +112,12 @@ class Spark:
         """See `Engine`. Each task holds the rows of a part in memory."""
         keyed = rows.withColumn(_KEY, self._key(names))
 
-        def both(row_table: pa.Table, part_table: pa.Table) -> pa.Table:
-            made = task(_whole(part_table, "calibrator"), row_table.drop_columns([_KEY]))
-            return made.cast(schema)
+        def combine(row_table: pa.Table, part_table: pa.Table) -> pa.Table:
+            table = task(_whole(part_table, "calibrator"), row_table.drop_columns([_KEY]))
+            return table.cast(schema)
 
         parts = fitted.select(_KEY, "piece", "calibrator").groupBy(_KEY)
-        return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(both, _spark_schema(schema))
+        return keyed.groupBy(_KEY).cogroup(parts).applyInArrow(combine, _spark_schema(schema))
 
     def kept(self, table: Any) -> Any:
         """See `Engine`."""
@@ -126,11 +126,11 @@ class Spark:
     def with_column(self, table: Any, task: MapTable, schema: pa.Schema) -> Any:
         """See `Engine`."""
 
-        def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def map_table(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 yield from task(pa.Table.from_batches([batch])).to_batches()
 
-        return table.mapInArrow(each, _spark_schema(schema))
+        return table.mapInArrow(map_table, _spark_schema(schema))
 
     def write_parquet(self, table: Any, path: str) -> None:
         """See `Engine`."""
@@ -145,10 +145,10 @@ class Spark:
         if len(names.large):
             is_large = F.lit(False)
             for values in zip(*(x.tolist() for x in fields(names.large)), strict=True):
-                same = F.lit(True)
+                is_equal = F.lit(True)
                 for name, value in zip(names.segment, values, strict=True):
-                    same = same & (F.col(name) == F.lit(value))
-                is_large = is_large | same
+                    is_equal = is_equal & (F.col(name) == F.lit(value))
+                is_large = is_large | is_equal
             dealt = F.pmod(F.monotonically_increasing_id(), parts)
             part = F.when(is_large, dealt).otherwise(part)
         return F.element_at(F.lit(self._keys.tolist()), (part + 1).cast("int")).cast("int")
@@ -176,12 +176,12 @@ def _meeting(context: Any) -> Iterator[MeetingByServer]:
     """Where all tasks meet, by a server in the first; Spark's own takes a second each."""
     infos, part = context.getTaskInfos(), context.partitionId()
     with ExitStack() as stack:
-        server, said = None, ""
+        server, message = None, ""
         if part == 0:
             host = infos[0].address.rsplit(":", 1)[0]
             server = stack.enter_context(closing(Server(len(infos), host)))
-            said = pickle.dumps(server.invitation).hex()
-        invitation = pickle.loads(bytes.fromhex(context.allGather(said)[0]))
+            message = pickle.dumps(server.invitation).hex()
+        invitation = pickle.loads(bytes.fromhex(context.allGather(message)[0]))
         with MeetingByServer(invitation, part) as meeting:
             yield meeting
         if server:

@@ -55,9 +55,9 @@ def check_columns(schema: pa.Schema, names: EngineColumns) -> None:
             raise ValueError(
                 f"rows: expected a column {name!r}, got {', '.join(map(repr, schema.names))}"
             )
-    found = schema.field(names.score).type
-    if found not in (pa.float32(), pa.float64()):
-        raise ValueError(f"score, column {names.score!r}: expected float32 or float64, got {found}")
+    type_ = schema.field(names.score).type
+    if type_ not in (pa.float32(), pa.float64()):
+        raise ValueError(f"score, column {names.score!r}: expected float32 or float64, got {type_}")
 
 
 class Call(NamedTuple):
@@ -93,18 +93,18 @@ def fit_part(call: Call, table: pa.Table, meeting: Meeting, part: int) -> Fitted
     """The fit of one part of the rows. All parts run at the same time, and exchange numbers."""
     caller, names = Caller(), call.names
     try:
-        own, share = agree(meeting, lambda: _own_and_share(table, call))
+        own_rows, share = agree(meeting, lambda: _own_and_share(table, call))
     except ValueError as error:  # the same in all parts
         return FittedPart(b"", pickle.dumps(error))
     dtype = np.dtype(f"f{table.schema.field(names.score).type.bit_width // 8}")
     has_offset = names.offset is not None
-    segments = PartSegments(own, share, names.large, dtype, has_offset, meeting, part, caller)
+    segments = PartSegments(own_rows, share, names.large, dtype, has_offset, meeting, part, caller)
     with inner_fits():  # the driver reports on all parts
         calibrator = fit_by_segment(
             segments, call.prior, None, call.pooling, call.options, False, caller
         )
     if call.curve is not None:
-        calibrator = _with_curves(calibrator, own, call, call.curve, caller)
+        calibrator = _with_curves(calibrator, own_rows, call, call.curve, caller)
     return FittedPart(pickle.dumps(calibrator), pickle.dumps(_summary(calibrator, names.large)))
 
 
@@ -126,11 +126,11 @@ def _with_curves(
 
 def _own_and_share(table: pa.Table, call: Call) -> tuple[SegmentRows | None, SegmentRows | None]:
     """The rows of the part's own segments, and its share of the large segments' rows."""
-    own, share = (
-        segment_rows_of(some, call.names, call.pos_label)
-        for some in split_large(table, call.names.segment, call.names.large)
+    own_rows, share = (
+        segment_rows_of(rows, call.names, call.pos_label)
+        for rows in split_large(table, call.names.segment, call.names.large)
     )
-    return own, share
+    return own_rows, share
 
 
 def segment_rows_of(table: pa.Table, names: EngineColumns, pos_label: Any) -> SegmentRows | None:
@@ -197,10 +197,10 @@ def among_all(
     calibrator: SegmentCalibrator, shares: NDArray[np.float64] | None
 ) -> SegmentCalibrator:
     """The calibrator of some segments, whose population knows the shares of all."""
-    population, own = calibrator.population, _shares(calibrator)
-    if population is None or own is None or shares is None:
+    population, own_shares = calibrator.population, _shares(calibrator)
+    if population is None or own_shares is None or shares is None:
         return calibrator
-    return calibrator._replaced(population=replace(population, elsewhere=shares - own))
+    return calibrator._replaced(population=replace(population, elsewhere=shares - own_shares))
 
 
 def typed(schema: pa.Schema, task: Callable[..., pa.Table], *given: Any, **more: Any) -> pa.Table:
@@ -214,10 +214,10 @@ Shifts = tuple[tuple[float, float], ...]
 
 def loaded(calibrator: bytes, shifts: Shifts) -> SegmentCalibrator:
     """A part's calibrator, shifted: the engine keeps it as it was fitted."""
-    own: SegmentCalibrator = pickle.loads(calibrator)
+    fitted: SegmentCalibrator = pickle.loads(calibrator)
     for from_rate, to_rate in shifts:
-        own = own.shift_prior(from_rate, to_rate)
-    return own
+        fitted = fitted.shift_prior(from_rate, to_rate)
+    return fitted
 
 
 def predict_part(
@@ -232,12 +232,12 @@ def predict_part(
 
     `large` is the calibrator of the large segments, shifted; `shifts` are as in `loaded`.
     """
-    own = loaded(calibrator, shifts)
-    found = [np.empty(0, own._dtype)]
+    fitted = loaded(calibrator, shifts)
+    probas = [np.empty(0, fitted._dtype)]
     for first in range(0, table.num_rows, _PREDICTED_AT_ONCE):
         rows = table.slice(first, _PREDICTED_AT_ONCE)
-        found.append(_predicted(rows, own, names, large))
-    return table.append_column(out, pa.array(np.concatenate(found).astype(np.float64)))
+        probas.append(_predicted(rows, fitted, names, large))
+    return table.append_column(out, pa.array(np.concatenate(probas).astype(np.float64)))
 
 
 def _predicted(
@@ -247,25 +247,25 @@ def _predicted(
     is_large = np.zeros(table.num_rows, bool)
     if len(large.keys):
         is_large = places(table, names.segment, large.keys) >= 0
-    for some, by in ((~is_large, own), (is_large, large)):
-        if some.any():
-            rows = table.filter(pa.array(some))
+    for mask, by in ((~is_large, own), (is_large, large)):
+        if mask.any():
+            rows = table.filter(pa.array(mask))
             offset = None if names.offset is None else rows[names.offset]
             segments = id_columns(rows, names.segment)
-            proba[some] = by.predict_proba(rows[names.score], segments, offset=offset)
+            proba[mask] = by.predict_proba(rows[names.score], segments, offset=offset)
     return proba
 
 
 def table_part(calibrator: bytes, shifts: Shifts, segment: Sequence[str]) -> pa.Table:
     """A row for each segment of a part."""
-    own = loaded(calibrator, shifts)
-    table = own.table()
+    fitted = loaded(calibrator, shifts)
+    table = fitted.table()
     columns: dict[str, Any] = dict(zip(segment, list(table.values())[: len(segment)], strict=True))
     columns |= {name: table[name] for name in list(table)[len(segment) :]}
-    if own.curves is None:
-        columns["cov_AB"] = np.ascontiguousarray(own.fit.covariance[:, 0, 1])
-    if own.shrinkage is not None:
-        columns["shrinkage"] = own.shrinkage
+    if fitted.curves is None:
+        columns["cov_AB"] = np.ascontiguousarray(fitted.fit.covariance[:, 0, 1])
+    if fitted.shrinkage is not None:
+        columns["shrinkage"] = fitted.shrinkage
     return Table(columns).to_arrow()
 
 
@@ -297,19 +297,19 @@ def triage_part(
     """
     small, large = (among_all(x, shares) for x in (loaded(calibrator, shifts), large))
     id_fields = [table.schema.field(name) for name in names.segment]
-    found = [pa.schema([*id_fields, *TESTED]).empty_table()]
+    tables = [pa.schema([*id_fields, *TESTED]).empty_table()]
     split = split_large(table, names.segment, large.keys)
     for by, rows in zip((small, large), split, strict=True):
         if rows.num_rows:
             offset = None if names.offset is None else rows[names.offset]
             segments = id_columns(rows, names.segment)
             fresh = rows[names.score], rows[names.label], segments
-            made = triage(by, *fresh, offset=offset, against=against).to_arrow()
-            keys = made.column_names[: len(names.segment)]
-            tested = made.select([*keys, *(field.name for field in TESTED)])
+            triaged = triage(by, *fresh, offset=offset, against=against).to_arrow()
+            keys = triaged.column_names[: len(names.segment)]
+            tested = triaged.select([*keys, *(field.name for field in TESTED)])
             named = tested.rename_columns([*names.segment, *tested.column_names[len(keys) :]])
-            found.append(named.cast(found[0].schema))
-    return pa.concat_tables(found)
+            tables.append(named.cast(tables[0].schema))
+    return pa.concat_tables(tables)
 
 
 def with_q_values(
@@ -318,7 +318,7 @@ def with_q_values(
     """The table with `q_value` and `flagged`, given the p-values of all segments, ascending."""
     p = table["p_value"].to_numpy()
     q = np.full(len(p), np.nan)
-    known = ~np.isnan(p)
-    q[known] = q_values[np.searchsorted(p_values, p[known])]
-    made = table.append_column("q_value", pa.array(q))
-    return made.append_column("flagged", pa.array(q <= fdr))
+    valid = ~np.isnan(p)
+    q[valid] = q_values[np.searchsorted(p_values, p[valid])]
+    extended = table.append_column("q_value", pa.array(q))
+    return extended.append_column("flagged", pa.array(q <= fdr))
