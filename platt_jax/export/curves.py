@@ -83,8 +83,8 @@ def curves(calibrator: Exportable, *, any_curve: bool = False) -> ExportedCurves
     if isinstance(calibrator, Fit):
         calibrator = calibrator.sigmoid
     if isinstance(calibrator, Sigmoid) and np.ndim(calibrator.A) == 0:
-        one = float(calibrator.A), float(calibrator.B)
-        return ExportedCurves(None, [], [], [], one, one, [])
+        curve = float(calibrator.A), float(calibrator.B)
+        return ExportedCurves(None, [], [], [], curve, curve, [])
     if not isinstance(calibrator, SegmentCalibrator):
         raise ValueError(
             "calibrator: expected a SegmentCalibrator or one sigmoid, got a "
@@ -93,9 +93,9 @@ def curves(calibrator: Exportable, *, any_curve: bool = False) -> ExportedCurves
     if not any_curve:
         require_sigmoids(calibrator, "calibrator")
     if calibrator.curves is not None:
-        found = calibrator.curves.pieces()
+        piecewise = calibrator.curves.pieces()
         shift = calibrator.shift
-        return _in_pieces(calibrator, found if shift is None else found.lowered(shift))
+        return _in_pieces(calibrator, piecewise if shift is None else piecewise.lowered(shift))
     return _keyed(calibrator, parameters(calibrator))
 
 
@@ -119,9 +119,9 @@ def piece_table(found: ExportedCurves, pieces: Pieces) -> PieceTable:
     names = [*numbers, *["is_log_odds"] * mixed, *["odds"] * shifted]
     columns = [getattr(pieces, name).tolist() for name in names]
     starts, rows = pieces.start.tolist(), list(zip(*columns, strict=True))
-    places = np.searchsorted(pieces.curve, np.arange(len(found.segments or []) + 2)).tolist()
+    bounds = np.searchsorted(pieces.curve, np.arange(len(found.segments or []) + 2)).tolist()
     *segment_curves, fallback = (
-        (tuple(starts[first + 1 : end]), tuple(rows[first:end])) for first, end in pairwise(places)
+        (tuple(starts[first + 1 : end]), tuple(rows[first:end])) for first, end in pairwise(bounds)
     )
     has_log_odds = bool(pieces.is_log_odds.any())
     return PieceTable(numbers, names, segment_curves, fallback, has_log_odds, mixed, shifted)
@@ -139,32 +139,32 @@ def reached(calibrator: Any, probability: float) -> Reached:
     """The thresholds of segments, and last the threshold of segments that were not fitted."""
     validation.require_fraction(probability, "threshold")
     if not isinstance(calibrator, SegmentCalibrator) or not len(calibrator.keys):
-        known = isinstance(calibrator, SegmentCalibrator)
-        got = "one without segments" if known else f"a {named_with_part(calibrator)}"
-        raise ValueError(f"threshold: expected a SegmentCalibrator with segments, got {got}")
+        of_segments = isinstance(calibrator, SegmentCalibrator)
+        kind = "one without segments" if of_segments else f"a {named_with_part(calibrator)}"
+        raise ValueError(f"threshold: expected a SegmentCalibrator with segments, got {kind}")
     if calibrator.by_level is not None:
         raise ValueError("threshold: expected None for a calibrator with levels")
-    others = calibrator.only(np.zeros(len(calibrator.keys), bool))
+    unseen = calibrator.only(np.zeros(len(calibrator.keys), bool))
     tables = (
         calibrator.threshold_table(probability),
-        others.threshold_table(probability, calibrator.keys[:1]),
+        unseen.threshold_table(probability, calibrator.keys[:1]),
     )
-    at, direction, status = (
+    threshold, direction, status = (
         np.concatenate([table[name] for table in tables])
         for name in ("threshold", "direction", "status")
     )
-    return Reached(at, direction == "below", status)
+    return Reached(threshold, direction == "below", status)
 
 
 def decisions(calibrator: Any, probability: float) -> ExportedCurves:
     """Steps to 1 where the scores of a segment reach a probability, by `threshold`."""
-    at, falls, _ = reached(calibrator, probability)
-    infinite = np.isinf(at)
-    start = np.where(infinite, np.nan, np.where(falls, np.nextafter(at, np.inf), at))
-    before = np.where(infinite, (at > 0) == falls, falls)
-    values = np.where(np.isnan(at), np.nan, [before, ~falls])
-    starts = np.stack([np.full(len(at), -np.inf), start], 1)
-    steps = pieces(np.arange(len(at))[:, None], starts, values.T)
+    threshold, falls, _ = reached(calibrator, probability)
+    infinite = np.isinf(threshold)
+    start = np.where(infinite, np.nan, np.where(falls, np.nextafter(threshold, np.inf), threshold))
+    before = np.where(infinite, (threshold > 0) == falls, falls)
+    values = np.where(np.isnan(threshold), np.nan, [before, ~falls])
+    starts = np.stack([np.full(len(threshold), -np.inf), start], 1)
+    steps = pieces(np.arange(len(threshold))[:, None], starts, values.T)
     return _in_pieces(calibrator, steps)._replace(decides=True)
 
 
@@ -186,8 +186,8 @@ def _keyed(calibrator: SegmentCalibrator, each: NDArray[np.float64]) -> Exported
         root_parameters, parts = calibrator.by_level.parts()
         root, levels = tuple(root_parameters.tolist()), list(map(_level, parts))
     for level in levels:
-        for place, values in zip(level.columns, zip(*level.values, strict=True), strict=True):
-            columns[place] = [*columns[place], *values]
+        for index, values in zip(level.columns, zip(*level.values, strict=True), strict=True):
+            columns[index] = [*columns[index], *values]
     types = [
         set(map(type, column)) or {_type(x.dtype)}
         for column, x in zip(columns, fields, strict=True)
@@ -204,8 +204,8 @@ def _level(part: Part) -> LevelCurves:
 def number_of_cases(found: ExportedCurves) -> int:
     """The number of segments and of `other_cases`."""
     sizes = [len(level.values) for level in found.levels]
-    others = prod(size + 1 for size in sizes) - 1 if found.crossed else sum(sizes)
-    return len(found.segments or []) + others
+    cases = prod(size + 1 for size in sizes) - 1 if found.crossed else sum(sizes)
+    return len(found.segments or []) + cases
 
 
 def other_cases(found: ExportedCurves) -> Iterator[tuple[dict[int, Any], tuple[float, ...]]]:
@@ -220,15 +220,15 @@ def other_cases(found: ExportedCurves) -> Iterator[tuple[dict[int, Any], tuple[f
                 yield dict(zip(level.columns, values, strict=True)), numbers
         return
     fitted = set(found.segments or [])
-    each = [
+    choices = [
         [*zip(level.values, level.parameters, strict=True), ((), level.unseen)]
         for level in found.levels
     ]
     # Combinations of most known values come first.
-    for some in sorted(product(*each), key=lambda some: sum(not values for values, _ in some)):
-        known = {place: values[0] for place, (values, _) in enumerate(some) if values}
-        if known and tuple(known.values()) not in fitted:
-            yield known, tuple(map(sum, zip(found.root, *(x for _, x in some), strict=True)))
+    for case in sorted(product(*choices), key=lambda case: sum(not values for values, _ in case)):
+        case_values = {column: values[0] for column, (values, _) in enumerate(case) if values}
+        if case_values and tuple(case_values.values()) not in fitted:
+            yield case_values, tuple(map(sum, zip(found.root, *(x for _, x in case), strict=True)))
 
 
 def column_types(

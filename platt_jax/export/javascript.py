@@ -236,20 +236,20 @@ def to_javascript(calibrator: Exportable) -> str:
         }
         <BLANKLINE>
     """
-    found = curves(calibrator, any_curve=True)
-    table = None if found.pieces is None else piece_table(found, found.pieces)
+    export = curves(calibrator, any_curve=True)
+    table = None if export.pieces is None else piece_table(export, export.pieces)
     head = _HEAD.format(version=__version__, what="sigmoids" if table is None else "curves")
     head += _SIGMOID * (table is None or table.has_log_odds)
-    if found.segments is None:
-        return head + _ONE.format(fallback=_literal(found.fallback))
-    head += _ids(found)
-    note = ", an array of its columns" if len(found.types) > 1 else ""
+    if export.segments is None:
+        return head + _ONE.format(fallback=_literal(export.fallback))
+    head += _ids(export)
+    note = ", an array of its columns" if len(export.types) > 1 else ""
     if table is not None:
-        return head + _by_pieces(found, table, note)
-    names = ", ".join(found.names)
-    head += _curves(found, names) + _NODES.format(nodes=_literal(nodes())) * found.averaged
+        return head + _by_pieces(export, table, note)
+    names = ", ".join(export.names)
+    head += _curves(export, names) + _NODES.format(nodes=_literal(nodes())) * export.averaged
     return (
-        head + _BY_SEGMENT.format(names=names, note=note) + (_MEAN if found.averaged else _OF_ONE)
+        head + _BY_SEGMENT.format(names=names, note=note) + (_MEAN if export.averaged else _OF_ONE)
     )
 
 

@@ -93,16 +93,16 @@ def from_json(text: str | bytes) -> Calibrator:
 def _thresholds(calibrator: Calibrator, probability: float) -> dict[str, Any]:
     """The thresholds of segments, and of others; or of classes in their order."""
     by_segment = calibrator.by_class if isinstance(calibrator, OneVsRestCalibrator) else calibrator
-    found = reached(by_segment, probability)
-    words = np.where(found.falls, "below", "above")
-    columns = {"score": found.at, "direction": words, "status": found.status}
+    thresholds = reached(by_segment, probability)
+    words = np.where(thresholds.falls, "below", "above")
+    columns = {"score": thresholds.at, "direction": words, "status": thresholds.status}
     if isinstance(calibrator, OneVsRestCalibrator):
-        place = get_indexer(calibrator.by_class.keys, split_columns(calibrator.classes))
-        by_place = {name: _to_list(x[place]) for name, x in columns.items()}
+        positions = get_indexer(calibrator.by_class.keys, split_columns(calibrator.classes))
+        by_place = {name: _to_list(x[positions]) for name, x in columns.items()}
         return {"probability": probability, **by_place}
-    each = {name: _to_list(x[:-1]) for name, x in columns.items()}
+    of_segments = {name: _to_list(x[:-1]) for name, x in columns.items()}
     unseen = {name: _to_list(x[-1:])[0] for name, x in columns.items()}
-    return {"probability": probability, **each, "unseen": unseen}
+    return {"probability": probability, **of_segments, "unseen": unseen}
 
 
 def _to_list(array: NDArray[Any]) -> Any:

@@ -61,6 +61,6 @@ def to_onnx(
 
     validation.require_one_of(dtype, tuple(DTYPES), "dtype")
     of_format = versions(opset, ir_version)
-    found = curves(calibrator, any_curve=True)
+    export = curves(calibrator, any_curve=True)
     cuts = None if threshold is None else reached(calibrator, threshold)
-    return model_of(found, dtype, cuts, of_format)
+    return model_of(export, dtype, cuts, of_format)

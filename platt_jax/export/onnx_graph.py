@@ -38,17 +38,17 @@ _LARGEST = 1e300
 
 def versions(opset: int | Mapping[str, int], ir_version: int | None) -> Versions:
     """The versions that `to_onnx` was asked for; see there."""
-    found = {**_OLDEST, **(opset if isinstance(opset, Mapping) else {"": opset})}
+    opsets = {**_OLDEST, **(opset if isinstance(opset, Mapping) else {"": opset})}
     newest = {
         domain: max(x.since_version for x in onnx.defs.get_all_schemas() if x.domain == domain)
         for domain in _OLDEST
     } | {"": onnx.defs.onnx_opset_version()}
-    for domain, version in found.items():
-        known = domain in _OLDEST and isinstance(version, int)
-        if not known or not _OLDEST[domain] <= version <= newest[domain]:
+    for domain, version in opsets.items():
+        is_valid = domain in _OLDEST and isinstance(version, int)
+        if not is_valid or not _OLDEST[domain] <= version <= newest[domain]:
             domains = "; ".join(f"{x!r}: {_OLDEST[x]} to {newest[x]}" for x in newest)
             raise ValueError(f"opset: expected versions of {domains}; got {opset!r}")
-    least = helper.find_min_ir_version_for(_imports(found))
+    least = helper.find_min_ir_version_for(_imports(opsets))
     if ir_version is None:
         ir_version = max(_IR_VERSION, least)
     if not isinstance(ir_version, int) or not least <= ir_version <= onnx.IR_VERSION:
@@ -56,11 +56,11 @@ def versions(opset: int | Mapping[str, int], ir_version: int | None) -> Versions
             f"ir_version: expected {least} to {onnx.IR_VERSION} with opset={opset!r}, "
             f"got {ir_version!r}"
         )
-    return found, ir_version
+    return opsets, ir_version
 
 
 def _imports(opsets: Mapping[str, int]) -> list[Any]:
-    return [helper.make_opsetid(*each) for each in opsets.items()]
+    return [helper.make_opsetid(*opset) for opset in opsets.items()]
 
 
 def model_of(found: ExportedCurves, dtype: str, cuts: Reached | None, versions: Versions) -> Any:
@@ -191,12 +191,12 @@ class _Graph:
         `name`_place.
         """
         keys = [x if isinstance(x, tuple) else (x,) for x in values]
-        place = f"code_{columns[0]}"
+        source = f"code_{columns[0]}"
         if len(columns) > 1 or keys != [(value,) for value in self._codes[columns[0]]]:
-            place, keyed = self._combined(name, columns, keys)
-            self._encode(place, f"{name}_place", "int64s", keyed or [-1])
+            source, keyed = self._combined(name, columns, keys)
+            self._encode(source, f"{name}_place", "int64s", keyed or [-1])
         else:
-            self.add("Identity", [place], f"{name}_place")
+            self.add("Identity", [source], f"{name}_place")
         if not keys:  # the one key that is there, and all others
             table = self.constants[f"{name}_table"]
             self.constants[f"{name}_table"] = np.repeat(table, 2, axis=0)
@@ -223,19 +223,19 @@ class _Graph:
             "behind_rows": np.array([1]),
             "of_segments_number": np.array(len(self._found.segments or []), np.int64),
         }
-        others = "root"
+        fallback = "root"
         for i, level in enumerate(self._found.levels):
             name = f"of_level_{i}"
             last = level.unseen or level.parameters[0]
             self.constants[f"{name}_table"] = _stored([*level.parameters, last])
             self._gather(name, level.columns, level.values)
             if level.unseen is not None:
-                self.add("Add", [others, name], f"others_{i}")
+                self.add("Add", [fallback, name], f"others_{i}")
             else:
                 self.constants[f"{name}_number"] = np.array(len(level.values), np.int64)
-                self._choose(name, others, f"others_{i}")
-            others = f"others_{i}"
-        self._choose("of_segments", others, "parameters")
+                self._choose(name, fallback, f"others_{i}")
+            fallback = f"others_{i}"
+        self._choose("of_segments", fallback, "parameters")
 
     def _choose(self, name: str, other: str, output: str) -> None:
         """The rows of a table where the ids are among its values, else the other parameters."""
@@ -317,11 +317,11 @@ class _Graph:
     def _value(self, names: Sequence[str]) -> str:
         """The polynomial of each row's piece by Horner's scheme, and its bend."""
         if "scale" in names:
-            at = "within"
+            argument = "within"
             if "origin" in names:
-                self.add("Sub", [at, "origin"], "apart")
-                at = "apart"
-            self.add("Mul", ["scale", at], "x")
+                self.add("Sub", [argument, "origin"], "apart")
+                argument = "apart"
+            self.add("Mul", ["scale", argument], "x")
         degrees = [name for name in ("c3", "c2", "c1", "c0") if name in names]
         value = degrees[0]
         for degree in range(int(value[1]) - 1, -1, -1):
@@ -365,8 +365,8 @@ class _Graph:
 
     def _add_mean(self) -> None:
         """The mean of the sigmoid over normal log-odds, with one column per `nodes` entry."""
-        at, weight = np.array(nodes()).T
-        self.constants |= {"nodes": at, "weights": weight, "behind": np.array([1])}
+        points, weight = np.array(nodes()).T
+        self.constants |= {"nodes": points, "weights": weight, "behind": np.array([1])}
         self._add_columns("AA", "twice_AB", "BB")
         self.add("Mul", ["AA", "wide_score"], "by_score")
         self.add("Add", ["by_score", "twice_AB"], "rising")

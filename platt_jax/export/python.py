@@ -161,19 +161,19 @@ def to_python(calibrator: Exportable) -> str:
         >>> round(module["predict_proba"](0.5), 3)
         0.5
     """
-    found = curves(calibrator, any_curve=True)
-    if found.pieces is not None:
-        return _by_pieces(found, piece_table(found, found.pieces))
+    export = curves(calibrator, any_curve=True)
+    if export.pieces is not None:
+        return _by_pieces(export, piece_table(export, export.pieces))
     head = _HEAD.format(version=__version__, what="sigmoids", imports="") + _SIGMOID
-    if found.segments is None:
-        return head + _ONE.format(fallback=found.fallback)
-    names = ", ".join(found.names)
-    text = _curves(found, names) + _BY_SEGMENT.format(
+    if export.segments is None:
+        return head + _ONE.format(fallback=export.fallback)
+    names = ", ".join(export.names)
+    text = _curves(export, names) + _BY_SEGMENT.format(
         names=names,
-        tuple_note=_tuple_note(found),
-        curve="curve(segment)" if found.levels else "CURVES.get(segment, FALLBACK)",
+        tuple_note=_tuple_note(export),
+        curve="curve(segment)" if export.levels else "CURVES.get(segment, FALLBACK)",
     )
-    if not found.averaged:
+    if not export.averaged:
         return head + text + _OF_ONE
     return head + _NODES.format(nodes=nodes()) + text + _MEAN
 

@@ -88,7 +88,7 @@ def to_sql(
 
     columns = [] if segment is None else [segment] if isinstance(segment, str) else list(segment)
     if threshold is None:
-        found = curves(calibrator, any_curve=True)
+        export = curves(calibrator, any_curve=True)
     else:
-        found = decisions(calibrator, threshold)
-    return SqlExport(*written(found, score, columns, dialect, table, view, rows))
+        export = decisions(calibrator, threshold)
+    return SqlExport(*written(export, score, columns, dialect, table, view, rows))

@@ -57,31 +57,31 @@ def written(
     def in_dialect(text: str) -> str:
         return sqlglot.transpile(text, read="duckdb", write=dialect)[0]
 
-    given = [score, *columns]
+    column_names = [score, *columns]
     score = f"CAST({expressions.quoted(score)} AS DOUBLE)"
     columns = list(map(expressions.quoted, columns))
     tables = [] if table is None else _tables(found, types, table)
     p = _joined(found, score, tables) if tables else _cases(found, score, columns)
     p = f"CASE WHEN {expressions.is_number(score)} THEN {p} END"
-    names = [one.name for one in tables]
-    joins = [_join(one, columns) for one in tables]
-    statements = [text for one in tables for text in _setup(found, one)]
+    names = [created.name for created in tables]
+    joins = [_join(created, columns) for created in tables]
+    statements = [text for created in tables for text in _setup(found, created)]
     if tables and found.pieces is not None:
         names.append(expressions.quoted(f"{table}_pieces"))
         statements += _setup_of_pieces(found.pieces, names[-1])
         (curve,) = _joined_parameters(found, tables)
         joins.append(sql_pieces.join(names[-1], curve, score))
-    new = "probability"
+    new_column = "probability"
     if found.decides:
-        p, new = f"({p}) = 1", "accepted"
+        p, new_column = f"({p}) = 1", "accepted"
     if view is not None or rows is not None:
-        if new in [name.casefold() for name in given]:
+        if new_column in [name.casefold() for name in column_names]:
             raise ValueError(
-                f"score, segment: expected other names than {new!r}, which is the "
-                f"new column of a view, got {given}"
+                f"score, segment: expected other names than {new_column!r}, which is the "
+                f"new column of a view, got {column_names}"
             )
         named = _view_and_rows(view, rows, names, dialect)
-        statements = _with_view(statements, *named, f"{p} AS {new}", " ".join(joins))
+        statements = _with_view(statements, *named, f"{p} AS {new_column}", " ".join(joins))
     setup = tuple(map(in_dialect, statements))
     if not tables:
         text = in_dialect(p)
@@ -196,14 +196,14 @@ def _cases(found: ExportedCurves, score: str, columns: Sequence[str]) -> str:
         for segment, numbers in zip(found.segments or [], found.parameters, strict=True)
     )
     whens = "".join(
-        f" WHEN {_equal(columns, known)} THEN {_by_curve(found, numbers, score)}"
-        for known, numbers in chain(segment_cases, other_cases(found))
+        f" WHEN {_equal(columns, case_values)} THEN {_by_curve(found, numbers, score)}"
+        for case_values, numbers in chain(segment_cases, other_cases(found))
     )
     return f"CASE{whens} ELSE {default} END" if whens else default
 
 
 def _equal(columns: Sequence[str], known: dict[int, Any]) -> str:
-    return " AND ".join(f"{columns[place]} = {_literal(part)}" for place, part in known.items())
+    return " AND ".join(f"{columns[index]} = {_literal(part)}" for index, part in known.items())
 
 
 def _parts(segment: Any) -> tuple[Any, ...]:
@@ -241,7 +241,7 @@ def _tables(found: ExportedCurves, types: Sequence[str], name: str) -> list[_Cre
         _CreatedTable(
             expressions.quoted(f"{name}_level_{number}"),
             f"platt_level_{number}",
-            {place: types[place] for place in level.columns},
+            {index: types[index] for index in level.columns},
             list(zip(level.values, level.parameters, strict=True)),
             level.unseen,
         )
