@@ -27,7 +27,7 @@ def require_same_call(exchange: Gathers, describe: Callable[[], dict[str, str | 
     for an argument that does not matter in this process. All processes raise the same error.
     """
     gathered = results_of_all(exchange, lambda: json.dumps(describe()).encode())
-    calls = [json.loads(sent) for sent in gathered]
+    calls = [json.loads(message) for message in gathered]
     names = dict.fromkeys(name for call in calls for name in call)
     differences = [_difference(name, [call.get(name) for call in calls]) for name in names]
     if any(differences):
@@ -70,8 +70,8 @@ def hashed(name: str, values: Any) -> str:
     """A text for a prior or a start, which may have numbers for each segment."""
     if not isinstance(values, tuple | list):
         return _text(values)
-    whole = digest(validation.numbers(x, name) for x in values)
-    return f"numbers with hash {whole[:16]}"
+    hash_text = digest(validation.numbers(x, name) for x in values)
+    return f"numbers with hash {hash_text[:16]}"
 
 
 def _covariates(given: Any) -> str:

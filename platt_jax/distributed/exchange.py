@@ -51,17 +51,17 @@ class Exchange:
         """
         # As bytes, because JAX may not have 64-bit types enabled.
         in_bytes = np.frombuffer(np.ascontiguousarray(mine).tobytes(), np.uint8)
-        found = self._in_time(lambda: multihost_utils.process_allgather(in_bytes))
-        return np.frombuffer(np.asarray(found).tobytes(), mine.dtype).reshape(-1, *mine.shape)
+        gathered = self._in_time(lambda: multihost_utils.process_allgather(in_bytes))
+        return np.frombuffer(np.asarray(gathered).tobytes(), mine.dtype).reshape(-1, *mine.shape)
 
     def gather_bytes(self, mine: bytes) -> list[bytes]:
         """The bytes of all processes, which may differ in length."""
         # Short ones need a single gather, always of one size, whose program is compiled once.
-        sent = len(mine).to_bytes(_HEADER, "little") + mine
-        gathered = self.gather(_fitted(sent, _SHORT))
+        message = len(mine).to_bytes(_HEADER, "little") + mine
+        gathered = self.gather(_fitted(message, _SHORT))
         lengths = [int.from_bytes(x[:_HEADER].tobytes(), "little") for x in gathered]
         if (longest := _HEADER + max(lengths)) > _SHORT:
-            gathered = self.gather(_fitted(sent, longest))
+            gathered = self.gather(_fitted(message, longest))
         return [
             x[_HEADER : _HEADER + length].tobytes()
             for x, length in zip(gathered, lengths, strict=True)
@@ -72,13 +72,13 @@ class Exchange:
         return self._in_time(lambda: _reduce(mine, merge))
 
     def _in_time(self, exchange: Callable[[], Made]) -> Made:
-        made: dict[str, Any] = {}
+        outcome: dict[str, Any] = {}
 
         def run() -> None:
             try:
-                made["found"] = exchange()
+                outcome["found"] = exchange()
             except Exception as error:
-                made["error"] = error
+                outcome["error"] = error
 
         # A daemon thread, which does not keep the program from ending.
         thread = threading.Thread(target=run, daemon=True)
@@ -89,9 +89,9 @@ class Exchange:
                 f"a process has said nothing for {self._time_limit} seconds (time_limit): it is "
                 "stuck, or has more rows than the others"
             )
-        if "error" in made:
-            raise RuntimeError("a process has ended, or cannot be reached") from made["error"]
-        return made["found"]
+        if "error" in outcome:
+            raise RuntimeError("a process has ended, or cannot be reached") from outcome["error"]
+        return outcome["found"]
 
 
 class Gathers(Protocol):
@@ -103,27 +103,27 @@ class Gathers(Protocol):
 
 def agree(exchange: Gathers, work: Callable[[], Made]) -> Made:
     """Run `work` in every process; returns its result here. An error of any is raised in all."""
-    made: list[Made] = []
+    results: list[Made] = []
 
     def run() -> bytes:
-        made.append(work())
+        results.append(work())
         return b""
 
     results_of_all(exchange, run)
-    return made[0]
+    return results[0]
 
 
 def results_of_all(exchange: Gathers, work: Callable[[], bytes]) -> list[bytes]:
     """Run `work` in every process; returns the results of all processes, or raises as `agree`."""
     try:
-        mine = _RESULT + work()
+        own_message = _RESULT + work()
     except ValueError as error:
-        mine = _ERROR + str(error).encode()
-    gathered = exchange.gather_bytes(mine)
-    for process, sent in enumerate(gathered):
-        if sent.startswith(_ERROR):
-            raise ValueError(f"{sent[1:].decode()} (in process {process})")
-    return [sent[1:] for sent in gathered]
+        own_message = _ERROR + str(error).encode()
+    gathered = exchange.gather_bytes(own_message)
+    for process, message in enumerate(gathered):
+        if message.startswith(_ERROR):
+            raise ValueError(f"{message[1:].decode()} (in process {process})")
+    return [message[1:] for message in gathered]
 
 
 def _fitted(content: bytes, size: int) -> NDArray[np.uint8]:

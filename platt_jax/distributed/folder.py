@@ -81,7 +81,7 @@ class MeetingByFiles(Meeting):
     def gather_bytes(self, mine: bytes) -> list[bytes]:
         """See `Meeting`; in the order of the sites' names."""
         gathered = self._gathered("bytes", np.frombuffer(mine, np.uint8))
-        return [said.tobytes() for said in gathered]
+        return [array.tobytes() for array in gathered]
 
     def merged(self, mine: Floats, merge: Merge) -> Floats:
         """See `Meeting`."""
@@ -91,17 +91,17 @@ class MeetingByFiles(Meeting):
 
     def _gathered(self, kind: Merge | Literal["bytes"], mine: NDArray[Any]) -> list[NDArray[Any]]:
         """The arrays of all sites, of the name `kind` in their files."""
-        own = self._file(self._site)
+        own_file = self._file(self._site)
         after = self._so_far.hexdigest()
-        if not own.exists():
+        if not own_file.exists():
             header = {"format": _FORMAT, "site": self._site, "after": after}
-            write_archive(own, header, {kind: mine})
+            write_archive(own_file, header, {kind: mine})
         self._wait()
-        said = list(self._read(kind, mine, after))
-        for array in said:
+        arrays = list(self._read(kind, mine, after))
+        for array in arrays:
             self._so_far.update(array.tobytes())
         self._round += 1
-        return said
+        return arrays
 
     def _wait(self) -> None:
         began, pause = time.monotonic(), 0.001
@@ -123,13 +123,13 @@ class MeetingByFiles(Meeting):
                 "use another folder"
             )
             with read_archive(path, _FORMAT, "folder", problem) as (header, _, read_array):
-                said = read_array(kind)
-                fits = kind == "bytes" or (said.shape, said.dtype) == (mine.shape, mine.dtype)
+                array = read_array(kind)
+                fits = kind == "bytes" or (array.shape, array.dtype) == (mine.shape, mine.dtype)
                 if site == self._site:  # the call may be made again, and says the same again
-                    fits = np.array_equal(said, mine, equal_nan=kind != "bytes")
+                    fits = np.array_equal(array, mine, equal_nan=kind != "bytes")
                 if (header["site"], header["after"]) != (site, after) or not fits:
                     raise ValueError
-            yield said
+            yield array
 
     def _file(self, site: str) -> Path:
         return self._path / f"round-{self._round:03d}-{site}.npz"

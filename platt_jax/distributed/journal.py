@@ -29,8 +29,8 @@ class Journal:
         self._directory = Path(directory or "")
         self._call = call
         self._passes = 0
-        kept = agree(exchange, self._kept)
-        self._known = int(exchange.gather(np.array([kept or 0]))[0, 0])
+        stored_passes = agree(exchange, self._kept)
+        self._known = int(exchange.gather(np.array([stored_passes or 0]))[0, 0])
         self.gather_bytes, self.merged = exchange.gather_bytes, exchange.merged
 
     def pass_over_rows(
@@ -40,12 +40,12 @@ class Journal:
         file = self._file(self._passes)
         self._passes += 1
         if self._passes <= self._known:
-            kept = checkpoint.read(file, self._call) if self._writes else None
-            return self._exchange.merged(np.zeros(shape) if kept is None else kept["sums"], "sum")
-        found = self._exchange.merged(local(), merge)
+            saved = checkpoint.read(file, self._call) if self._writes else None
+            return self._exchange.merged(np.zeros(shape) if saved is None else saved["sums"], "sum")
+        sums = self._exchange.merged(local(), merge)
         if self._writes:
-            checkpoint.write(file, self._call, {"sums": found})
-        return found
+            checkpoint.write(file, self._call, {"sums": sums})
+        return sums
 
     def remove(self) -> None:
         """Remove the files at the end of a call, and the directory if nothing else is in it."""

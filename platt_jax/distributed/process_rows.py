@@ -48,8 +48,8 @@ class ProcessRows(validation.HeldRows):
         keys = keys_of_all(exchange, None if rows is None else rows.keys)
         call = {}
         if self._checkpoint is not None:
-            given = problem_inputs(keys.shape, dtype, arguments.prior, arguments.start)
-            call = _call(exchange, rows, given, arguments.pooling, arguments.options)
+            inputs = problem_inputs(keys.shape, dtype, arguments.prior, arguments.start)
+            call = _call(exchange, rows, inputs, arguments.pooling, arguments.options)
         journal = Journal(exchange, self._checkpoint, call)
         yield ProcessSegments(keys, dtype, rows, journal, caller, has_offset)
         journal.remove()
@@ -135,13 +135,13 @@ def _agreed_rows(
     An error of any process is raised in all.
     """
 
-    def own() -> SegmentRows | None:
+    def own_rows() -> SegmentRows | None:
         return by_segment(validation.scores(scores)) if np.size(scores) else None
 
-    rows = agree(exchange, own)
-    mine = None if rows is None else (rows.dtype, rows.has_offset)
+    rows = agree(exchange, own_rows)
+    kind = None if rows is None else (rows.dtype, rows.has_offset)
     none_message = "scores: expected rows to fit in some process, got none in all"
-    dtype, has_offset = agreed_kind(exchange, mine, none_message)
+    dtype, has_offset = agreed_kind(exchange, kind, none_message)
     if rows is not None and rows.dtype != dtype:
         rows = by_segment(validation.scores(scores).astype(dtype))
     return rows, dtype, has_offset
@@ -156,8 +156,8 @@ def agreed_kind(
     a ValueError with `none_message`.
     """
     size, has_offset = (0, False) if mine is None else (mine[0].itemsize, mine[1])
-    sent = np.array([size, has_offset])
-    gathered = np.frombuffer(b"".join(exchange.gather_bytes(sent.tobytes())), sent.dtype)
+    numbers = np.array([size, has_offset])
+    gathered = np.frombuffer(b"".join(exchange.gather_bytes(numbers.tobytes())), numbers.dtype)
     largest, offset = gathered.reshape(-1, 2).max(axis=0)
     if not largest:
         raise ValueError(none_message)
@@ -172,8 +172,8 @@ def _call(
     options: Options,
 ) -> dict[str, str]:
     """What the sums depend on, by name."""
-    mine = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
-    gathered = exchange.gather_bytes(hashlib.blake2b(mine, digest_size=16).digest())
+    content = b"" if rows is None else rows.digest() + to_bytes(rows.keys)
+    gathered = exchange.gather_bytes(hashlib.blake2b(content, digest_size=16).digest())
     return {
         "rows": b"".join(gathered).hex(),
         "prior or start": digest(jax.tree.leaves(given)),

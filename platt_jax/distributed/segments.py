@@ -49,15 +49,15 @@ class ProcessSegments(SummedSegments):
         sums_only: bool = False,
     ) -> None:
         self._meeting, self._sums_only = meeting, sums_only
-        self._here = [some for some in (without_fit, rows) if some is not None]
-        mine = np.zeros(len(keys) + 1)
-        mine[-1] = sum(map(len, self._here))
+        self._here = [part for part in (without_fit, rows) if part is not None]
+        own_sizes = np.zeros(len(keys) + 1)
+        own_sizes[-1] = sum(map(len, self._here))
         by_segment: tuple[LocalRows, ...] = ()
         if rows is not None:
-            places = get_indexer(keys, read(rows.keys))
-            mine[places[rows.largest_first]] = rows.sizes
-            by_segment = (LocalRows(rows.problems, places),)
-        sizes = meeting.merged(mine, "sum").astype(np.int64)
+            positions = get_indexer(keys, read(rows.keys))
+            own_sizes[positions[rows.largest_first]] = rows.sizes
+            by_segment = (LocalRows(rows.problems, positions),)
+        sizes = meeting.merged(own_sizes, "sum").astype(np.int64)
         self._number = sizes[-1:]
         summed = partial(
             SummedRows,
@@ -67,8 +67,8 @@ class ProcessSegments(SummedSegments):
             has_offset=has_offset,
             rounded=sums_only,
         )
-        everything = tuple(LocalRows(some.pooled, np.array([0])) for some in self._here)
-        self._all_rows = summed(local=everything, number=1)
+        all_rows = tuple(LocalRows(part.pooled, np.array([0])) for part in self._here)
+        self._all_rows = summed(local=all_rows, number=1)
         self._summed = summed(local=by_segment, number=len(keys))
         super().__init__(keys, dtype, self._summed, sizes[:-1], has_offset)
 

@@ -65,10 +65,10 @@ class SummedRows(DeferredRows):
         request = Request("score_ranges", options)
 
         def local() -> Floats:
-            mine = nothing.copy()
-            for made, places in self._local(_task(request), ((), None), options):
-                mine[:, places] = np.minimum(mine[:, places], signs * made)
-            return _rounded_down(mine) if self.rounded else mine
+            minima = nothing.copy()
+            for values, places in self._local(_task(request), ((), None), options):
+                minima[:, places] = np.minimum(minima[:, places], signs * values)
+            return _rounded_down(minima) if self.rounded else minima
 
         least = self.meeting.pass_over_rows(local, "minimum", nothing.shape)
         ranges = ScoreRanges(*(signs * least).astype(self.dtype))
@@ -77,7 +77,7 @@ class SummedRows(DeferredRows):
     def _sum(self, request: Request, *arrays: Any) -> Any:
         last = request.last
         options = last if isinstance(last, Options) else request.masked or Options()
-        given = arrays, self.standardization
+        arguments = arrays, self.standardization
         if isinstance(last, RowTerms):
             result: Any = list(range(last.number))
         else:
@@ -85,7 +85,7 @@ class SummedRows(DeferredRows):
         if request.method == "moments" and self.has_offset:
             result = _MOMENTS_WITH_OFFSET
         leaves, tree = jax.tree.flatten(result)
-        sums = self.sums(_task(request), given, len(leaves), options)
+        sums = self.sums(_task(request), arguments, len(leaves), options)
         return jax.tree.unflatten(tree, list(sums))
 
     def sums(self, task: Task, given: Any, number: int, options: Options) -> Any:
@@ -97,19 +97,19 @@ class SummedRows(DeferredRows):
         shape = number, self.number
 
         def local() -> Floats:
-            mine = np.zeros(shape)
-            for made, places in self._local(task, given, options):
-                mine[:, places] += made
-            return mine
+            totals = np.zeros(shape)
+            for values, places in self._local(task, given, options):
+                totals[:, places] += values
+            return totals
 
         return self.meeting.pass_over_rows(local, "sum", shape).astype(self.dtype)
 
     def _local(self, task: Task, given: Any, options: Options) -> Iterator[tuple[Floats, Integers]]:
         """The results of the task from each piece of this process's rows, and their places."""
         for problems, places in self.local:
-            here = jax.tree.map(lambda x, at=places: np.asarray(x)[at], given)
-            made = run_problems(task, problems, here, Context(options, self.caller))
-            leaves = [leaf.reshape(len(places), -1).T for leaf in jax.tree.leaves(made)]
+            arguments = jax.tree.map(lambda x, indices=places: np.asarray(x)[indices], given)
+            results = run_problems(task, problems, arguments, Context(options, self.caller))
+            leaves = [leaf.reshape(len(places), -1).T for leaf in jax.tree.leaves(results)]
             yield np.concatenate(leaves).astype(np.float64), places
 
 

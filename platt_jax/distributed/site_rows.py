@@ -51,27 +51,27 @@ class SiteRows(validation.HeldRows):
             meeting = Journal(Exchange(self._time_limit), None, {})
         else:
             meeting = MeetingByFiles(self._folder, self._time_limit)
-        given, adds_rows = self._arrays, (self._sent | self._others).any()
-        beside = {"weights": given.weights, "offset": given.offset}
+        arrays, adds_rows = self._arrays, (self._sent | self._others).any()
+        beside = {"weights": arrays.weights, "offset": arrays.offset}
         texts = {x: presence(beside[x], "an array") if adds_rows else None for x in beside}
         require_same_fit(meeting, self, arguments, texts)
         dtype, has_offset = agreed_kind(
             meeting,
-            (given.scores.dtype, given.offset is not None) if self._sent.any() else None,
+            (arrays.scores.dtype, arrays.offset is not None) if self._sent.any() else None,
             f"min_cell: expected a segment with {counted(self._min_cell, 'row')} of each class at "
             "some site, got none",
         )
-        rows, others = (self._segment_rows(some, dtype) for some in (self._sent, self._others))
+        rows, other_rows = (self._segment_rows(mask, dtype) for mask in (self._sent, self._others))
         keys = keys_of_all(meeting, None if rows is None else rows.keys)
         yield ProcessSegments(
-            keys, dtype, rows, meeting, caller, has_offset, without_fit=others, sums_only=True
+            keys, dtype, rows, meeting, caller, has_offset, without_fit=other_rows, sums_only=True
         )
 
     def _segment_rows(self, some: Bools, dtype: np.dtype[Any]) -> SegmentRows | None:
         if not some.any():
             return None
-        given: RowArrays = jax.tree.map(lambda x: x[some], self._arrays)
-        return SegmentRows(given.scores.astype(dtype), *given[1:4], offset=given.offset)
+        arrays: RowArrays = jax.tree.map(lambda x: x[some], self._arrays)
+        return SegmentRows(arrays.scores.astype(dtype), *arrays[1:4], offset=arrays.offset)
 
     def __repr__(self) -> str:
         return (
@@ -162,6 +162,6 @@ def site_rows(
     cells = groups.sums(by_class)
     enough = cells.min(0) >= min_cell
     sent = groups.by_row(enough)
-    others = ~sent & (cells[:, ~enough].sum(1).min() >= min_cell)
+    pooled = ~sent & (cells[:, ~enough].sum(1).min() >= min_cell)
     withheld = rows.keys[np.sort(rows.largest_first[~enough])]
-    return SiteRows(withheld, arrays, sent, others, min_cell, folder, time_limit)
+    return SiteRows(withheld, arrays, sent, pooled, min_cell, folder, time_limit)
