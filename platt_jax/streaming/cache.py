@@ -96,26 +96,26 @@ def rows(
     """
     caller, stage = Caller(), partial(Stage.of, progress, last=False)
     opened = _open_source(source, SourceColumns(score, label, segment, weight, offset), key)
-    found = _as_json(_call_fingerprint(opened, pos_label))
+    expected = _as_json(_call_fingerprint(opened, pos_label))
     cache = Path(os.path.abspath(cache))
     # In this order: another thread or process may put the whole cache there in between.
     occupied = cache.exists() and (not cache.is_dir() or any(cache.iterdir()))
     if is_stored(cache):
-        return _reopened(cache, found, checkpoint)
+        return _reopened(cache, expected, checkpoint)
     if occupied:
         raise ValueError(f"cache: expected a new or empty directory, {cache} is something else")
     cache.parent.mkdir(parents=True, exist_ok=True)
     with _beside(cache) as unfinished:
-        group_source(opened, unfinished, found, pos_label, stage, caller)
-        if (now := _as_json(_call_fingerprint(opened, pos_label))) != found:
-            raise ValueError(f"source: changed while it was read: {_differences(found, now)}")
+        group_source(opened, unfinished, expected, pos_label, stage, caller)
+        if (actual := _as_json(_call_fingerprint(opened, pos_label))) != expected:
+            raise ValueError(f"source: changed while it was read: {_differences(expected, actual)}")
         try:
             os.rename(unfinished, cache)
         except OSError as error:
             # Another process has finished first.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_stored(cache):
                 raise
-            return _reopened(cache, found, checkpoint)
+            return _reopened(cache, expected, checkpoint)
     return StoredRows(cache, checkpoint)
 
 
@@ -170,10 +170,10 @@ def _beside(cache: Path) -> Iterator[Path]:
         # The parent is locked, so that no other process removes the directory before its own lock.
         with ExitStack() as while_made:
             _lock(cache.parent, while_made, wait=True)
-            for left in cache.parent.glob(f".{escape(cache.name)}-*.partial"):
+            for leftover in cache.parent.glob(f".{escape(cache.name)}-*.partial"):
                 with ExitStack() as while_removed:
-                    if _lock(left, while_removed, wait=False):
-                        shutil.rmtree(left, ignore_errors=True)
+                    if _lock(leftover, while_removed, wait=False):
+                        shutil.rmtree(leftover, ignore_errors=True)
             unfinished.mkdir()
             until_the_end.callback(shutil.rmtree, unfinished, ignore_errors=True)
             _lock(unfinished, until_the_end, wait=True)
@@ -215,10 +215,10 @@ def _reopened(
 
 def _call_fingerprint(source: Source, pos_label: Any) -> Fingerprint:
     """What the stored rows depend on; None if the source has no fingerprint."""
-    found = source.fingerprint()
-    if found is None or pos_label is None:
-        return found
-    return {**found, "pos_label": repr(pos_label)}
+    fingerprint = source.fingerprint()
+    if fingerprint is None or pos_label is None:
+        return fingerprint
+    return {**fingerprint, "pos_label": repr(pos_label)}
 
 
 def _as_json(fingerprint: Fingerprint) -> Fingerprint:

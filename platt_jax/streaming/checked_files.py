@@ -46,11 +46,11 @@ class CheckedFile(NamedTuple):
             return
         for piece, around in self._pieces(part):
             rows = into[piece.start - part.start : piece.stop - part.start]
-            whole = rows if around == piece else np.empty(around.stop - around.start, self.dtype)
-            read_at(file, around.start, whole)
-            self._compare(whole, around.start // self.block_rows)
+            buffer = rows if around == piece else np.empty(around.stop - around.start, self.dtype)
+            read_at(file, around.start, buffer)
+            self._compare(buffer, around.start // self.block_rows)
             if around != piece:
-                rows[:] = whole[piece.start - around.start : piece.stop - around.start]
+                rows[:] = buffer[piece.start - around.start : piece.stop - around.start]
         if self.seen is not None:
             self.seen[blocks] = True
 
@@ -71,11 +71,11 @@ class CheckedFile(NamedTuple):
         ]
 
     def _compare(self, rows: NDArray[Any], first: int) -> None:
-        found = _checksums(rows, self.block_rows)
-        expected = self.checksums[first : first + len(found)].tolist()
-        if found == expected:
+        actual = _checksums(rows, self.block_rows)
+        expected = self.checksums[first : first + len(actual)].tolist()
+        if actual == expected:
             return
-        block = first + next(i for i in range(len(found)) if found[i] != expected[i])
+        block = first + next(i for i in range(len(actual)) if actual[i] != expected[i])
         begin = block * self.block_rows
         end = min(begin + self.block_rows, self.length)
         raise ValueError(
@@ -86,13 +86,13 @@ class CheckedFile(NamedTuple):
 
 def checksums_of(path: Path, dtype: np.dtype[Any], rows: slice) -> list[int]:
     """Checksums of the blocks of BLOCK_ROWS in a stretch of a file, which begins with a block."""
-    together, found = _BLOCKS_READ_TOGETHER * BLOCK_ROWS, []
+    together, checksums = _BLOCKS_READ_TOGETHER * BLOCK_ROWS, []
     with open(path, "rb", buffering=0) as file:
         for first in range(rows.start, rows.stop, together):
             column = np.empty(min(first + together, rows.stop) - first, dtype)
             read_at(file, first, column)
-            found += _checksums(column, BLOCK_ROWS)
-    return found
+            checksums += _checksums(column, BLOCK_ROWS)
+    return checksums
 
 
 def _checksums(rows: NDArray[Any], block_rows: int) -> list[int]:
@@ -111,9 +111,9 @@ def xxhash() -> Any:
 def read_at(file: FileIO, first: int, into: NDArray[Any]) -> None:
     """Fill an array with items of an unbuffered file from `first` on, or raise an OSError."""
     file.seek(first * into.itemsize)
-    left = memoryview(into.view(np.uint8).data)
-    while len(left):
-        number = file.readinto(left)
+    remaining = memoryview(into.view(np.uint8).data)
+    while len(remaining):
+        number = file.readinto(remaining)
         if not number:
-            raise OSError(f"{file.name}: {len(left):,} bytes are missing: was it changed?")
-        left = left[number:]
+            raise OSError(f"{file.name}: {len(remaining):,} bytes are missing: was it changed?")
+        remaining = remaining[number:]

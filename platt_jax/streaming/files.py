@@ -78,37 +78,37 @@ def _by_fsspec(uri: str, problem: str) -> tuple[Any, str]:
 
 def files_at(place: str | os.PathLike[str]) -> list[File]:
     """The Parquet files of a directory or pattern, in order; or the one file at the place."""
-    given = file_at(place)
+    location = file_at(place)
     from pyarrow.fs import FileType
 
-    kind = given.filesystem.get_file_info(given.path).type
+    kind = location.filesystem.get_file_info(location.path).type
     if kind == FileType.Directory:
-        if not (inside := _inside(given)):
-            raise ValueError(f"source: expected a directory of .parquet files, {given} has none")
+        if not (inside := _inside(location)):
+            raise ValueError(f"source: expected a directory of .parquet files, {location} has none")
         return inside
-    if kind != FileType.NotFound or not any(character in given.path for character in "*?["):
-        return [given]
+    if kind != FileType.NotFound or not any(character in location.path for character in "*?["):
+        return [location]
     # A pattern may match both a file and a directory that contains it.
-    found: dict[str, File] = {}
-    for file, is_directory in _matching(given):
-        found |= {inner.path: inner for inner in (_inside(file) if is_directory else [file])}
-    if not found:
-        raise ValueError(f"source: expected Parquet files, none match {given}")
-    return _in_order(found.values())
+    matches: dict[str, File] = {}
+    for file, is_directory in _matching(location):
+        matches |= {inner.path: inner for inner in (_inside(file) if is_directory else [file])}
+    if not matches:
+        raise ValueError(f"source: expected Parquet files, none match {location}")
+    return _in_order(matches.values())
 
 
 def _inside(directory: File) -> list[File]:
     """Parquet files in a directory, without hidden ones, such as Spark's unfinished output."""
     from pyarrow.fs import FileSelector
 
-    found = []
+    files = []
     for info in directory.filesystem.get_file_info(FileSelector(directory.path, recursive=True)):
         parts = info.path.removeprefix(directory.path).strip("/").split("/")
         _refuse_tables(directory, parts)
         hidden = any(part.startswith((".", "_")) for part in parts)
         if info.is_file and info.path.endswith(".parquet") and not hidden:
-            found.append(directory._replace(path=info.path))
-    return _in_order(found)
+            files.append(directory._replace(path=info.path))
+    return _in_order(files)
 
 
 def _refuse_tables(directory: File, parts: list[str]) -> None:

@@ -125,9 +125,9 @@ def _spill(
                 _require_alike(first, batch, codings)
                 _require_one_other(other_labels, pos_label)
                 numbers = vocabulary.add(batch.rows, batch.keys)
-            more = np.bincount(numbers, minlength=len(vocabulary.numbers))
-            more[: len(counts)] += counts
-            counts = more
+            new_counts = np.bincount(numbers, minlength=len(vocabulary.numbers))
+            new_counts[: len(counts)] += counts
+            counts = new_counts
             unit_interval = unit_interval.with_more(batch.in_unit_interval)
             for file, column in zip(files, (*batch.columns.values(), numbers), strict=True):
                 _write(file, column)
@@ -148,8 +148,8 @@ def _check(batch: Batch, pos_label: Any) -> _CheckedBatch:
         rows, segments = checked_rows(
             batch.scores, batch.labels, batch.segments, batch.weights, offset=batch.offset
         )
-        given = validation.array(batch.labels, "labels")
-        coding = np.array([(given == -1).any(), (given == 0).any()])
+        raw_labels = validation.array(batch.labels, "labels")
+        coding = np.array([(raw_labels == -1).any(), (raw_labels == 0).any()])
     in_unit_interval = validation.in_unit_interval(rows.scores)
     rows = rows._replace(scores=packing.bad_labels_as_nan(rows.scores, rows.labels))
     columns = {name: x for name, x in rows._asdict().items() if x is not None}
@@ -201,7 +201,7 @@ class _Buckets(NamedTuple):
     @classmethod
     def of(cls, sizes: Integers, starts: Integers, length: int) -> Self:
         with_gaps = Groups(np.diff(starts, append=length))
-        segments = np.array([0, *(some.stop for some in with_gaps.slices(BUCKET_ROWS))])
+        segments = np.array([0, *(part.stop for part in with_gaps.slices(BUCKET_ROWS))])
         return cls(segments, np.append(starts[segments[:-1]], length), sizes, starts)
 
     @property
@@ -224,7 +224,7 @@ def _partition(
     dtypes = [*dtype_by_column.values(), np.dtype(np.int32)]
     rows = (spill / _NUMBERS).stat().st_size // 4
 
-    def read(part: slice) -> tuple[list[NDArray[Any]], list[int]]:
+    def read_block(part: slice) -> tuple[list[NDArray[Any]], list[int]]:
         columns: list[NDArray[Any]] = []
         for name, dtype in zip(names, dtypes, strict=True):
             columns.append(np.empty(part.stop - part.start, dtype))
@@ -241,7 +241,7 @@ def _partition(
         for file, dtype in zip(files, dtypes, strict=True):
             file.truncate(int(buckets.places[-1]) * dtype.itemsize)
         next_places = buckets.places[:-1].tolist()
-        for columns, edges in ordered_map(read, row_slices(rows, _BLOCK_ROWS)):
+        for columns, edges in ordered_map(read_block, row_slices(rows, _BLOCK_ROWS)):
             for i, (first, last) in enumerate(pairwise(edges)):
                 if first < last:
                     for file, column in zip(files, columns, strict=True):
@@ -259,7 +259,7 @@ def _put_in_order(
     """Sort the rows of each bucket by segment; returns the checksums of each column."""
     checksums: dict[str, list[int]] = {name: [] for name in dtypes}
 
-    def put(i: int) -> int:
+    def sort_bucket(i: int) -> int:
         segments = slice(*buckets.segments[i : i + 2])
         sizes = buckets.sizes[segments]
         first, last = buckets.places[i : i + 2].tolist()
@@ -280,13 +280,13 @@ def _put_in_order(
                 _write(file, ordered, gap)
         return rows
 
-    done, block, ends = 0, checked_files.BLOCK_ROWS, buckets.places[1:].tolist()
-    for rows, end in zip(ordered_map(put, range(buckets.number)), ends, strict=True):
+    start, block, ends = 0, checked_files.BLOCK_ROWS, buckets.places[1:].tolist()
+    for rows, end in zip(ordered_map(sort_bucket, range(buckets.number)), ends, strict=True):
         # Now, while these rows are in the system's cache of files.
         last = end if end == ends[-1] else end // block * block
         for name, dtype in dtypes.items():
-            checksums[name] += checksums_of(directory / name, dtype, slice(done, last))
-        done = last
+            checksums[name] += checksums_of(directory / name, dtype, slice(start, last))
+        start = last
         advance(rows)
     for name in dtypes:
         with open(directory / name, "r+b") as file:
@@ -304,8 +304,8 @@ def _positions(
     starts = (buckets.starts[segments] - first).astype(np.int32)
     numbers = Factorized(ranks, segments.start, len(starts), None)
     positions = np.empty(rows, np.int32)
-    for places, piece in row_positions(numbers, slice(0, rows), starts):
-        positions[piece] = places
+    for piece_positions, piece in row_positions(numbers, slice(0, rows), starts):
+        positions[piece] = piece_positions
     return positions
 
 
@@ -322,10 +322,10 @@ def _write(file: FileIO, column: NDArray[Any], first: int | None = None) -> None
     """Write a column to an unbuffered file, at the item `first`, or at the current position."""
     if first is not None:
         file.seek(first * column.itemsize)
-    left = memoryview(np.ascontiguousarray(column).view(np.uint8).data)
+    remaining = memoryview(np.ascontiguousarray(column).view(np.uint8).data)
     try:
-        while len(left):
-            left = left[file.write(left) :]
+        while len(remaining):
+            remaining = remaining[file.write(remaining) :]
     except OSError as error:  # its message lacks the file's name
         raise OSError(error.errno, error.strerror, file.name) from None
 

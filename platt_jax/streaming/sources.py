@@ -34,8 +34,8 @@ class SourceColumns(NamedTuple):
     def columns(self) -> list[str]:
         """All names."""
         segment = [self.segment] if isinstance(self.segment, str) else list(self.segment)
-        others = [name for name in (self.weight, self.offset) if name is not None]
-        return [str(self.score), str(self.label), *segment, *others]
+        optional = [name for name in (self.weight, self.offset) if name is not None]
+        return [str(self.score), str(self.label), *segment, *optional]
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -46,8 +46,8 @@ class SourceColumns(NamedTuple):
         return names
 
     def __str__(self) -> str:
-        given = {name: x for name, x in self._asdict().items() if x is not None}
-        return f" ({', '.join(f'{name} {x!r}' for name, x in given.items())})" if given else ""
+        columns = {name: x for name, x in self._asdict().items() if x is not None}
+        return f" ({', '.join(f'{name} {x!r}' for name, x in columns.items())})" if columns else ""
 
 
 class Batch(NamedTuple):
@@ -100,8 +100,8 @@ def column(table: Any, name: Any, where: str) -> Any:
     try:
         return table[name]
     except (KeyError, IndexError, LookupError):
-        there = list(getattr(table, "column_names", None) or table.keys())
-        raise ValueError(f"{where}: expected a column {name!r}, there are {there}") from None
+        names = list(getattr(table, "column_names", None) or table.keys())
+        raise ValueError(f"{where}: expected a column {name!r}, there are {names}") from None
 
 
 # --- arrays ---------------------------------------------------------------------------------------
@@ -155,17 +155,17 @@ def _digest(column: Any) -> list[Any]:
 def batches_source(source: Iterable[Any], names: SourceColumns, key: str | None) -> Source:
     """Rows of tuples, mappings or tables."""
 
-    def read() -> Iterator[Batch]:
+    def batches() -> Iterator[Batch]:
         first = 0
         for number, batch in enumerate(source):
             where = f"batch {number:,}, rows from {first:,} on{names}"
             columns = _columns(batch, names, where)
             require_one_order(**dict(zip(Batch._fields[1:], columns, strict=True)))
-            made = Batch(where, *columns)
-            yield made
-            first += np.size(made.scores)
+            named_batch = Batch(where, *columns)
+            yield named_batch
+            first += np.size(named_batch.scores)
 
-    return Source(read, lambda: None if key is None else {"key": key}, None)
+    return Source(batches, lambda: None if key is None else {"key": key}, None)
 
 
 def _columns(batch: Any, names: SourceColumns, where: str) -> list[Any]:
@@ -199,25 +199,25 @@ def parquet_source(files: list[File], names: SourceColumns) -> Source:
     for file in files:
         try:
             with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
-                there, rows = opened.schema_arrow.names, rows + opened.metadata.num_rows
+                column_names, rows = opened.schema_arrow.names, rows + opened.metadata.num_rows
         except ValueError as error:  # base class of pyarrow's own errors
             raise ValueError(f"source: {file} is not a Parquet file ({error})") from None
-        _require_columns(names, [*there, *file.partition], str(file))
-        in_files.append([name for name in _distinct(names) if name in there])
+        _require_columns(names, [*column_names, *file.partition], str(file))
+        in_files.append([name for name in _distinct(names) if name in column_names])
     integers = _integer_partitions(files)
 
-    def read() -> Iterator[Batch]:
-        for file, here in zip(files, in_files, strict=True):
+    def batches() -> Iterator[Batch]:
+        for file, columns in zip(files, in_files, strict=True):
             with parquet.ParquetFile(file.path, filesystem=file.filesystem) as opened:
-                others = {x: file.partition[x] for x in _distinct(names) if x not in here}
-                tables = opened.iter_batches(BATCH_ROWS, columns=here)
-                full = (_with_partitions(table, others, integers) for table in tables)
+                partitions = {x: file.partition[x] for x in _distinct(names) if x not in columns}
+                tables = opened.iter_batches(BATCH_ROWS, columns=columns)
+                full = (_with_partitions(table, partitions, integers) for table in tables)
                 yield from batches_of(full, names, f" of {file}")
 
     def fingerprint() -> Fingerprint:
         return {**names.fingerprint, "files": _about(files)}
 
-    return Source(read, fingerprint, rows)
+    return Source(batches, fingerprint, rows)
 
 
 def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Source:
@@ -232,7 +232,7 @@ def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Sourc
     files, expressions = _dataset_files(dataset)
     in_parquet = files and isinstance(getattr(dataset, "format", None), ParquetFileFormat)
 
-    def read() -> Iterator[Batch]:
+    def batches() -> Iterator[Batch]:
         # Read ahead less than by default, which would be 16 batches of each of 4 files.
         scanner = dataset.scanner(
             columns=_distinct(names),
@@ -248,7 +248,7 @@ def dataset_source(dataset: Any, names: SourceColumns, key: str | None) -> Sourc
         about = {"files": _about(files), "expressions of the files": expressions}
         return {**names.fingerprint, "key": key, **about}
 
-    return Source(read, fingerprint, dataset.count_rows() if in_parquet else None)
+    return Source(batches, fingerprint, dataset.count_rows() if in_parquet else None)
 
 
 def _dataset_files(dataset: Any) -> tuple[list[File], str]:
@@ -271,8 +271,8 @@ def _about(files: list[File]) -> dict[str, list[int | None]]:
     about: dict[str, list[int | None]] = {}
     for _, group in groupby(files, key=lambda file: id(file.filesystem)):
         alike = list(group)
-        found = alike[0].filesystem.get_file_info([file.path for file in alike])
-        for file, info in zip(alike, found, strict=True):
+        infos = alike[0].filesystem.get_file_info([file.path for file in alike])
+        for file, info in zip(alike, infos, strict=True):
             if not info.is_file:
                 raise FileNotFoundError(f"{file}: no such file")
             about[str(file)] = [info.size, info.mtime_ns, file.change_time]

@@ -110,9 +110,9 @@ class StoredRows(SegmentRows):
 
     def for_one_call(self) -> Self:
         """See SegmentRows. What the call reads again is not compared with checksums again."""
-        made = copy(self)
-        made._files = {name: column.checked_once() for name, column in self._files.items()}
-        return made
+        duplicate = copy(self)
+        duplicate._files = {name: column.checked_once() for name, column in self._files.items()}
+        return duplicate
 
     @contextmanager
     def open_segments(self, arguments: FitArguments, caller: Caller) -> Iterator[Segments]:
@@ -123,12 +123,12 @@ class StoredRows(SegmentRows):
                 f'checkpoint: expected None with pooling="{arguments.pooling}": it keeps the fits '
                 "of segments one by one, and a population is of all of them"
             )
-        kept = None
+        checkpoint = None
         if self._checkpoint is not None:
-            kept = Checkpoint(self._checkpoint, self._call(arguments))
-        yield ChunkedSegments(self.for_one_call(), caller, checked(arguments.mesh), kept)
-        if kept is not None:
-            kept.remove()
+            checkpoint = Checkpoint(self._checkpoint, self._call(arguments))
+        yield ChunkedSegments(self.for_one_call(), caller, checked(arguments.mesh), checkpoint)
+        if checkpoint is not None:
+            checkpoint.remove()
 
     def _call(self, arguments: FitArguments) -> dict[str, str]:
         """What the segments' fits depend on, by name."""
@@ -150,8 +150,8 @@ class StoredRows(SegmentRows):
         samples = []
         for first in range(0, self.length, together):
             part = slice(first, min(first + together, self.length))
-            some = slice(0, part.stop - first, step)
-            rows = jax.tree.map(itemgetter(some), self.all(part, packing.Space(together)))
+            sampled = slice(0, part.stop - first, step)
+            rows = jax.tree.map(itemgetter(sampled), self.all(part, packing.Space(together)))
             samples.append(rows.weighted_scores())
         return np.concatenate(samples)
 
