@@ -72,25 +72,25 @@ def fit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.files[0]}: has a header line, but no rows to fit")
     reading.tell_work(rows)
     options = Options(non_finite=arguments.non_finite)
-    more: dict[str, Any] = {"pooling": _pooling(arguments), "progress": _bar()}
-    more["curve"] = arguments.curve or "sigmoid"
+    common: dict[str, Any] = {"pooling": _pooling(arguments), "progress": _bar()}
+    common["curve"] = arguments.curve or "sigmoid"
     if arguments.scores:
         classes = reading.named_classes(arguments)
-        by_class = platt_jax.fit_one_vs_rest(**rows, classes=classes, **more, options=options)
+        by_class = platt_jax.fit_one_vs_rest(**rows, classes=classes, **common, options=options)
         return summaries.saved(arguments, by_class)
     summaries.tell_one_class(rows["labels"])
     if "segments" not in rows:
         return summaries.saved(arguments, platt_jax.fit(**rows, options=options))
-    more["covariates"] = reading.covariates(arguments, rows)
-    by_segment = platt_jax.fit_segments(**rows, **more, options=options)
+    common["covariates"] = reading.covariates(arguments, rows)
+    by_segment = platt_jax.fit_segments(**rows, **common, options=options)
     summaries.tell_many_segments(arguments, len(by_segment), len(rows["scores"]))
     return summaries.saved(arguments, by_segment)
 
 
 def _pooling(arguments: argparse.Namespace) -> Any:
     """What segments share: their population, unless the user or the kind of curve decides."""
-    other = arguments.scores or arguments.curve not in (None, "sigmoid")
-    return arguments.pooling or ("none" if other else "partial")
+    unpooled = arguments.scores or arguments.curve not in (None, "sigmoid")
+    return arguments.pooling or ("none" if unpooled else "partial")
 
 
 def _bar() -> bool:
@@ -105,13 +105,13 @@ def _fit_in_job(arguments: argparse.Namespace) -> int:
     from platt_jax.cli import job
 
     process, processes = job.begin()
-    mine = distributed.rows(
+    process_rows = distributed.rows(
         **reading.read(arguments, arguments.files[process::processes]),
         checkpoint=arguments.checkpoint,
         time_limit=arguments.time_limit,
     )
     options = Options(non_finite=arguments.non_finite)
-    calibrator = platt_jax.fit_segments(mine, pooling=_pooling(arguments), options=options)
+    calibrator = platt_jax.fit_segments(process_rows, pooling=_pooling(arguments), options=options)
     return summaries.saved(arguments, calibrator) if process == 0 else summaries.status(calibrator)
 
 
@@ -145,10 +145,10 @@ def apply(arguments: argparse.Namespace) -> int:
     if isinstance(calibrator, OneVsRestCalibrator):
         names = [f"{arguments.name}_{x}" for x in calibrator.classes.tolist()]
     counts = {"rows": 0, "unseen": 0, "nan": 0}
-    known, votes = False, True
+    any_known, votes = False, True
 
     def predict(rows: dict[str, Any]) -> NDArray[np.floating]:
-        nonlocal known, votes
+        nonlocal any_known, votes
         votes = votes and bool(np.isin(rows["scores"], (0, 1)).all())
         p: NDArray[np.floating] = calibrator.predict_proba(**reading.on_scale(arguments, rows))
         p = p.reshape(len(p), len(names))
@@ -156,12 +156,12 @@ def apply(arguments: argparse.Namespace) -> int:
         counts["nan"] += int(np.count_nonzero(np.isnan(p).any(axis=1)))
         if isinstance(calibrator, SegmentCalibrator):
             counts["unseen"] += int(np.count_nonzero(~calibrator.seen(rows["segments"])))
-            known = known or reading.knows_some(calibrator, rows["segments"])
+            any_known = any_known or reading.knows_some(calibrator, rows["segments"])
         return p
 
     def check_known() -> None:
         if isinstance(calibrator, SegmentCalibrator):
-            reading.require_known(calibrator, counts["rows"], known)
+            reading.require_known(calibrator, counts["rows"], any_known)
 
     columns = reading.columns(arguments, calibrator)
     with staged([arguments.file], arguments.delimiter) as (source,):
@@ -222,9 +222,9 @@ def threshold(arguments: argparse.Namespace) -> int:
             "(1 - p)) + B) / A, as Sigmoid.inverse computes it"
         )
     cost = arguments.cost and tuple(arguments.cost)
-    given = {"probability": arguments.probability, "level": arguments.level, "cost": cost}
+    rule = {"probability": arguments.probability, "level": arguments.level, "cost": cost}
     try:
-        table = calibrator.threshold_table(**given)
+        table = calibrator.threshold_table(**rule)
     except ValueError as error:
         raise ValueError(f"--{error}") from None
     if arguments.logit:  # scores as in the files
@@ -232,13 +232,13 @@ def threshold(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         outputs.write(arguments.out, partial(csvio.write_table, table))
     states, counts = np.unique(table["status"], return_counts=True)
-    found = dict(zip(states.tolist(), counts.tolist(), strict=True))
+    by_status = dict(zip(states.tolist(), counts.tolist(), strict=True))
     (noun, nouns), say = summaries.nouns(calibrator), outputs.beside(arguments.out)
     if arguments.json:
-        say(json.dumps({nouns: len(calibrator), **given, "status": found, "out": arguments.out}))
+        say(json.dumps({nouns: len(calibrator), **rule, "status": by_status, "out": arguments.out}))
         return 0
-    each = ", ".join(f"{n:,} {name}" for name, n in found.items())
-    say(f"{counted(len(calibrator), noun)}: {each}")
+    status_text = ", ".join(f"{n:,} {name}" for name, n in by_status.items())
+    say(f"{counted(len(calibrator), noun)}: {status_text}")
     summaries.tell_table(table, arguments.out, say)
     return 0
 
@@ -265,8 +265,8 @@ def triage(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say(json.dumps({nouns[1]: number, "not_tested": untested, "flagged": flagged, **test}))
         return 0
-    rest = f" {untested:,} not tested (standard error says why)." if untested else ""
-    say(verdict(table, arguments.fdr, nouns=nouns, against=arguments.against) + rest)
+    suffix = f" {untested:,} not tested (standard error says why)." if untested else ""
+    say(verdict(table, arguments.fdr, nouns=nouns, against=arguments.against) + suffix)
     say(together(table))
     summaries.tell_table(table, arguments.out, say)
     return 0
@@ -281,7 +281,7 @@ def monitor(arguments: argparse.Namespace) -> int:
     calibrator, rows = reading.with_fresh_rows(arguments, out, "a monitor is a binary file")
     new = not os.path.exists(arguments.state)
     before = _opened_monitor(arguments, calibrator, new)
-    given = {x: getattr(arguments, x) for x in ("reported", "night", "non_finite")}
+    settings = {x: getattr(arguments, x) for x in ("reported", "night", "non_finite")}
     labels = np.asarray(rows["labels"])
     if labels.dtype.kind not in "biuf":  # names of classes
         labels = np.unique(labels, return_inverse=True)[1]
@@ -291,7 +291,7 @@ def monitor(arguments: argparse.Namespace) -> int:
             f"platt-jax: warning: the last night of {arguments.state} had the same scores and "
             "labels: are they counted twice? With --night ID a repeated call is refused"
         )
-    after = before.update(**rows, **given)
+    after = before.update(**rows, **settings)
     after = replace(after, history=after.history._replace(last=last))
     fdr = arguments.fdr
     alarms = after.alarms(fdr, ever=arguments.ever)
@@ -307,21 +307,21 @@ def _opened_monitor(
     arguments: argparse.Namespace, calibrator: SegmentCalibrator | OneVsRestCalibrator, new: bool
 ) -> Monitor:
     """The monitor in the file, or a new one if there is no file."""
-    given = {x: getattr(arguments, x) for x in ("against", "margin", "night_sd")}
-    given = {name: value for name, value in given.items() if value is not None}
+    settings = {x: getattr(arguments, x) for x in ("against", "margin", "night_sd")}
+    settings = {name: value for name, value in settings.items() if value is not None}
     if new:
         if arguments.restart:
             raise ValueError(f"--restart: {arguments.state} does not exist")
         outputs.tell(f"platt-jax: {arguments.state} does not exist: a new monitor")
-        return Monitor.start(calibrator, **given)
-    found = Monitor.load(arguments.state, calibrator)
-    for name, value in given.items():
-        if getattr(found, name) != value:
+        return Monitor.start(calibrator, **settings)
+    stored = Monitor.load(arguments.state, calibrator)
+    for name, value in settings.items():
+        if getattr(stored, name) != value:
             raise ValueError(
-                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(found, name)}, got "
+                f"--{name.replace('_', '-')}: {arguments.state} has {getattr(stored, name)}, got "
                 f"{value}; it cannot be changed"
             )
-    return _restarted_monitor(found, arguments.restart) if arguments.restart else found
+    return _restarted_monitor(stored, arguments.restart) if arguments.restart else stored
 
 
 def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
@@ -335,16 +335,16 @@ def _restarted_monitor(monitor: Monitor, words: list[str]) -> Monitor:
 
 
 def _tell_alarms(arguments: argparse.Namespace, monitor: Monitor, alarms: Table, out: str) -> None:
-    number, each, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
+    number, total, fdr = len(alarms["rows"]), len(monitor.table()["rows"]), arguments.fdr
     noun, nouns = summaries.nouns(monitor.calibrator)
     if arguments.json:
         test = {x: getattr(monitor, x) for x in ("against", "margin", "night_sd")}
-        counts = {"night": monitor.night, nouns: each, "alarms": number}
+        counts = {"night": monitor.night, nouns: total, "alarms": number}
         print(json.dumps({**counts, "fdr": fdr, **test, "out": out}))
         return
     when = "so far" if arguments.ever else "now"
     print(
-        f"night {monitor.night:,}: alarms {when} for {number:,} of {counted(each, noun)}, at "
+        f"night {monitor.night:,}: alarms {when} for {number:,} of {counted(total, noun)}, at "
         f"a false discovery rate of {fdr:g}"
     )
     print(together(monitor.table(), "judged rows"))
@@ -363,11 +363,11 @@ def report(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.files[0]}: expected rows to report on")
     # With --logit the scores are log-odds of the probabilities before.
     to_html(arguments.out, calibrator, **rows, before="logits" if arguments.logit else None)
-    one, several = summaries.nouns(calibrator)
+    noun, nouns = summaries.nouns(calibrator)
     if arguments.json:
-        print(json.dumps({several: len(calibrator), "rows": number, "out": arguments.out}))
+        print(json.dumps({nouns: len(calibrator), "rows": number, "out": arguments.out}))
     else:
-        kinds = f"{counted(len(calibrator), one)} and {counted(number, 'row')}"
+        kinds = f"{counted(len(calibrator), noun)} and {counted(number, 'row')}"
         print(f"a page of {kinds}: {arguments.out}")
     return 0
 
@@ -378,8 +378,8 @@ def export(arguments: argparse.Namespace) -> int:
 
     outputs.check(arguments.out, arguments.calibrator)
     for to, names in _OPTIONS_OF_EXPORT.items():
-        if arguments.to not in to and (given := [x for x in names if getattr(arguments, x)]):
-            raise ValueError(f"--{given[0]}: expected only with --to {' or '.join(to)}")
+        if arguments.to not in to and (refused := [x for x in names if getattr(arguments, x)]):
+            raise ValueError(f"--{refused[0]}: expected only with --to {' or '.join(to)}")
     if arguments.to == "sql" and arguments.score is None:
         raise ValueError("--score: expected the column of scores, with --to sql")
     calibrator: Any = reading.load_any(arguments)  # exports check its type
@@ -394,7 +394,7 @@ def export(arguments: argparse.Namespace) -> int:
             "json writes; platt-jax apply computes probabilities of classes"
         )
 
-    made: dict[str, Callable[[], str | bytes]] = {
+    writers: dict[str, Callable[[], str | bytes]] = {
         "json": lambda: exports.to_json(calibrator, threshold=arguments.threshold) + "\n",
         "python": lambda: exports.to_python(calibrator),
         "javascript": lambda: exports.to_javascript(calibrator),
@@ -403,7 +403,7 @@ def export(arguments: argparse.Namespace) -> int:
         ).SerializeToString(),
         "sql": lambda: _sql(arguments, calibrator),
     }
-    content = made[arguments.to]()
+    content = writers[arguments.to]()
     as_bytes = content if isinstance(content, bytes) else content.encode()
     outputs.write(arguments.out, lambda file: file.write(as_bytes))
     say = outputs.beside(arguments.out)
@@ -415,14 +415,14 @@ def _sql(arguments: argparse.Namespace, calibrator: Any) -> str:
     """An expression, or the statements that it needs first, with how to use them."""
     from platt_jax.export import to_sql
 
-    given = {x: getattr(arguments, x) for x in ("table", "view", "rows", "threshold")}
+    settings = {x: getattr(arguments, x) for x in ("table", "view", "rows", "threshold")}
     columns = arguments.score, arguments.segment or None
-    made = to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **given)
-    if not made.setup:
-        return f"{made.expression}\n"
-    script = "".join(f"{statement};\n" for statement in made.setup)
+    exported = to_sql(calibrator, *columns, dialect=arguments.dialect or "duckdb", **settings)
+    if not exported.setup:
+        return f"{exported.expression}\n"
+    script = "".join(f"{statement};\n" for statement in exported.setup)
     if arguments.view:
         return script
     name = "probability" if arguments.threshold is None else "accepted"
-    query = f"SELECT *, {made.expression} AS {name} FROM rows {made.join}"
+    query = f"SELECT *, {exported.expression} AS {name} FROM rows {exported.join}"
     return script + "".join(f"-- {line}\n" for line in query.splitlines())

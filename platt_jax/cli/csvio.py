@@ -104,13 +104,13 @@ def labels_by_name(
     `values` are the labels that are not missing (N,), `column` is their name for messages.
     """
     try:
-        found = labels.labels_by_name(values, pos_label, 1)
+        coded = labels.labels_by_name(values, pos_label, 1)
     except ValueError as error:
         raise ValueError(f"column {column!r}: {error}") from None
     if not missing.any():
-        return found.astype(np.int64)
+        return coded.astype(np.int64)
     full = np.full(len(missing), np.nan)
-    full[~missing] = found
+    full[~missing] = coded
     return full
 
 
@@ -132,7 +132,7 @@ def copy_with_columns(
     rows = zip(records, values.tolist(), strict=True)
     with _writer(target, source.delimiter) as writer:
         writer.writerow([*header, *names])
-        writer.writerows([*fields, *more] for (_, fields), more in rows)
+        writer.writerows([*fields, *added] for (_, fields), added in rows)
 
 
 def refuse_taken(source: Input, names: Sequence[str], there: Sequence[str]) -> None:
@@ -162,9 +162,9 @@ def _writer(target: BinaryIO, delimiter: str) -> Iterator[Any]:
 
 def columns_there(names: Sequence[str]) -> str:
     """The columns of a file for a message, shortened if there are many."""
-    there = ", ".join(map(repr, names[:_COLUMNS_NAMED]))
-    more = len(names) - _COLUMNS_NAMED
-    return there if more <= 0 else f"{there} and {more:,} more"
+    listed = ", ".join(map(repr, names[:_COLUMNS_NAMED]))
+    extra = len(names) - _COLUMNS_NAMED
+    return listed if extra <= 0 else f"{listed} and {extra:,} more"
 
 
 def _records(source: Input) -> Iterator[tuple[int, list[str]]]:
@@ -222,30 +222,30 @@ def _place(source: Input, header: list[str], name: str) -> int:
         return header.index(name)
     if name in header:
         raise CsvError(f"{source.name}: has {header.count(name)} columns {name!r}")
-    there = columns_there(header)
+    listed = columns_there(header)
     if len(header) == 1:
-        there += f" (is that one column? {_DELIMITERS.get(source.delimiter, 'a delimiter')}"
-        other = next((x for x in _OTHER_DELIMITERS if x in header[0]), None)
-        there += (
-            f" separates fields; try --delimiter {_OTHER_DELIMITERS[other]})"
-            if other
+        listed += f" (is that one column? {_DELIMITERS.get(source.delimiter, 'a delimiter')}"
+        delimiter = next((x for x in _OTHER_DELIMITERS if x in header[0]), None)
+        listed += (
+            f" separates fields; try --delimiter {_OTHER_DELIMITERS[delimiter]})"
+            if delimiter
             else (" separates fields; for another see --delimiter)")
         )
-    raise CsvError(f"{source.name}: has no column {name!r}, but {there}")
+    raise CsvError(f"{source.name}: has no column {name!r}, but {listed}")
 
 
 def _read_plainly(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column]:
     records = _records(source)
     header = _header(source, records)
-    places = [(_place(source, header, name), parse) for name, parse in wanted]
+    readers = [(_place(source, header, name), parse) for name, parse in wanted]
     columns: list[list[float | str]] = [[] for _ in wanted]
     for line, fields in records:
-        for (place, parse), column in zip(places, columns, strict=True):
+        for (index, parse), column in zip(readers, columns, strict=True):
             try:
-                column.append(parse(fields[place]))
+                column.append(parse(fields[index]))
             except ValueError as error:
-                where = f"{source.name}, line {line}, column {header[place]!r}"
-                raise CsvError(f"{where}: {fields[place]!r} {error}") from None
+                where = f"{source.name}, line {line}, column {header[index]!r}"
+                raise CsvError(f"{where}: {fields[index]!r} {error}") from None
     return [_column(values, parse) for values, (_, parse) in zip(columns, wanted, strict=True)]
 
 
@@ -253,8 +253,8 @@ def _column(values: Sequence[float | str], parse: Parse) -> Column:
     """Values as an array; labels are integers if none is missing."""
     # Explicit dtypes, because a column without rows has no values to infer one from.
     column: Column = np.array(values, np.str_ if parse is str else np.float64)
-    whole = parse is label and not np.isnan(column).any()
-    return column.astype(np.int64) if whole else column
+    as_integers = parse is label and not np.isnan(column).any()
+    return column.astype(np.int64) if as_integers else column
 
 
 def _read_with_pyarrow(source: Input, wanted: Sequence[tuple[str, Parse]]) -> list[Column] | None:

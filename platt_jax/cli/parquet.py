@@ -45,9 +45,9 @@ def copy_with_columns(
     import pyarrow as pa
 
     file = _open(source)
-    there = file.schema_arrow.names
-    refuse_taken(source, names, there)
-    _checked(source, there, columns)
+    column_names = file.schema_arrow.names
+    refuse_taken(source, names, column_names)
+    _checked(source, column_names, columns)
     schema = file.schema_arrow
     for name in names:
         schema = schema.append(pa.field(name, pa.float64()))
@@ -96,22 +96,22 @@ def _checked(source: Input, there: Sequence[str], columns: Mapping[str, list[str
 def _arguments(
     table: Any, columns: Mapping[str, list[str]], source: Input, pos_label: str | None = None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for x, names in columns.items():
         column = table[names[0]]
         if x in ("segments", "clusters"):
-            found[x] = column if len(names) == 1 else table.select(names)
+            arrays[x] = column if len(names) == 1 else table.select(names)
         elif x == "covariates":
-            found[x] = [_without_codes(table[name]) for name in names]
+            arrays[x] = [_without_codes(table[name]) for name in names]
         elif x == "class_labels":
-            found[x] = column.cast("string")
+            arrays[x] = column.cast("string")
         elif x == "labels" and pos_label is not None:
-            found[x] = _labels_by_name(column, pos_label, names[0])
+            arrays[x] = _labels_by_name(column, pos_label, names[0])
         else:
-            read = _labels if x == "labels" else _numbers
-            each = [read(table[name], f"{source.name}, column {name!r}") for name in names]
-            found[x] = each[0] if len(each) == 1 else np.stack(each, axis=1)
-    return found
+            convert = _labels if x == "labels" else _numbers
+            parts = [convert(table[name], f"{source.name}, column {name!r}") for name in names]
+            arrays[x] = parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+    return arrays
 
 
 def _without_codes(column: Any) -> Any:

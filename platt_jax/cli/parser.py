@@ -22,10 +22,10 @@ class _Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        given: list[str] = vars(namespace).setdefault("given", [])
-        if self.dest in given:
+        used_options: list[str] = vars(namespace).setdefault("given", [])
+        if self.dest in used_options:
             raise argparse.ArgumentError(self, "given twice")
-        given.append(self.dest)
+        used_options.append(self.dest)
         setattr(namespace, self.dest, values)
 
 
@@ -136,16 +136,16 @@ def _add(to: _Options, *names: str, **more: Any) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    whole = argparse.ArgumentParser(
+    program = argparse.ArgumentParser(
         prog="platt-jax",
         description="Platt scaling for thousands to millions of classifiers at once.\n"
         "P(y=1 | score) = 1 / (1 + exp(A score + B)), so A < 0 for a useful score.",
         epilog=epilog(""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole.add_argument("--version", action="version", version=f"platt-jax {__version__}")
-    _add_completion(whole)
-    among = whole.add_subparsers(required=True, metavar="COMMAND")
+    program.add_argument("--version", action="version", version=f"platt-jax {__version__}")
+    _add_completion(program)
+    among = program.add_subparsers(required=True, metavar="COMMAND")
     for name, add_options, about in (
         ("demo", None, "one sigmoid per aircraft and per route, on real data"),
         ("fit", _add_fit, "fit sigmoids to scores and labels"),
@@ -180,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(command=name, refuse=command.error)
         if add_options:
             add_options(command)
-    return whole
+    return program
 
 
 def _add_scores(to: argparse.ArgumentParser) -> None:

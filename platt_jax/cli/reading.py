@@ -61,8 +61,8 @@ def with_fresh_rows(
         outputs.tell(f"platt-jax: {arguments.files[0]}: has a header line, but no rows")
         return calibrator, dict.fromkeys(rows, np.zeros(0))
     if isinstance(calibrator, SegmentCalibrator):
-        known = knows_some(calibrator, rows["segments"])
-        require_known(calibrator, len(rows["scores"]), known)
+        any_known = knows_some(calibrator, rows["segments"])
+        require_known(calibrator, len(rows["scores"]), any_known)
     tell_work(rows)
     return calibrator, rows
 
@@ -105,13 +105,13 @@ def check_classes(arguments: argparse.Namespace) -> None:
     if arguments.score is not None and arguments.score == getattr(arguments, "label", None):
         raise ValueError(f"--score: expected another column than --label, got {arguments.score!r}")
     for name in ("classes", "labels"):
-        if given := getattr(arguments, name, None):
+        if values := getattr(arguments, name, None):
             if scores is None:
                 raise ValueError(f"--{name}: expected only with --scores")
-            if len(given) != len(scores):
+            if len(values) != len(scores):
                 raise ValueError(
                     f"--{name}: expected one for each of {len(scores)} columns of scores, got "
-                    f"{len(given)}"
+                    f"{len(values)}"
                 )
     if scores is None:
         return
@@ -132,10 +132,10 @@ def load_any(arguments: argparse.Namespace) -> Calibrator:
     """The calibrator in a file. From here on `arguments.logit` is as its rows were fitted."""
     path = arguments.calibrator
     about = header(path)
-    given, fitted = getattr(arguments, "logit", False), about.get("logit")
-    if given and fitted is False:
+    requested, fitted = getattr(arguments, "logit", False), about.get("logit")
+    if requested and fitted is False:
         outputs.tell(f"platt-jax: warning: --logit, but {path} was fitted without it")
-    arguments.logit = given or fitted is True
+    arguments.logit = requested or fitted is True
     arguments.has_offset = about.get("offset", False)
     if arguments.has_offset and "offset" in arguments and arguments.offset is None:
         outputs.tell(
@@ -252,20 +252,20 @@ def columns(arguments: argparse.Namespace, calibrator: Any = None) -> dict[str, 
 
     The columns of classes are in the order of the calibrator, if there is one.
     """
-    given: dict[str, list[str]] = {}
+    chosen: dict[str, list[str]] = {}
     for x in _PARSERS:
         singular = x.removesuffix("s")  # as --score, or --segment
         names = getattr(arguments, x, None) or getattr(arguments, singular, None)
         if names:
-            given[x] = [names] if isinstance(names, str) else names
+            chosen[x] = [names] if isinstance(names, str) else names
     if arguments.scores and getattr(arguments, "label", None):
-        given["class_labels"] = given.pop("labels")
+        chosen["class_labels"] = chosen.pop("labels")
     if isinstance(calibrator, OneVsRestCalibrator):
-        place = {name: i for i, name in enumerate(named_classes(arguments))}
-        order = [place[str(x)] for x in calibrator.classes.tolist()]
-        for x in {"scores", "labels"} & set(given):
-            given[x] = [given[x][i] for i in order]
-    return given
+        positions = {name: i for i, name in enumerate(named_classes(arguments))}
+        order = [positions[str(x)] for x in calibrator.classes.tolist()]
+        for x in {"scores", "labels"} & set(chosen):
+            chosen[x] = [chosen[x][i] for i in order]
+    return chosen
 
 
 def read_rows(
@@ -289,22 +289,22 @@ def read_rows(
     parsers = _PARSERS | ({} if pos_label is None else {"labels": str})
     wanted = [(name, parsers[x]) for x, names in columns.items() for name in names]
     parts = [csvio.read_columns(source, wanted) for source in inputs]
-    read = iter([np.concatenate(x) for x in zip(*parts, strict=True)])
-    found: dict[str, Any] = {}
+    arrays = iter([np.concatenate(x) for x in zip(*parts, strict=True)])
+    rows: dict[str, Any] = {}
     for x, names in columns.items():
-        each = [next(read) for _ in names]
+        block = [next(arrays) for _ in names]
         if x == "covariates":
-            found[x] = [_numbers_or_text(column) for column in each]
-        elif len(each) == 1:
-            found[x] = each[0]
+            rows[x] = [_numbers_or_text(column) for column in block]
+        elif len(block) == 1:
+            rows[x] = block[0]
         else:
-            found[x] = ids.structured(names, each) if x == "segments" else np.stack(each, axis=1)
+            rows[x] = ids.structured(names, block) if x == "segments" else np.stack(block, axis=1)
     if pos_label is not None:
-        texts = np.char.strip(found["labels"])
+        texts = np.char.strip(rows["labels"])
         missing = csvio.are_missing(texts)
         (name,) = columns["labels"]
-        found["labels"] = csvio.labels_by_name(texts[~missing], missing, pos_label.strip(), name)
-    return found
+        rows["labels"] = csvio.labels_by_name(texts[~missing], missing, pos_label.strip(), name)
+    return rows
 
 
 def _numbers_or_text(texts: Any) -> Any:
@@ -358,8 +358,8 @@ def on_scale(arguments: argparse.Namespace, rows: dict[str, Any]) -> dict[str, A
         return {**rows, "scores": platt_jax.logit(rows["scores"])}
     except ValueError as error:
         where = "--scores" if arguments.score is None else f"column {arguments.score!r}"
-        kept = " (a calibrator keeps the --logit of its fit)" if "calibrator" in arguments else ""
-        raise ValueError(f"--logit: {where}: {error}{kept}") from None
+        hint = " (a calibrator keeps the --logit of its fit)" if "calibrator" in arguments else ""
+        raise ValueError(f"--logit: {where}: {error}{hint}") from None
 
 
 def tell_work(rows: dict[str, Any]) -> None:

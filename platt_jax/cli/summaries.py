@@ -35,14 +35,14 @@ def saved(
 ) -> int:
     """Save the calibrator and print a summary; returns the exit status."""
     write(arguments.out, calibrator, **reading.scale_of_rows(arguments))
-    found, _, _ = inspected(calibrator, any_curve=True)
+    fit, _, _ = inspected(calibrator, any_curve=True)
     if arguments.json:
         about = {
-            "problems": int(np.size(found.A)),
-            "positives": float(np.sum(found.n_pos)),
-            "negatives": float(np.sum(found.n_neg)),
-            "status": tables.status_counts(found.status),
-            "flags": tables.flag_counts(found.flags),
+            "problems": int(np.size(fit.A)),
+            "positives": float(np.sum(fit.n_pos)),
+            "negatives": float(np.sum(fit.n_neg)),
+            "status": tables.status_counts(fit.status),
+            "flags": tables.flag_counts(fit.flags),
             "out": arguments.out,
         }
         print(json.dumps(about))
@@ -58,10 +58,10 @@ def saved(
 
 def status(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> int:
     """The exit status, which says whether some fits or the search for a population failed."""
-    found, _, _ = inspected(calibrator, any_curve=True)
+    fit, _, _ = inspected(calibrator, any_curve=True)
     population = getattr(getattr(calibrator, "by_class", calibrator), "population", None)
     lost = population is not None and population.status == Status.MAX_ITERATIONS
-    return _FITS_FAILED if lost or not np.all(found.status == Status.CONVERGED) else 0
+    return _FITS_FAILED if lost or not np.all(fit.status == Status.CONVERGED) else 0
 
 
 def tell_many_segments(arguments: argparse.Namespace, segments: int, rows: int) -> None:
@@ -93,8 +93,8 @@ def _tell_empty_ids(calibrator: SegmentCalibrator) -> None:
 
 
 def _tell_failures(calibrator: Fit | SegmentCalibrator | OneVsRestCalibrator) -> None:
-    found, noun, keys = inspected(calibrator, any_curve=True)
-    statuses = np.ravel(found.status)
+    fit, noun, keys = inspected(calibrator, any_curve=True)
+    statuses = np.ravel(fit.status)
     failed = np.flatnonzero(statuses != Status.CONVERGED)
     if not len(failed):  # the search for the population, of which a warning tells
         return
