@@ -32,12 +32,12 @@ def offset_of_rows(offset: Column, X: Any) -> Any:
     """The offset of rows X, (N,) float64; None for None."""
     if offset is None:
         return None
-    read = validation.numbers(offset, "offset").astype(np.float64)
-    if read.shape != (rows := _num_samples(X),):
-        raise ValueError(f"offset: expected one per row, ({rows},), got shape {read.shape}")
-    if not np.isfinite(read).all():
+    values = validation.numbers(offset, "offset").astype(np.float64)
+    if values.shape != (rows := _num_samples(X),):
+        raise ValueError(f"offset: expected one per row, ({rows},), got shape {values.shape}")
+    if not np.isfinite(values).all():
         raise ValueError("offset: expected finite numbers, got NaN or infinity")
-    return read
+    return values
 
 
 # scikit-learn has no stubs, so its classes are Any to mypy.
@@ -95,10 +95,10 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arguments for `fit` of the base classifier, and for `split` of the splitter."""
         estimator = self._base_estimator()
-        given = {} if groups is None else {"groups": groups}
+        split_params = {} if groups is None else {"groups": groups}
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(
-                self, "fit", sample_weight=sample_weight, **given, **fit_params
+                self, "fit", sample_weight=sample_weight, **split_params, **fit_params
             )
             return routed.estimator.fit, routed.splitter.split
         if sample_weight is not None and not self._is_frozen():
@@ -110,7 +110,7 @@ class CalibratedBase(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                     "calibration is weighted",
                     stacklevel=4,
                 )
-        return fit_params, given
+        return fit_params, split_params
 
     def _splits(
         self, rows: TrainingRows, split_params: dict[str, Any]

@@ -176,8 +176,8 @@ class PlattCalibratedClassifier(CalibratedBase):
         calibrators = fit_folds(folds, rows.classes, scorer, self.method_, self.options)
         self.classes_ = rows.classes
         self.calibrated_classifiers_ = [
-            CalibratedMember(one, calibrator, scorer, fold.seen, rows.classes, self.method_)
-            for one, calibrator, fold in zip(estimators, calibrators, folds, strict=True)
+            CalibratedMember(fitted, calibrator, scorer, fold.seen, rows.classes, self.method_)
+            for fitted, calibrator, fold in zip(estimators, calibrators, folds, strict=True)
         ]
         self._copy_feature_names(estimators[0])
         return self
@@ -235,8 +235,8 @@ class PlattCalibratedClassifier(CalibratedBase):
         if offset is not None and not has_log_odds:
             raise ValueError('offset: expected None but for two classes and multiclass="ovr"')
         offset = offset_of_rows(offset, X)
-        each = [member.predict_proba(X, offset) for member in self.calibrated_classifiers_]
-        return np.mean(each, axis=0)
+        probas = [member.predict_proba(X, offset) for member in self.calibrated_classifiers_]
+        return np.mean(probas, axis=0)
 
     def predict(self, X: Any, *, offset: Column = None) -> NDArray[Any]:
         """The most probable class (N,) for rows X (N, F); or (N, L) of labels with P > 1/2.
@@ -262,15 +262,15 @@ class PlattCalibratedClassifier(CalibratedBase):
         if self._is_frozen():
             splits = self._splits(rows, to_split) if ensemble else [(None, slice(None))]
             tests = [test for _, test in splits]
-            whole = [score(estimator, rows, scorer) for scorer in scorers]
-            return [estimator] * len(tests), [[x.some(test) for test in tests] for x in whole]
+            scored = [score(estimator, rows, scorer) for scorer in scorers]
+            return [estimator] * len(tests), [[x.some(test) for test in tests] for x in scored]
         splits = list(self._splits(rows, to_split))
         parts = cross_fit(estimator, rows, splits, scorers, to_fit, self.n_jobs)
-        folds = [list(x) for x in zip(*(each for _, each in parts), strict=True)]
+        folds = [list(x) for x in zip(*(part_folds for _, part_folds in parts), strict=True)]
         if ensemble:
-            return [one for one, _ in parts], folds
-        each = zip(folds, scorers, strict=True)
-        joined = [[join(x, len(rows.classes), scorer)] for x, scorer in each]
+            return [fitted for fitted, _ in parts], folds
+        pairs = zip(folds, scorers, strict=True)
+        joined = [[join(x, len(rows.classes), scorer)] for x, scorer in pairs]
         return [clone(estimator).fit(rows.X, rows.y, **to_fit)], joined
 
     def _methods(self, rows: TrainingRows) -> list[str]:
@@ -346,8 +346,8 @@ def _choose_method(
     losses = np.stack([_held_out_losses(x, classes, options)[used] for x in candidates])
     group = np.unique(row, return_inverse=True)[1]
     mass = np.bincount(group, weights).astype(float)
-    place, _, _ = first_as_good(loss_sums(group, weights, losses), mass)
-    return candidates[place].method
+    index, _, _ = first_as_good(loss_sums(group, weights, losses), mass)
+    return candidates[index].method
 
 
 def _held_out_losses(
@@ -380,15 +380,15 @@ def _parts(fold: CalibrationFold) -> NDArray[np.intp]:
 
 def _weights(fold: CalibrationFold) -> Floats:
     """The weights of the rows, 0 where the classifier does not know the class."""
-    given = np.ones(len(fold.codes)) if fold.row_weights is None else fold.row_weights
-    return given if fold.codes.ndim == 2 else given * fold.known
+    weights = np.ones(len(fold.codes)) if fold.row_weights is None else fold.row_weights
+    return weights if fold.codes.ndim == 2 else weights * fold.known
 
 
 def _log_loss(proba: Floats, codes: NDArray[Any]) -> Floats:
     """The log loss of rows, summed over the labels for multilabel."""
     if codes.ndim == 2:
-        right = np.where(codes, proba, 1 - proba)
+        true_proba = np.where(codes, proba, 1 - proba)
     else:
-        right = np.take_along_axis(proba, codes[:, None], axis=1)
+        true_proba = np.take_along_axis(proba, codes[:, None], axis=1)
     with np.errstate(divide="ignore"):
-        return -np.log(np.nan_to_num(right)).sum(axis=1)
+        return -np.log(np.nan_to_num(true_proba)).sum(axis=1)

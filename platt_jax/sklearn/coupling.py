@@ -93,25 +93,25 @@ def _couple(r: NDArray[np.float64], C: int) -> NDArray[np.float64]:
     open_ = np.flatnonzero(np.isfinite(p[:, 0]))
     Q = _quadratic(r[open_], C)
     for _ in range(max(_MAX_ITERATIONS, C)):
-        mine = p[open_]
-        Qp = np.einsum("nij,nj->ni", Q, mine)
-        pQp = np.einsum("ni,ni->n", mine, Qp)
+        proba = p[open_]
+        Qp = np.einsum("nij,nj->ni", Q, proba)
+        pQp = np.einsum("ni,ni->n", proba, Qp)
         keep = np.abs(Qp - pQp[:, None]).max(axis=1, initial=0) >= _TOL / C
         open_ = open_[keep]
         if not len(open_):
             break
         if not keep.all():
-            Q, Qp, pQp, mine = Q[keep], Qp[keep], pQp[keep], mine[keep]
+            Q, Qp, pQp, proba = Q[keep], Qp[keep], pQp[keep], proba[keep]
         for t in range(C):
             # Sets one coordinate to its optimum, and normalizes all.
             q = Q[:, t, t]
             change = (pQp - Qp[:, t]) / q
             pQp = (pQp + change * (change * q + 2 * Qp[:, t])) / (1 + change) ** 2
-            mine[:, t] += change
-            mine /= (1 + change)[:, None]
+            proba[:, t] += change
+            proba /= (1 + change)[:, None]
             Qp += change[:, None] * Q[:, t]
             Qp /= (1 + change)[:, None]
-        p[open_] = mine
+        p[open_] = proba
     else:
         Caller().warn(
             f"pairwise: the search for probabilities of {counted(len(open_), 'row')} did not "

@@ -76,10 +76,10 @@ def score(
     estimator: Any, rows: TrainingRows, scorer: Scorer, which: Any = slice(None)
 ) -> CalibrationFold:
     """The scores of a fitted classifier for the rows `which`."""
-    some = rows.some(which)
-    seen, row = _seen(estimator, some), np.arange(len(rows.codes))[which]
-    scores = scorer(estimator, some.X)
-    return CalibrationFold(scores, some.codes, some.weights, seen, row, some.offset)
+    subset = rows.some(which)
+    seen, row = _seen(estimator, subset), np.arange(len(rows.codes))[which]
+    scores = scorer(estimator, subset.X)
+    return CalibrationFold(scores, subset.codes, subset.weights, seen, row, subset.offset)
 
 
 def cross_fit(
@@ -105,9 +105,9 @@ def _fit_and_score(
     scorers: list[Scorer],
     fit_params: dict[str, Any],
 ) -> tuple[Any, list[CalibrationFold]]:
-    mine = rows.some(train)
+    train_rows = rows.some(train)
     params = _check_method_params(rows.X, params=fit_params, indices=train)
-    estimator.fit(mine.X, mine.y, **params)
+    estimator.fit(train_rows.X, train_rows.y, **params)
     return estimator, [score(estimator, rows, scorer, test) for scorer in scorers]
 
 
@@ -131,30 +131,30 @@ def join(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> Calibrat
     times = np.bincount(joined.row)[joined.row].astype(float)
     if (times == 1).all():
         return joined
-    given = joined.weights
-    weights = 1 / times if given is None else given / times.reshape(-1, *(1,) * (given.ndim - 1))
+    base = joined.weights
+    weights = 1 / times if base is None else base / times.reshape(-1, *(1,) * (base.ndim - 1))
     return joined._replace(weights=weights)
 
 
 def _concatenated(folds: list[CalibrationFold], classes: int, scorer: Scorer) -> CalibrationFold:
-    everything = np.arange(classes)
+    all_classes = np.arange(classes)
     codes, row = (np.concatenate(x) for x in zip(*((x.codes, x.row) for x in folds), strict=True))
     if all(len(x.seen) == classes for x in folds):
         scores = np.concatenate([x.scores for x in folds])
         weights = None if folds[0].weights is None else np.concatenate([x.weights for x in folds])
         offset = None if folds[0].offset is None else np.concatenate([x.offset for x in folds])
-        return CalibrationFold(scores, codes, weights, everything, row, offset)
+        return CalibrationFold(scores, codes, weights, all_classes, row, offset)
     # Where the classifier of a fold lacks a class, the fold's rows have weight 0 in its columns.
-    shape = len(codes), len(scorer.columns_of(everything, classes))
+    shape = len(codes), len(scorer.columns_of(all_classes, classes))
     scores, weights = np.zeros(shape), np.zeros(shape)
     start = 0
     for fold in folds:
-        mine = np.arange(start, start + len(fold.codes))
-        part = np.ix_(mine, scorer.columns_of(fold.seen, classes))
+        fold_rows = np.arange(start, start + len(fold.codes))
+        part = np.ix_(fold_rows, scorer.columns_of(fold.seen, classes))
         scores[part] = fold.scores
         weights[part] = 1 if fold.weights is None else fold.weights[:, None]
         start += len(fold.codes)
-    return CalibrationFold(scores, codes, weights, everything, row)
+    return CalibrationFold(scores, codes, weights, all_classes, row)
 
 
 def options_of(method: str, options: Options | None) -> Options:
@@ -181,8 +181,8 @@ def fit_folds(
         return _fit_pairs(folds, classes, options)
     if scorer.kind == "softmax" and folds[0].scores.shape[1] > 1:
         # A temperature is >= 0, and has no intercept.
-        given = require_honoured(replace(options, monotone=False, intercept=True), "fit_multiclass")
-        return [_fit_softmax(fold, given) for fold in folds]
+        valid = require_honoured(replace(options, monotone=False, intercept=True), "fit_multiclass")
+        return [_fit_softmax(fold, valid) for fold in folds]
     if method not in ("sigmoid", "temperature"):
         return _fit_curves(folds, classes, scorer.raw, method, options)
     return _fit_columns(folds, classes, scorer.raw, options)
@@ -217,24 +217,24 @@ def _fit_columns(
     if raw:
         scores[..., -1] = _NO_PROBABILITY
     offset = None if folds[0].offset is None else np.zeros(shape)
-    known, multilabel = [], folds[0].codes.ndim == 2
+    indices, multilabel = [], folds[0].codes.ndim == 2
     for i, fold in enumerate(folds):
         n, columns = fold.scores.shape
         # With two classes, the only column belongs to the second.
-        known.append(fold.seen[-columns:])
+        indices.append(fold.seen[-columns:])
         scores[i, :columns, :n] = fold.scores.T
-        labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == known[i][:, None]
+        labels[i, :columns, :n] = fold.codes.T if multilabel else fold.codes == indices[i][:, None]
         weights[i, :columns, :n] = 1 if fold.weights is None else fold.weights.T
         if offset is not None:
             offset[i, 0, :n] = fold.offset
-    given = None if (weights == 1).all() else weights
-    each = fit(scores, labels, weights=given, offset=offset, options=options)
+    fit_weights = None if (weights == 1).all() else weights
+    fits = fit(scores, labels, weights=fit_weights, offset=offset, options=options)
     # Rows of the first of two classes are of none of the classes of its one column.
     return [
         OneVsRestCalibrator.from_fit(
-            classes[mine], _part(each, (i, slice(len(mine)))), multilabel or len(mine) == 1, options
+            classes[seen], _part(fits, (i, slice(len(seen)))), multilabel or len(seen) == 1, options
         )
-        for i, mine in enumerate(known)
+        for i, seen in enumerate(indices)
     ]
 
 
@@ -247,18 +247,18 @@ def _fit_curves(
     for fold in folds:
         n, columns = fold.scores.shape
         numbers.append(np.arange(columns) + (numbers[-1][-1] + 1 if numbers else 0))
-        known, multilabel = fold.seen[-columns:], fold.codes.ndim == 2
-        given = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
-        given = np.broadcast_to(given, (n, columns))
+        indices, multilabel = fold.seen[-columns:], fold.codes.ndim == 2
+        row_weights = np.ones((n, 1)) if fold.weights is None else fold.weights.reshape(n, -1)
+        row_weights = np.broadcast_to(row_weights, (n, columns))
         # Above each column a row of weight 0, so that every column is a segment.
         scores.append(_under(fold.scores, _NO_PROBABILITY if raw else 0.0))
-        labels.append(_under(fold.codes if multilabel else fold.codes[:, None] == known, False))
+        labels.append(_under(fold.codes if multilabel else fold.codes[:, None] == indices, False))
         ids.append(np.repeat(numbers[-1], n + 1))
-        weights.append(_under(given, 0.0))
+        weights.append(_under(row_weights, 0.0))
         if fold.offset is not None:
             offsets.append(_under(fold.offset[:, None], 0.0))
     with inner_fits():
-        each = fit_segments(
+        calibrator = fit_segments(
             _by_column(scores),
             _by_column(labels),
             np.concatenate(ids),
@@ -267,16 +267,16 @@ def _fit_curves(
             curve=curve,
             options=options,
         )
-    assert each.curves is not None
-    made = []
-    for fold, mine in zip(folds, numbers, strict=True):
-        names = classes[fold.seen[-len(mine) :]]
-        own_curves = each.curves.only(mine).with_unknown()  # no class is unseen
-        columns = each.only(np.isin(np.arange(len(each)), mine))
+    assert calibrator.curves is not None
+    calibrators = []
+    for fold, fold_numbers in zip(folds, numbers, strict=True):
+        names = classes[fold.seen[-len(fold_numbers) :]]
+        own_curves = calibrator.curves.only(fold_numbers).with_unknown()  # no class is unseen
+        columns = calibrator.only(np.isin(np.arange(len(calibrator)), fold_numbers))
         by_class = columns._replaced(keys=names, curves=own_curves)
-        own = fold.codes.ndim == 2 or len(mine) == 1
-        made.append(OneVsRestCalibrator(names, by_class, multilabel=own))
-    return made
+        separate = fold.codes.ndim == 2 or len(fold_numbers) == 1
+        calibrators.append(OneVsRestCalibrator(names, by_class, multilabel=separate))
+    return calibrators
 
 
 def _under(table: NDArray[Any], first: Any) -> NDArray[Any]:
@@ -310,10 +310,10 @@ def _fit_pairs(
         labels.append(np.zeros(len(i), bool))
         problems.append(numbers[-1])
         weights.append(np.zeros(len(i)))
-        mine = np.where(np.isin(fold.codes, fold.seen), np.searchsorted(fold.seen, fold.codes), -1)
-        rows, pairs = np.nonzero((mine[:, None] == i) | (mine[:, None] == j))
+        codes = np.where(np.isin(fold.codes, fold.seen), np.searchsorted(fold.seen, fold.codes), -1)
+        rows, pairs = np.nonzero((codes[:, None] == i) | (codes[:, None] == j))
         scores.append(fold.scores[rows, pairs])
-        labels.append(mine[rows] == i[pairs])
+        labels.append(codes[rows] == i[pairs])
         problems.append(first + pairs)
         if fold.weights is None:
             weights.append(np.ones(len(rows)))
@@ -321,10 +321,10 @@ def _fit_pairs(
             weights.append(np.broadcast_to(fold.weights.T, fold.scores.T.shape)[pairs, rows])
     joined = (np.concatenate(x) for x in (scores, labels, problems))
     with inner_fits():
-        each = fit_segments(*joined, weights=np.concatenate(weights), options=options).fit
+        fits = fit_segments(*joined, weights=np.concatenate(weights), options=options).fit
     return [
-        PairwiseCalibrator(classes[fold.seen], _part(each, mine))
-        for fold, mine in zip(folds, numbers, strict=True)
+        PairwiseCalibrator(classes[fold.seen], _part(fits, fold_numbers))
+        for fold, fold_numbers in zip(folds, numbers, strict=True)
     ]
 
 

@@ -61,8 +61,8 @@ class ColumnRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             (N,); or (N, C).
         """
         if not isinstance(self.calibrator, OneVsRestCalibrator):
-            both: NDArray[np.float64] = self.calibrator.predict_proba(scores)
-            return both
+            proba: NDArray[np.float64] = self.calibrator.predict_proba(scores)
+            return proba
         by_class, name = self.calibrator.by_class, self.calibrator.classes[self.column]
         return by_class.predict_proba(np.ravel(scores), name)
 
@@ -81,12 +81,12 @@ class CalibratedMember:
     @property
     def calibrators(self) -> list[ColumnRegressor]:
         """A regressor for each curve, as in scikit-learn; none for pairs of classes."""
-        one = self.calibrator
+        calibrator = self.calibrator
         if self.scorer.kind == "pairwise":
             return []
-        number = len(one.classes) if isinstance(one, OneVsRestCalibrator) else 1
+        number = len(calibrator.classes) if isinstance(calibrator, OneVsRestCalibrator) else 1
         from_decision = self.scorer.available(self.estimator) == "decision_function"
-        return [ColumnRegressor(one, i, self.method, from_decision) for i in range(number)]
+        return [ColumnRegressor(calibrator, i, self.method, from_decision) for i in range(number)]
 
     def predict_proba(self, X: Any, offset: Column = None) -> NDArray[np.float64]:
         """Probabilities (N, C); 0 for classes that the classifier does not know."""

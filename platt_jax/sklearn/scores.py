@@ -172,6 +172,6 @@ def _log_odds(log_proba: NDArray[np.float64]) -> NDArray[np.float64]:
         return log_proba - log_proba[:, ::-1]
     likeliest = np.zeros(log_proba.shape, bool)
     likeliest[np.arange(len(log_proba)), log_proba.argmax(axis=1)] = True
-    others = np.logaddexp.reduce(np.where(likeliest, -np.inf, log_proba), axis=1)
+    log_others = np.logaddexp.reduce(np.where(likeliest, -np.inf, log_proba), axis=1)
     log_rest = np.log1p(-np.exp(np.where(likeliest, -np.inf, log_proba)))
-    return log_proba - np.where(likeliest, others[:, None], log_rest)
+    return log_proba - np.where(likeliest, log_others[:, None], log_rest)

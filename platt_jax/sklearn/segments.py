@@ -215,8 +215,8 @@ class SegmentCalibratedClassifier(CalibratedBase):
         ids = _safe_indexing(X, positions if several else positions[0], axis=1)
         if self.passthrough:
             return ids, X
-        others = [i for i in range(X.shape[1]) if i not in positions]
-        return ids, _safe_indexing(X, others, axis=1)
+        features = [i for i in range(X.shape[1]) if i not in positions]
+        return ids, _safe_indexing(X, features, axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -75,9 +75,9 @@ def fit_temperature(
 
     It is the temperature of one segment by `fit_multiclass`. A row of class -1 is left out.
     """
-    given = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)
+    row_weights = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)
     f = np.asarray(logits, np.float64)
-    rows = read_multiclass(f, codes, given, "temperature", f.shape[1], np.zeros(len(f), int))
+    rows = read_multiclass(f, codes, row_weights, "temperature", f.shape[1], np.zeros(len(f), int))
     fits = fit_rows(rows, rows.all, "temperature", 1.0, options)
     if fits.status[0] == Status.NON_FINITE:
         Caller().warn(
