@@ -31,9 +31,9 @@ _OF_A_BIN, _MOST_BINS = 5, 10
 
 def reliability(predicted: ReportRows) -> tuple[str, str]:
     """Reliability diagrams before and after, and a caption."""
-    rows, some = predicted.rows, predicted.rows.usable
-    proba = {"before": predicted.before[some], "after": rows.proba[some]}
-    labels = rows.labels[some]
+    rows, usable = predicted.rows, predicted.rows.usable
+    proba = {"before": predicted.before[usable], "after": rows.proba[usable]}
+    labels = rows.labels[usable]
     bins, strategy, caption = _MOST_BINS, "quantile", "Bins of equal numbers of rows"
     if is_rare(labels, list(proba.values())):
         strategy = "positives"
@@ -56,12 +56,12 @@ def worst(
     calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedSegments
 ) -> list[str]:
     """The curves of the most urgent segments, which are `shown`."""
-    places = judged.place[shown(judged)]
-    chosen = [calibrator.keys[place] for place in places]
+    positions = judged.place[shown(judged)]
+    chosen = [calibrator.keys[position] for position in positions]
     rows = predicted.rows
     # Also rows without a probability before: a segment may have no others.
-    some = np.isfinite(rows.scores) & (rows.labels != validation.BAD_LABEL)
-    by_row = rows.scores[some], rows.labels[some], judged.keys[rows.segments[some]]
+    usable = np.isfinite(rows.scores) & (rows.labels != validation.BAD_LABEL)
+    by_row = rows.scores[usable], rows.labels[usable], judged.keys[rows.segments[usable]]
 
     def draw(axes: Sequence[Axes]) -> None:
         plots.segment_sigmoids(calibrator, *by_row, chosen, axes=np.array(axes))
@@ -106,8 +106,8 @@ def _element(figure: Figure, what: str) -> str:
             if len(offsets) > _MOST_VECTORS:
                 collection.set_rasterized(True)
     file = io.StringIO()
-    none = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(file, format="svg", transparent=True, dpi=150, metadata=none)
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(file, format="svg", transparent=True, dpi=150, metadata=no_metadata)
     # The page sets the width. Inline SVG needs no namespace.
     svg = re.sub(
         r'.*<svg [^>]*(viewBox="[^"]*")[^>]*>',

@@ -92,13 +92,13 @@ def to_html(
         True
     """
     if isinstance(calibrator, OneVsRestCalibrator):
-        given = rows_of_classes(calibrator, scores, labels, segments)
-        scores, labels, segments, *_ = row_arrays(given, "weights", "offset")
+        class_rows = rows_of_classes(calibrator, scores, labels, segments)
+        scores, labels, segments, *_ = row_arrays(class_rows, "weights", "offset")
         if before is None:
             finite = scores[np.isfinite(scores)]
             before = None if ((finite >= 0) & (finite <= 1)).all() else "logits"
         elif not isinstance(before, str):
-            before = given.flatten(before)
+            before = class_rows.flatten(before)
         calibrator = calibrator.by_class
     require_segment_calibrator(calibrator, "calibrator", any_curve=True)
     path = destination(path)
@@ -144,7 +144,7 @@ def _page(
     for i, block in enumerate(shown.blocks):
         parts[f"block{i}"] = base64.b64encode(block).decode()
     # In one pass, so that braces in a part are not replaced.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("report.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _resource("report.html"))
 
 
 def _scaling(calibrator: SegmentCalibrator) -> str:
@@ -180,16 +180,16 @@ def _worst(calibrator: SegmentCalibrator, predicted: ReportRows, judged: JudgedS
     drawn = charts.worst(calibrator, predicted, judged)
     if not drawn:
         return "<p>No segment of these rows was fitted and could be tested.</p>"
-    made = []
+    figures = []
     for i, svg in zip(charts.shown(judged), drawn, strict=True):
         name = escape(explorer.shortened(names.text(judged.keys[i])))
-        made.append(
+        figures.append(
             f'<figure class="chart"><figcaption><bdi title="{name}">{name}</bdi>'
             f"<span>{counted(judged.table['rows'][i], 'row')}, q = {judged.table['q_value'][i]:.2g}"
             f"{', off' if judged.table['flagged'][i] else ''}</span></figcaption>"
             f"{svg}</figure>"
         )
-    return "".join(made)
+    return "".join(figures)
 
 
 def _resource(name: str) -> str:
@@ -205,7 +205,7 @@ def _summary(
 ) -> str:
     """The numbers of segments that are off, and that have changed, and eight other numbers."""
     table = judged.table
-    seen = judged.place >= 0
+    is_fitted = judged.place >= 0
     flagged = np.count_nonzero(table["flagged"])
     tested = np.count_nonzero(np.isfinite(table["p_value"]))
     usable = predicted.rows.usable
@@ -220,27 +220,27 @@ def _summary(
         "segments fitted": f"{len(calibrator.keys):,}",
         "with a flag": f"{np.count_nonzero(inspected(calibrator, any_curve=True)[0].flags):,}",
         "pooling": calibrator.pooling,
-        "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(seen):,}",
-        "segments not fitted": f"{np.count_nonzero(~seen):,}",
+        "segments without rows": f"{len(calibrator.keys) - np.count_nonzero(is_fitted):,}",
+        "segments not fitted": f"{np.count_nonzero(~is_fitted):,}",
     }
-    known = ((name, value) for name, value in terms.items() if value is not None)
-    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in known)
+    shown_terms = ((name, value) for name, value in terms.items() if value is not None)
+    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown_terms)
 
 
 def _outcome(calibrator: SegmentCalibrator) -> str:
     """Table rows of the statuses and flags that occur, with their numbers and meanings."""
     fit, *_ = inspected(calibrator, any_curve=True)
     statuses, flags = fit.status, fit.flags
-    said = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
+    lines = [(name, n, Status[name].message) for name, n in status_counts(statuses).items()]
     population = calibrator.population
     if population is not None and population.status != Status.CONVERGED:
-        said.append((f"population: {population.status.name}", 1, population.status.message))
+        lines.append((f"population: {population.status.name}", 1, population.status.message))
     if SIZES in calibrator.events:
-        said.append(("population", 1, _OF_SIZES))
-    said += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
+        lines.append(("population", 1, _OF_SIZES))
+    lines += [(name, n, Flag[name].message) for name, n in flag_counts(flags).items()]
     return "".join(
         f'<tr><th scope="row">{name}</th><td class="n">{n:,}</td><td>{escape(message)}</td></tr>'
-        for name, n, message in said
+        for name, n, message in lines
     )
 
 
@@ -298,24 +298,24 @@ def _measured(compared: dict[str, dict[str, Measure]]) -> str:
     """A table of metrics for each comparison of `ReportRows.measured`."""
     return "".join(
         '<table class="measured"><thead><tr><th scope="col">metric</th>'
-        f'<th scope="col" class="n">{other}</th><th scope="col" class="n">after</th>'
+        f'<th scope="col" class="n">{baseline}</th><th scope="col" class="n">after</th>'
         '<th scope="col" class="n">difference ± error</th></tr></thead><tbody>'
         + "".join(
-            _line(name, f"{each.before:.4f}", f"{each.after:.4f}", _difference(each))
-            for name, each in metrics.items()
+            _line(name, f"{measure.before:.4f}", f"{measure.after:.4f}", _difference(measure))
+            for name, measure in metrics.items()
         )
         + "</tbody></table>"
-        for other, metrics in compared.items()
+        for baseline, metrics in compared.items()
     )
 
 
 def _worse(compared: dict[str, dict[str, Measure]]) -> str:
     """A sentence if the calibrator is worse, by more than two standard errors of the log loss."""
-    losses = {name: of["Log loss"] for name, of in compared.items()}
-    said = [f"than {name} ({_difference(each)})" for name, each in losses.items() if each.worse]
-    if not said:
+    losses = {name: measures["Log loss"] for name, measures in compared.items()}
+    phrases = [f"than {name} ({_difference(loss)})" for name, loss in losses.items() if loss.worse]
+    if not phrases:
         return ""
-    return f"The calibrator is worse {' and '.join(said)}, by its log loss on these rows."
+    return f"The calibrator is worse {' and '.join(phrases)}, by its log loss on these rows."
 
 
 def _difference(of: Measure) -> str:

@@ -59,17 +59,17 @@ class ReportRows(NamedTuple):
         The probabilities before come first, and then probabilities by one curve for all, if there
         are any. Empty if no row is usable.
         """
-        rows, some = self.rows, self.rows.usable
-        others = {_BEFORE: self.before, _POOLED: self.pooled}
+        rows, usable = self.rows, self.rows.usable
+        baselines = {_BEFORE: self.before, _POOLED: self.pooled}
         if self.pooled is self.before:
-            del others[_BEFORE]
-        if not some.any():
+            del baselines[_BEFORE]
+        if not usable.any():
             return {}
-        calibrated = rows.proba[some], rows.segments[some]
+        calibrated = rows.proba[usable], rows.segments[usable]
         return {
-            name: measures(rows.labels[some], other[some], *calibrated)
-            for name, other in others.items()
-            if other is not None
+            name: measures(rows.labels[usable], baseline[usable], *calibrated)
+            for name, baseline in baselines.items()
+            if baseline is not None
         }
 
 
@@ -85,14 +85,14 @@ def measures(
         "Brier score": lambda p: metrics.brier_score(labels[:, None], p[:, None]),
         "Expected calibration error": lambda p: _calibration_errors(labels, p),
     }
-    made = {}
+    by_metric = {}
     for name, losses in by_row.items():
         earlier, later = losses(before), losses(after)
         error = _error_of_mean(later - earlier, segments)
-        made[name] = Measure(float(earlier.mean()), float(later.mean()), error)
+        by_metric[name] = Measure(float(earlier.mean()), float(later.mean()), error)
     earlier, later = (metrics.ece_by_chance(labels, p, n_bins=_BINS) for p in (before, after))
-    made["The same by chance alone"] = Measure(float(earlier), float(later), np.nan)
-    return made
+    by_metric["The same by chance alone"] = Measure(float(earlier), float(later), np.nan)
+    return by_metric
 
 
 def _calibration_errors(labels: NDArray[np.int8], proba: Floats) -> Floats:
@@ -140,12 +140,12 @@ def changed(
     """
     if calibrator.curves is not None:
         return None
-    known = posteriors(calibrator, judged.keys, judged.place).usable
-    some = rows.usable & known[rows.segments]
-    if not some.any():
+    has_posterior = posteriors(calibrator, judged.keys, judged.place).usable
+    usable = rows.usable & has_posterior[rows.segments]
+    if not usable.any():
         return Judgement(0, 0)
-    keys = judged.keys[rows.segments[some]]
-    table = triage(calibrator, rows.scores[some], rows.labels[some], keys, fdr=fdr)
+    keys = judged.keys[rows.segments[usable]]
+    table = triage(calibrator, rows.scores[usable], rows.labels[usable], keys, fdr=fdr)
     tested = np.isfinite(table["p_value"])
     return Judgement(int(np.count_nonzero(tested)), int(np.count_nonzero(table["flagged"])))
 
