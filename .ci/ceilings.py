@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 CEILINGS = {
-    "lines": 61_987,
+    "lines": 61_984,
     "classes called ...Rows": 56,
-    "names in _there": 28,
+    "names in _there": 27,
     "isinstance of a OneVsRestCalibrator": 27,
 }
 SLACK = {"lines": 100}  # by how much a count may fall before its ceiling follows
