@@ -98,8 +98,9 @@ def update(
     `docs/howto/new_data.md` has how far all this is from a fit of all rows.
 
     Curves that change over time leave earlier rows less to say. `forgetting` discounts these rows,
-    and takes curves to be constant otherwise: bands are then too narrow where curves move. `drift`
-    says how far (A, B) move from one update to the next, and is part of the bands (Kalman 1960).
+    and takes curves to be constant otherwise: bands are then too narrow where curves move, and
+    the spread of pooled segments is found too small where few rows come at a time. `drift` says how
+    far (A, B) move from one update to the next, and is part of the bands (Kalman 1960).
 
     Args:
         calibrator: result of `fit_segments`, `fit_one_vs_rest` or `update`.

@@ -810,3 +810,32 @@ def test_ids_of_one_column_are_as_plain_ones(pooling):
     np.testing.assert_array_equal(
         found.predict_proba(f, of_one(3 * which)), expected.predict_proba(f, 3 * which)
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "forgetting", "share", "held"),
+    [(4, 1, 1, 0.94), (4, 0.8, 0.6, 0.86), (30, 0.9, 0.96, 0.94)],
+)
+def test_forgetting_finds_the_spread_too_small_of_few_rows(rows, forgetting, share, held):
+    """As docs/explanation/pooling.md has it: the share of the variance, and bands of the unseen."""
+    shares, inside = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        effects = 0.6 * rng.normal(size=500)
+        segments = np.repeat(np.arange(500), rows)
+
+        def night(rng=rng, effects=effects, segments=segments):
+            scores = rng.normal(size=len(segments))
+            labels = rng.random(len(segments)) < expit(scores - 0.5 + effects[segments])
+            return scores, labels, segments
+
+        calibrator = pj.fit_segments(*night(), pooling="partial")
+        for _ in range(24):
+            calibrator = update(calibrator, *night(), forgetting=forgetting)
+        shares.append(calibrator.population.covariance[1, 1] / effects.var())
+        low, high = calibrator.band([0.0], [-1])
+        unseen = expit(0.6 * rng.normal(size=4_000) - 0.5)
+        inside.append(np.mean((low <= unseen) & (unseen <= high)))
+    assert np.mean(shares) == pytest.approx(share, abs=0.06)
+    assert np.mean(inside) == pytest.approx(held, abs=0.02)
