@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 CEILINGS = {
-    "lines": 61_984,
+    "lines": 62_010,
     "classes called ...Rows": 56,
     "names in _there": 27,
     "isinstance of a OneVsRestCalibrator": 27,

@@ -86,7 +86,6 @@ class EarlierCounts(NamedTuple):
 
     n_pos: jax.Array
     n_neg: jax.Array
-    kept: jax.Array  # the share of their weight that has not been forgotten
 
     @property
     def one_class(self) -> jax.Array:

@@ -80,24 +80,35 @@ def at_later_targets(
 ) -> CenteredPrior:
     """The prior that earlier rows are, with Platt's target of all rows of their class.
 
-    It changes where they are of one class. Then all of them have one probability, the target t, and
-    their information on its log-odds is n t (1 - t). Any more in the prior does not come from these
-    rows.
+    It changes where they are of one class.
     """
     n = before.n_pos + before.n_neg
-    # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
-    earlier, later = n / before.kept + 1, n + jnp.where(before.n_pos > 0, n_pos, n_neg) + 1
-    precision = prior.precision_BB
-    row_share = n * earlier / (earlier + 1) ** 2 / jnp.where(precision > 0, precision, 1)
-    share = jnp.where(before.one_class, jnp.minimum(row_share, 1), 0)
-    surer = share * jnp.log(later / earlier)
-    factor = 1 - share * (1 - later * (earlier + 1) ** 2 / (earlier * (later + 1) ** 2))
+    number = n + jnp.where(before.n_pos > 0, n_pos, n_neg)
+    change, factor = with_target_of(number, before, prior.precision_BB)
     return prior._replace(
-        mean_B=prior.mean_B + jnp.where(before.n_pos > 0, -surer, surer),
+        mean_B=prior.mean_B + change,
         precision_AA=prior.precision_AA * factor,
         precision_AB=prior.precision_AB * factor,
-        precision_BB=precision * factor,
+        precision_BB=prior.precision_BB * factor,
     )
+
+
+def with_target_of(number: Any, rows: EarlierCounts, precision_BB: Any) -> tuple[Any, Any]:
+    """What is added to B, and the factor of the precision, where Platt's target changes.
+
+    It becomes the target of another number of rows. Nothing changes where rows are of both classes.
+    Else all of them have one probability, the target t, and their information on its log-odds is
+    n t (1 - t). Any more in the precision does not come from these rows.
+    """
+    xp: Any = jnp if isinstance(precision_BB, jax.Array) else np
+    n = rows.n_pos + rows.n_neg
+    # t (1 - t) = m / (m + 1)^2 and |log-odds| = log m, with m the number of rows + 1.
+    earlier, later = n + 1, number + 1
+    row_share = n * earlier / (earlier + 1) ** 2 / xp.where(precision_BB > 0, precision_BB, 1)
+    share = xp.where(rows.one_class, xp.minimum(row_share, 1), 0)
+    surer = share * xp.log(later / earlier)
+    factor = 1 - share * (1 - later * (earlier + 1) ** 2 / (earlier * (later + 1) ** 2))
+    return xp.where(rows.n_pos > 0, -surer, surer), factor
 
 
 def add_derivatives(

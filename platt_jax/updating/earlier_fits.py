@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from platt_jax.arrays import Bools, Floats, Integers
 from platt_jax.ids import join
 from platt_jax.ids.factorize import ascending
-from platt_jax.model.objective import Array
+from platt_jax.model.objective import Array, EarlierCounts
+from platt_jax.model.prior import with_target_of
 from platt_jax.population.levels import times
 from platt_jax.population.likelihoods import Likelihoods
 from platt_jax.results.fit import Fit
@@ -66,6 +67,18 @@ class Walk(NamedTuple):
         precision = (precision + np.swapaxes(precision, -1, -2)) / 2
         pull = c * times(own_precision @ C, transformed.pull - P @ m) + precision @ m
         return Likelihoods.from_arrays(precision, pull).transformed(np.linalg.inv(to))
+
+
+def with_targets_of_kept_rows(fit: Fit, forgetting: float) -> Fit:
+    """The fits before rows are forgotten, with Platt's targets of those that are kept."""
+    arrays: Fit = jax.tree.map(np.asarray, fit)
+    counts: Any = arrays.n_pos, arrays.n_neg
+    number = forgetting * sum(counts)
+    change, factor = with_target_of(number, EarlierCounts(*counts), arrays.hessian[..., 1, 1])
+    factor = factor[..., None, None]
+    hessian, covariance = arrays.hessian * factor, arrays.covariance / factor
+    changed = replace(arrays, B=arrays.B + change, hessian=hessian, covariance=covariance)
+    return chosen(np.asarray(arrays.converged), changed, arrays)
 
 
 def remembered(calibrator: SegmentCalibrator, forgetting: float, walk: Walk) -> Fit:

@@ -211,6 +211,10 @@ def _updated(
     """The calibrator after new rows, with the nights before; arrays are NumPy's."""
     stage = Stage.of(progress)
     population = calibrator.population
+    has_population = population is not None and population.estimated
+    if options.targets == "platt" and forgetting < 1 and not has_population:
+        fit = earlier_fits.with_targets_of_kept_rows(calibrator.fit, forgetting)
+        calibrator = replace(calibrator, fit=fit)
     remembered = earlier_fits.remembered(calibrator, forgetting, walk)
     indices = get_indexer(calibrator.keys, split_columns(rows.keys), "segments")
     earlier: Fit = jax.tree.map(lambda x: at_places(x, indices), remembered)
@@ -232,9 +236,8 @@ def _updated(
         prior = GaussianPrior(
             np.where(usable[:, None], prior.mean, 0), np.where(usable[:, None, None], moved, 0)
         )
-        counts: Any = (n_pos, n_neg, np.full_like(n_pos, forgetting))
-        earlier_counts = EarlierCounts(*(x.astype(rows.dtype) for x in counts))
-        new = _fit(rows, prior, earlier_counts, options, stage, caller)
+        counts: Any = [x.astype(rows.dtype) for x in (n_pos, n_neg)]
+        new = _fit(rows, prior, EarlierCounts(*counts), options, stage, caller)
         failed = new.converged & ~usable
         new = replace(new, status=np.where(failed, int(Status.LINE_SEARCH_FAILED), new.status))
     keep = (indices >= 0) & ~new.converged & (has_earlier | np.isnan(new.A))
