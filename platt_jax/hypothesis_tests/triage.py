@@ -272,7 +272,7 @@ def _table(
         name: np.where(tested, columns.pop(name), count)
         for name, count in zip(("positives", "expected"), counts, strict=True)
     }
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         first["ratio"] = first["positives"] / first["expected"]
     first |= {"q_value": q_value, "flagged": q_value <= fdr}
     # The rows' segments are sorted by size, and the sort is stable for untested ones.

@@ -41,3 +41,15 @@ def test_far_rows_of_a_curve_that_is_known_are_contradicted():
     scores = np.array([-900.0, 800, 1000, 700])
     found = pj.triage(calibrator, scores, scores < 0, np.zeros(4, int))
     assert found["p_value"][0] < 1e-30
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("against", ["fit", "predictions"])
+def test_a_positive_where_hardly_any_is_expected_is_no_overflow(against):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200)
+    calibrator = pj.fit_segments(scores, rng.random(200) < expit(scores), np.zeros(200, int))
+    far = (713 - calibrator.fit.B) / calibrator.fit.A
+    tests = pj.triage(calibrator, far, [1], [0], against=against)
+    assert 0 < tests["expected"][0] < 1e-308
+    assert tests["ratio"][0] == np.inf
